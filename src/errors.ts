@@ -1,0 +1,60 @@
+/**
+ * One error class for the whole project. Callers branch on `code`, never on the message; messages are one line and say
+ * what to do where there is something to do.
+ */
+
+/** Every code that can reach a user, with what it means. Codes are stable; new ones may be added. */
+export const ERROR_CODES = {
+  ADDON_NOT_LOADED: 'the native addon could not be loaded',
+  BAD_ARGUMENT: 'an argument or option has a wrong type, form or range',
+  BAD_DATA: 'a data file is missing or malformed',
+  BAD_CHECKPOINT: 'a saved table is missing, truncated or altered',
+  BAD_FRAME: 'a message is truncated, oversized or of an unknown kind',
+  UNKNOWN_TABLE: 'no table of that name exists',
+  TABLE_EXISTS: 'a table of that name exists with another specification',
+  DIM_MISMATCH: 'an array does not fit the dimension of the table',
+  KEY_TYPE: 'keys must be a BigUint64Array',
+  KEY_RESERVED: 'the key 2^64-1 is reserved',
+  LENGTH_MISMATCH: 'two arrays that belong together differ in length',
+  MEMORY_LIMIT: 'the node has reached its memory limit; nothing was changed',
+  LIMIT: 'a named limit was reached',
+  PORT_IN_USE: 'the port is in use',
+  UNREACHABLE: 'the other side does not answer',
+  NOT_ENOUGH_NODES: 'more nodes are needed than have joined',
+  UNAUTHORIZED: 'the token is missing or wrong',
+  TOKEN_REQUIRED: 'listening beyond loopback needs a shared token',
+  STALE_NODE: 'a newer process has taken this node name',
+  SESSION_EXPIRED: 'the client session is not known any more',
+  UNRECOVERABLE: 'more members of a group are lost than its code can restore',
+  ABORTED: 'the caller aborted the operation',
+  CLOSED: 'the client or node is closed',
+  TIMEOUT: 'the operation did not finish in time',
+  DEPENDENCY_MISSING: 'an optional package that this needs is not installed',
+  MODEL: 'a model file is missing or does not follow the trainer interface',
+  INTERNAL: 'a broken invariant; please report it',
+} as const;
+
+export type ErrorCode = keyof typeof ERROR_CODES;
+
+export class KintsugiError extends Error {
+  override readonly name = 'KintsugiError';
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** Throws INTERNAL at once, with the values, when an invariant is broken. */
+export function invariant(condition: unknown, message: string, values?: unknown): asserts condition {
+  if (condition) return;
+  const detail = values === undefined ? '' : ` ${JSON.stringify(values)}`;
+  throw new KintsugiError('INTERNAL', `invariant broken: ${message}${detail}`);
+}
+
+/** The message of anything thrown, on one line. */
+export function describe(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replace(/\s*\n\s*/g, ' ');
+}

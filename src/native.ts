@@ -1,0 +1,252 @@
+/**
+ * The whole surface of the native addon, typed, and the code that loads it. TypeScript validates what users pass, the
+ * binding checks lengths and alignment, the engine assumes. All methods run on the calling thread and return at once.
+ *
+ * Wire layouts (little-endian; every array starts at a multiple of 8 from the start of its section and is padded to one;
+ * the section itself may start at any address):
+ *
+ *   REQUEST section (pull, push; one shard, any number of tables)
+ *     u32 tableCount, u32 mode (0 = gradient or plain pull, 1 = whole rows: values + optimizer state, no padding)
+ *     tableCount x { u32 tableId, u32 count, u32 width (floats per row), u32 zero }
+ *     per table: u64 keys[count]; push only: f32 rows[count * width]
+ *   ROWS section (answer to a pull)
+ *     per table of the request, in order: f32 rows[count * width]
+ *   DELTA section (one batch of one shard)
+ *     u32 tableCount, u32 zero
+ *     tableCount x { u32 tableId, u32 stride (bytes per row), u32 extent, u32 keyCount, u32 rowCount, u32 zero }
+ *     per table: u32 keySlots[keyCount], u64 keyXor[keyCount], u32 rowSlots[rowCount], u8 rowXor[rowCount * stride]
+ *   BLOCKS: u32 pairs (column, index); column = tableId * 2 + (0 = keys, 1 = rows)
+ *     bytes of a list of blocks: the blocks one after the other, each of its column's fixed block size
+ */
+import { createRequire } from 'node:module';
+import { describe, KintsugiError } from './errors.js';
+
+export type OptimizerSpec =
+  | { kind: 'sgd'; lr: number }
+  | { kind: 'momentum'; lr: number; momentum: number }
+  | { kind: 'adagrad'; lr: number; eps: number; initialAccumulator: number }
+  | { kind: 'rowwise_adagrad'; lr: number; eps: number; initialAccumulator: number }
+  | { kind: 'adam'; lr: number; beta1: number; beta2: number; eps: number };
+
+export type InitializerSpec =
+  | { kind: 'zeros' }
+  | { kind: 'constant'; value: number }
+  | { kind: 'uniform'; low: number; high: number }
+  | { kind: 'normal'; mean: number; std: number };
+
+/** What the engine needs to know of a table. `seed` is an integer in 0..2^53-1. */
+export interface EngineTable {
+  id: number;
+  dim: number;
+  optimizer: OptimizerSpec;
+  initializer: InitializerSpec;
+  seed: number;
+}
+
+/** A list of blocks as u32 pairs (column, index). */
+export type BlockList = Uint32Array;
+
+/** (tableId, stride in bytes, extent = highest slot ever used + 1) */
+export type Extent = [table: number, stride: number, extent: number];
+
+/** Answers of `Shard.push` and `Shard.pull`. */
+export const PushStatus = {
+  APPLIED: 0,
+  /** Nothing was changed; `missing()` lists the absent blocks that are needed. */
+  ABSENT: 1,
+  UNKNOWN_TABLE: 2,
+  DIM_MISMATCH: 3,
+  KEY_RESERVED: 4,
+  MEMORY_LIMIT: 5,
+  BAD_FRAME: 6,
+} as const;
+
+export interface TableStats {
+  table: number;
+  rows: number;
+  extent: number;
+  absentKeyBlocks: number;
+  absentRowBlocks: number;
+}
+
+/** Memory that engine objects of one node share; `limitBytes` 0 = no limit. */
+export interface NativeMemory {
+  readonly usedBytes: number;
+  readonly limitBytes: number;
+}
+
+/** One data shard: keys, rows and optimizer state of every table in one hash range. */
+export interface NativeShard {
+  /** Adds a table, empty, all blocks present. Does nothing if it is there with the same spec; throws if it differs. */
+  addTable(table: EngineTable): void;
+  /** After `addTable`: the shard's history used slots below `extent`; those blocks are absent until installed. */
+  adopt(table: number, extent: number): void;
+  /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
+  push(section: Uint8Array): number;
+  /** ROWS for a REQUEST section, or a status other than APPLIED. */
+  pull(section: Uint8Array): Uint8Array | number;
+  /** The absent blocks that made the last `push` or `pull` answer ABSENT. */
+  missing(): BlockList;
+  /** True when the open batch holds deltas. */
+  readonly dirty: boolean;
+  /** Bytes that `flush` would return now, about. */
+  readonly openBytes: number;
+  /** Closes the open batch: its DELTA section (tableCount 0 when nothing is open). */
+  flush(): Uint8Array;
+  /** Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros, present. */
+  read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
+  /** Takes the bytes of those blocks that are absent; present ones are left alone. Returns how many it took. */
+  install(blocks: BlockList, bytes: Uint8Array): number;
+  /** Those of `blocks` that are absent. */
+  filterAbsent(blocks: BlockList): BlockList;
+  /** Up to `max` absent blocks of all key columns (kind 0) or row columns (kind 1), from a cursor that wraps around. */
+  nextAbsent(kind: 0 | 1, max: number): BlockList;
+  readonly absentKeyBlocks: number;
+  readonly absentRowBlocks: number;
+  /** True when every table's keys are present and indexed: pulls and pushes can be served. */
+  readonly keysReady: boolean;
+  /** True when the keys of this table are present and indexed. */
+  tableReady(table: number): boolean;
+  /**
+   * An equation for `blocks` from parity `parityIndex` (one equation per block; block bytes in order): the sum over the
+   * lacking members of coefficient x content. Installs what can be solved. `others` are blocks solved for other lacking
+   * members. `stuck` are blocks with an answer from each of `parityCount` parities, the same lacking set and too few
+   * usable (`ok`) equations.
+   */
+  addEquations(
+    parityIndex: number,
+    parityCount: number,
+    lacking: number[],
+    ok: boolean,
+    blocks: BlockList,
+    bytes: Uint8Array,
+  ): { installed: number; others: { member: number; blocks: BlockList; bytes: Uint8Array }[]; stuck: BlockList };
+  /** Forgets collected equations (a new version of the group). */
+  dropEquations(): void;
+  extents(): Extent[];
+  /** Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from, or -1. */
+  keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number };
+  stats(): TableStats[];
+  readonly bytes: number;
+  /** Frees the memory now, not at the next garbage collection. Later calls throw. */
+  close(): void;
+}
+
+/** Blocks of a sink whose accumulator has nothing pending any more, grouped by lacking set. */
+export interface CompletedBlocks {
+  /** Members that lack these blocks, ascending. Empty for a check. */
+  lacking: number[];
+  /** Every lacking member's block is included in this sink, so the equation can be used. */
+  ok: boolean;
+  /** Members that asked. */
+  requesters: number[];
+  /** True if these accumulators were created by `check`. */
+  checked: boolean;
+  blocks: BlockList;
+  bytes: Uint8Array;
+  /** How many of the blocks have non-zero bytes: for a check with nothing lacking these are mismatches. */
+  nonZero: number;
+}
+
+/** A parity (or, with k = 1 and coefficient 1, a mirror): linear accumulators over the streams of k members. */
+export interface NativeSink {
+  /** Member starts (or starts afresh) with nothing included below these extents. */
+  start(member: number, extents: Extent[]): void;
+  /** Makes strides and extents known without a change of inclusion (a sink that is complete by birth, a later Start). */
+  learn(member: number, extents: Extent[]): void;
+  /**
+   * P[b] ^= c * delta on included blocks, R[b] likewise where an accumulator exists and the member is not done. A delta
+   * applied a second time takes it back (roll-back). Returns blocks for which the member was lacking and is pending now.
+   */
+  apply(member: number, delta: Uint8Array): BlockList | number;
+  /** Content of blocks of a member: includes what is not included, and feeds accumulators. Returns how many it included. */
+  content(member: number, blocks: BlockList, bytes: Uint8Array): number;
+  /** The member says that it lacks these blocks. */
+  lacking(member: number, blocks: BlockList): void;
+  /** The member asks for these blocks: creates or joins accumulators. Returns the blocks that are new: Want them from all others. */
+  recover(member: number, blocks: BlockList): BlockList;
+  /** Accumulators with every member pending and nobody asking. Returns the new ones. */
+  check(blocks: BlockList): BlockList;
+  /** Takes what is completed since the last call. */
+  takeCompleted(): CompletedBlocks[];
+  /** Up to `max` blocks of accumulators for which this member is pending, from a cursor that wraps around. */
+  nextPending(member: number, max: number): BlockList;
+  /** Drops all accumulators (rules 12, 13, 17). */
+  dropAccumulators(): void;
+  readonly accumulators: number;
+  /** Up to `max` blocks of this member that are not included yet, from a cursor that wraps around; keys first. */
+  nextExcluded(member: number, max: number): BlockList;
+  excludedBlocks(member: number): number;
+  /** True when all members' blocks are included. */
+  readonly full: boolean;
+  extents(member: number): Extent[];
+  /** Every block below the highest extent of any member, at most `max`, from number `from` in a fixed order. */
+  allBlocks(from: number, max: number): BlockList;
+  readonly bytes: number;
+  close(): void;
+}
+
+export interface Partition {
+  /** Positions of the keys, grouped by shard, in input order within a shard. */
+  order: Uint32Array;
+  /** starts[s] .. starts[s+1] is the range of shard s in `order`. */
+  starts: Uint32Array;
+}
+
+export interface SectionPart {
+  table: number;
+  /** floats per row */
+  width: number;
+  keys: BigUint64Array;
+  /** All rows of the call (keys.length x width); only for pushes. */
+  rows?: Float32Array;
+  order: Uint32Array;
+  start: number;
+  end: number;
+}
+
+export interface NativeAddon {
+  /** The instruction set the kernels use: 'scalar' | 'avx512-gfni'. */
+  readonly isa: string;
+  /** Forces the scalar reference (tests); returns the name now in use. */
+  forceIsa(name: string): string;
+  createMemory(limitBytes: number): NativeMemory;
+  createShard(memory: NativeMemory, member: number, k: number, r: number): NativeShard;
+  /** `complete`: born with the group, every member's (empty) content is included. */
+  createSink(memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean): NativeSink;
+  /** The generator: coefficient of member `member` in parity `parityIndex`. */
+  coefficient(k: number, r: number, parityIndex: number, member: number): number;
+  /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */
+  rowWidth(dim: number, optimizer: OptimizerSpec): number;
+  partition(keys: BigUint64Array, shards: number): Partition;
+  encodeRequest(mode: 0 | 1, parts: SectionPart[]): Uint8Array;
+  /** Copies the rows at byte `offset` of a ROWS section to their positions; returns the offset after them. */
+  scatterRows(target: Float32Array, width: number, order: Uint32Array, start: number, end: number, section: Uint8Array, offset: number): number;
+  /** Distinct keys in order of first occurrence, and for each input key its index there. */
+  unique(keys: BigUint64Array): { keys: BigUint64Array; inverse: Uint32Array };
+  /** target[i] = rows[inverse[i]] */
+  expandRows(target: Float32Array, width: number, rows: Float32Array, inverse: Uint32Array): void;
+  /** target[inverse[i]] += rows[i], in input order; target must be zero. */
+  sumRows(target: Float32Array, width: number, rows: Float32Array, inverse: Uint32Array): void;
+  /** XOR-folds and multiplies; for tests and benchmarks of the kernels: dst ^= c * src. */
+  mulAdd(dst: Uint8Array, src: Uint8Array, c: number): void;
+}
+
+let loaded: NativeAddon | undefined;
+
+/** Loads the addon once. Throws ADDON_NOT_LOADED with what to run next. */
+export function loadNative(): NativeAddon {
+  if (loaded) return loaded;
+  const require = createRequire(import.meta.url);
+  const path = process.env.KINTSUGI_ADDON ?? '../build/Release/kintsugi.node';
+  try {
+    loaded = require(path) as NativeAddon;
+  } catch (error) {
+    throw new KintsugiError(
+      'ADDON_NOT_LOADED',
+      `the native addon could not be loaded (${describe(error).slice(0, 200)}); run "npm rebuild kintsugi-ps", or "npm run build" in a checkout; it needs a C++20 compiler, make and Python 3`,
+      { cause: error },
+    );
+  }
+  return loaded;
+}
