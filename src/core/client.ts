@@ -1,0 +1,434 @@
+/**
+ * The client's side of the protocol (rule 5): numbers pushes per shard from 1 without gaps, keeps them until they are
+ * acknowledged, and sends them again, in order, when a connection, an owner or an answer is lost. Pulls are idempotent and
+ * simply repeated. Requests are tickets: the library waits for them, the machine never does.
+ */
+import type { ErrorCode } from '../errors.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import type { EventEffect, SendEffect } from './effects.js';
+
+export interface ShardSection {
+  g: number;
+  m: number;
+  section: Uint8Array;
+}
+
+/** A request that any answer settles, to the owner of a shard or to a given node. */
+export interface Query {
+  to: { g: number; m: number } | { node: PeerId };
+  message: MessageOf<'keys'> | MessageOf<'shardStats'> | MessageOf<'check'>;
+}
+
+export type ClientInput =
+  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  | { kind: 'peerUp'; peer: PeerId }
+  | { kind: 'push'; ticket: number; items: ShardSection[] }
+  | { kind: 'pull'; ticket: number; items: ShardSection[] }
+  | { kind: 'query'; ticket: number; query: Query }
+  /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
+  | { kind: 'forget'; ticket: number }
+  | { kind: 'tick'; now: number };
+
+export type ClientEffect =
+  | SendEffect
+  | EventEffect
+  /** Rows of item `item`; a view that ends with the call. */
+  | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
+  | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
+  | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
+
+export interface ClientPolicy {
+  /** Repeat what is not answered after this time, doubling up to `maxRetryMs`. */
+  retryMs: number;
+  maxRetryMs: number;
+  /** Wait this long before asking again at a node that is not (yet) the owner. */
+  wrongOwnerMs: number;
+}
+
+export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
+
+interface PendingPush {
+  cseq: number;
+  section: Uint8Array;
+  ticket: number;
+}
+
+interface ShardState {
+  g: number;
+  m: number;
+  next: number;
+  unacknowledged: PendingPush[];
+  sentAt: number;
+  retryMs: number;
+  /** Counted independently of the protocol's own tables, for audits. */
+  acknowledged: number;
+  refused: number;
+}
+
+interface Ticket {
+  kind: 'push' | 'pull' | 'query';
+  left: number;
+  items: (ShardSection & { done: boolean; retryAt: number })[];
+  query?: Query;
+  queryRetryAt: number;
+  messages: number[];
+}
+
+export class PsClientCore {
+  map: ClusterMap = EMPTY_MAP;
+  private readonly shards = new Map<string, ShardState>();
+  private readonly tickets = new Map<number, Ticket>();
+  /** Message id -> the items of a ticket that it asked for. */
+  private readonly requests = new Map<number, { ticket: number; items: number[] }>();
+  private readonly awaitingService = new Map<string, number>();
+  private nextMessage = 1;
+  private effects: ClientEffect[] = [];
+  private now = 0;
+
+  constructor(private readonly policy: ClientPolicy) {}
+
+  step(input: ClientInput): ClientEffect[] {
+    switch (input.kind) {
+      case 'message':
+        this.receive(input.message, input.parts);
+        break;
+      case 'peerUp':
+        this.onPeerUp(input.peer);
+        break;
+      case 'push':
+        this.push(input.ticket, input.items);
+        break;
+      case 'pull':
+        this.startTicket(input.ticket, 'pull', input.items);
+        this.sendPulls(input.ticket, () => true);
+        break;
+      case 'query':
+        this.startTicket(input.ticket, 'query', []).query = input.query;
+        this.sendQuery(input.ticket);
+        break;
+      case 'forget':
+        this.finish(input.ticket);
+        break;
+      case 'tick':
+        this.tick(input.now);
+        break;
+    }
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  /** Pushes that have a number and no acknowledgement. */
+  get unacknowledged(): number {
+    let count = 0;
+    for (const shard of this.shards.values()) count += shard.unacknowledged.length;
+    return count;
+  }
+
+  /** Per shard: pushes numbered, acknowledged (applied) and refused. */
+  counts(): { g: number; m: number; sent: number; acknowledged: number; refused: number }[] {
+    return [...this.shards.values()].map(({ g, m, next, acknowledged, refused }) => ({
+      g,
+      m,
+      sent: next - 1,
+      acknowledged,
+      refused,
+    }));
+  }
+
+  // ---- pushes
+
+  private shard(g: number, m: number): ShardState {
+    const key = `${g}/${m}`;
+    let shard = this.shards.get(key);
+    if (!shard) {
+      const { retryMs } = this.policy;
+      shard = { g, m, next: 1, unacknowledged: [], sentAt: 0, retryMs, acknowledged: 0, refused: 0 };
+      this.shards.set(key, shard);
+    }
+    return shard;
+  }
+
+  private push(ticket: number, items: ShardSection[]): void {
+    const state = this.startTicket(ticket, 'push', []);
+    state.left = items.length;
+    const fresh: [ShardState, PendingPush][] = [];
+    for (const { g, m, section } of items) {
+      const shard = this.shard(g, m);
+      const push = { cseq: shard.next++, section, ticket };
+      shard.unacknowledged.push(push);
+      fresh.push([shard, push]);
+    }
+    this.sendPushes(fresh);
+    if (items.length === 0) this.complete(ticket);
+  }
+
+  /** One message per node, whatever the number of shards and tables. */
+  private sendPushes(pushes: [ShardState, PendingPush][]): void {
+    const byNode = new Map<PeerId, { items: MessageOf<'push'>['items']; parts: Uint8Array[] }>();
+    for (const [shard, push] of pushes) {
+      const node = this.ownerOf(shard.g, shard.m);
+      if (node === 0) continue;
+      shard.sentAt = this.now;
+      let message = byNode.get(node);
+      if (!message) {
+        message = { items: [], parts: [] };
+        byNode.set(node, message);
+      }
+      message.items.push([shard.g, shard.m, push.cseq]);
+      message.parts.push(push.section);
+    }
+    for (const [node, { items, parts }] of byNode) {
+      this.effects.push({ kind: 'send', to: node, message: { t: 'push', epoch: this.map.epoch, items }, parts });
+    }
+  }
+
+  private resend(shard: ShardState): void {
+    this.sendPushes(shard.unacknowledged.map((push): [ShardState, PendingPush] => [shard, push]));
+  }
+
+  private onPushAck(message: MessageOf<'pushAck'>): void {
+    for (const [g, m, cseq, refused] of message.items) {
+      const shard = this.shards.get(`${g}/${m}`);
+      const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
+      if (!shard || at < 0) continue;
+      const [push] = shard.unacknowledged.splice(at, 1);
+      shard.retryMs = this.policy.retryMs;
+      shard.sentAt = this.now;
+      if (refused === undefined) shard.acknowledged++;
+      else shard.refused++;
+      this.served(g, m);
+      const ticket = push && this.tickets.get(push.ticket);
+      if (!push || !ticket) continue;
+      if (refused !== undefined) this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
+      else if (--ticket.left === 0) this.complete(push.ticket);
+    }
+  }
+
+  private onGap(message: MessageOf<'gap'>): void {
+    const shard = this.shards.get(`${message.g}/${message.m}`);
+    const first = shard?.unacknowledged[0];
+    if (!shard || !first) return;
+    if (message.expected < first.cseq) {
+      const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
+      for (const push of shard.unacknowledged) this.fail(push.ticket, 'SESSION_EXPIRED', text);
+      return;
+    }
+    this.resend(shard);
+  }
+
+  /** The shard is beyond repair: callers are told now; the pushes stay numbered, in case a newer map brings it back. */
+  private onLost(message: MessageOf<'lost'>): void {
+    const shard = this.shards.get(`${message.g}/${message.m}`);
+    const text = `shard ${message.g}/${message.m} lost more than its code can restore`;
+    for (const push of shard?.unacknowledged ?? []) this.fail(push.ticket, 'UNRECOVERABLE', text);
+  }
+
+  // ---- pulls and queries
+
+  private startTicket(id: number, kind: Ticket['kind'], items: ShardSection[]): Ticket {
+    const ticket: Ticket = {
+      kind,
+      left: items.length,
+      items: items.map((item) => ({ ...item, done: false, retryAt: 0 })),
+      queryRetryAt: 0,
+      messages: [],
+    };
+    this.tickets.set(id, ticket);
+    return ticket;
+  }
+
+  private sendPulls(id: number, which: (item: Ticket['items'][number]) => boolean): void {
+    const ticket = this.tickets.get(id);
+    if (!ticket) return;
+    if (ticket.items.length === 0) this.complete(id);
+    const byNode = new Map<PeerId, number[]>();
+    for (const [index, item] of ticket.items.entries()) {
+      if (item.done || !which(item)) continue;
+      item.retryAt = this.now + this.policy.retryMs * 4;
+      const node = this.ownerOf(item.g, item.m);
+      if (node === 0) continue;
+      byNode.set(node, [...(byNode.get(node) ?? []), index]);
+    }
+    for (const [node, indexes] of byNode) {
+      const message = this.newMessage(id, indexes);
+      const items = indexes.map((index): [number, number] => [ticket.items[index]!.g, ticket.items[index]!.m]);
+      const parts = indexes.map((index) => ticket.items[index]!.section);
+      this.effects.push({
+        kind: 'send',
+        to: node,
+        message: { t: 'pull', epoch: this.map.epoch, id: message, items },
+        parts,
+      });
+    }
+  }
+
+  private newMessage(ticket: number, items: number[]): number {
+    const id = this.nextMessage++;
+    this.requests.set(id, { ticket, items });
+    this.tickets.get(ticket)?.messages.push(id);
+    return id;
+  }
+
+  private sendQuery(id: number): void {
+    const ticket = this.tickets.get(id);
+    if (!ticket?.query) return;
+    const { to, message } = ticket.query;
+    ticket.queryRetryAt = this.now + this.policy.retryMs * 4;
+    const node = 'node' in to ? to.node : this.ownerOf(to.g, to.m);
+    if (node === 0) return;
+    const number = this.newMessage(id, [0]);
+    this.effects.push({
+      kind: 'send',
+      to: node,
+      message: { ...message, epoch: this.map.epoch, id: number },
+      parts: [],
+    });
+  }
+
+  private onRows(message: MessageOf<'rows'>, parts: readonly Uint8Array[]): void {
+    const request = this.requests.get(message.id);
+    const ticket = request && this.tickets.get(request.ticket);
+    if (!request || !ticket) return;
+    for (const [position, index] of message.items.entries()) {
+      const itemIndex = request.items[index];
+      const item = itemIndex === undefined ? undefined : ticket.items[itemIndex];
+      const rows = parts[position];
+      if (!item || item.done || itemIndex === undefined || !rows) continue;
+      item.done = true;
+      this.served(item.g, item.m);
+      this.effects.push({ kind: 'rows', ticket: request.ticket, item: itemIndex, rows });
+      if (--ticket.left === 0) this.complete(request.ticket);
+    }
+  }
+
+  private onReject(message: MessageOf<'reject'>): void {
+    const request = this.requests.get(message.id);
+    const ticket = request && this.tickets.get(request.ticket);
+    if (!request || !ticket) return;
+    for (const [index, code] of message.items) {
+      const item = ticket.items[request.items[index] ?? 0];
+      if (code === 'WRONG_OWNER') {
+        const retryAt = this.now + this.policy.wrongOwnerMs;
+        if (item) item.retryAt = retryAt;
+        else ticket.queryRetryAt = retryAt;
+      } else {
+        const where = item ? ` at shard ${item.g}/${item.m}` : '';
+        this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);
+        return;
+      }
+    }
+  }
+
+  private onAnswer(message: Message & { id: number }, parts: readonly Uint8Array[]): void {
+    const request = this.requests.get(message.id);
+    if (!request || !this.tickets.has(request.ticket)) return;
+    this.effects.push({ kind: 'answer', ticket: request.ticket, message, parts });
+    this.complete(request.ticket);
+  }
+
+  // ---- tickets
+
+  private complete(id: number): void {
+    this.finish(id);
+    this.effects.push({ kind: 'done', ticket: id });
+  }
+
+  private fail(id: number, code: ErrorCode, message: string): void {
+    if (!this.tickets.has(id)) return;
+    this.finish(id);
+    this.effects.push({ kind: 'done', ticket: id, error: { code, message } });
+  }
+
+  private finish(id: number): void {
+    for (const message of this.tickets.get(id)?.messages ?? []) this.requests.delete(message);
+    this.tickets.delete(id);
+  }
+
+  // ---- map, connections, time
+
+  private ownerOf(g: number, m: number): PeerId {
+    return this.map.groups[g]?.data[m]?.node ?? 0;
+  }
+
+  private receive(message: Message, parts: readonly Uint8Array[]): void {
+    switch (message.t) {
+      case 'map':
+        return this.onMap(message.map);
+      case 'pushAck':
+        return this.onPushAck(message);
+      case 'gap':
+        return this.onGap(message);
+      case 'lost':
+        return this.onLost(message);
+      case 'rows':
+        return this.onRows(message, parts);
+      case 'reject':
+        return this.onReject(message);
+      case 'keysPage':
+      case 'shardStatsReply':
+      case 'checked':
+        return this.onAnswer(message, parts);
+      default:
+        return;
+    }
+  }
+
+  /** Whatever went to an owner that is not the owner any more goes to the new one now. */
+  private onMap(map: ClusterMap): void {
+    if (map.epoch <= this.map.epoch) return;
+    const before = this.map;
+    this.map = map;
+    const moved = (g: number, m: number) => {
+      const was = before.groups[g]?.data[m];
+      const is = map.groups[g]?.data[m];
+      return was?.gen !== is?.gen || was?.node !== is?.node;
+    };
+    for (const group of map.groups) {
+      for (const [m, entry] of group.data.entries()) {
+        if (before.groups.length > 0 && moved(group.id, m)) this.awaitingService.set(`${group.id}/${m}`, entry.gen);
+      }
+    }
+    for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);
+    for (const [id, ticket] of this.tickets) {
+      if (ticket.kind === 'pull') this.sendPulls(id, (item) => moved(item.g, item.m));
+      else if (ticket.kind === 'query') this.sendQuery(id);
+    }
+  }
+
+  /** The first answer from a shard after its owner changed. */
+  private served(g: number, m: number): void {
+    if (this.awaitingService.size === 0) return;
+    const gen = this.awaitingService.get(`${g}/${m}`);
+    if (gen === undefined) return;
+    this.awaitingService.delete(`${g}/${m}`);
+    this.effects.push({ kind: 'event', name: 'shard.served', fields: { group: g, member: m, gen } });
+  }
+
+  private onPeerUp(peer: PeerId): void {
+    for (const shard of this.shards.values()) {
+      if (shard.unacknowledged.length > 0 && this.ownerOf(shard.g, shard.m) === peer) this.resend(shard);
+    }
+    for (const [id, ticket] of this.tickets) {
+      if (ticket.kind === 'pull') this.sendPulls(id, (item) => this.ownerOf(item.g, item.m) === peer);
+      else if (ticket.kind === 'query') this.sendQuery(id);
+    }
+  }
+
+  private tick(now: number): void {
+    this.now = now;
+    for (const shard of this.shards.values()) {
+      if (shard.unacknowledged.length === 0 || now - shard.sentAt <= shard.retryMs) continue;
+      shard.retryMs = Math.min(shard.retryMs * 2, this.policy.maxRetryMs);
+      this.resend(shard);
+    }
+    for (const [id, ticket] of this.tickets) {
+      if (ticket.kind === 'pull') {
+        if (ticket.items.some((item) => !item.done && now >= item.retryAt)) {
+          this.sendPulls(id, (item) => now >= item.retryAt);
+        }
+      } else if (ticket.kind === 'query' && now >= ticket.queryRetryAt) this.sendQuery(id);
+    }
+  }
+}

@@ -1,0 +1,344 @@
+/**
+ * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them. One input at a
+ * time, effects out; batching policy arrives as `flush`, time as `tick`.
+ */
+import { KintsugiError } from '../errors.js';
+import type { NativeAddon, NativeMemory } from '../native.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Heartbeat, Message, MessageOf, RecoveryStats, Refusal } from '../protocol/messages.js';
+import { bytes, type Effect, Outbox } from './effects.js';
+import { Owner, type OwnerHost } from './owner.js';
+import type { Policy } from './policy.js';
+import { Sink } from './sink.js';
+
+export type NodeInput =
+  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  /** A connection to this peer is up (again). */
+  | { kind: 'peerUp'; peer: PeerId }
+  | { kind: 'flush' }
+  | { kind: 'tick'; now: number };
+
+interface ParkedMessage {
+  from: PeerId;
+  message: Message;
+  parts: Uint8Array[];
+}
+
+const EMPTY = new Uint8Array(0);
+
+export class PsNode implements OwnerHost {
+  readonly out = new Outbox();
+  map: ClusterMap = EMPTY_MAP;
+  private readonly owners = new Map<string, Owner>();
+  private readonly sinks = new Map<number, Sink>();
+  /** Messages that name a newer map than ours; they are served as soon as it comes. */
+  private parked: ParkedMessage[] = [];
+  private readonly dirty = new Set<Owner>();
+  private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
+  private readonly answers = new Map<string, { client: PeerId; id: number; items: number[]; rows: Uint8Array[] }>();
+  private heartbeatAt = Number.NEGATIVE_INFINITY;
+  private lastReport = '';
+
+  constructor(
+    readonly id: PeerId,
+    readonly inc: number,
+    private readonly native: NativeAddon,
+    private readonly memory: NativeMemory,
+    readonly policy: Policy,
+  ) {}
+
+  step(input: NodeInput): Effect[] {
+    switch (input.kind) {
+      case 'message':
+        this.receive(input.from, input.message, input.parts);
+        break;
+      case 'peerUp':
+        for (const owner of this.owners.values()) owner.onPeerUp(input.peer);
+        break;
+      case 'flush':
+        this.flush();
+        break;
+      case 'tick':
+        this.tick(input.now);
+        break;
+    }
+    this.sendCollected();
+    return this.out.take();
+  }
+
+  /** An owner has deltas that are not sent yet: the runtime should hand in a `flush` soon. */
+  get needsFlush(): boolean {
+    return this.dirty.size > 0;
+  }
+
+  close(): void {
+    for (const owner of this.owners.values()) owner.close();
+    for (const sink of this.sinks.values()) sink.close();
+    this.owners.clear();
+    this.sinks.clear();
+  }
+
+  // ---- OwnerHost
+
+  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
+    let items = this.acks.get(client);
+    if (!items) {
+      items = [];
+      this.acks.set(client, items);
+    }
+    items.push(refused === undefined ? [g, m, cseq] : [g, m, cseq, refused]);
+  }
+
+  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
+    const key = `${client}/${id}`;
+    let answer = this.answers.get(key);
+    if (!answer) {
+      answer = { client, id, items: [], rows: [] };
+      this.answers.set(key, answer);
+    }
+    answer.items.push(item);
+    answer.rows.push(rows);
+  }
+
+  markDirty(owner: Owner): void {
+    this.dirty.add(owner);
+  }
+
+  private flush(): void {
+    for (const owner of this.dirty) owner.flush();
+    this.dirty.clear();
+  }
+
+  private sendCollected(): void {
+    for (const [client, items] of this.acks) this.out.send(client, { t: 'pushAck', items });
+    this.acks.clear();
+    for (const { client, id, items, rows } of this.answers.values()) this.out.send(client, { t: 'rows', id, items }, rows);
+    this.answers.clear();
+  }
+
+  // ---- map
+
+  private onMap(map: ClusterMap): void {
+    if (map.epoch <= this.map.epoch) return;
+    this.map = map;
+    const keep = new Set<string>();
+    const keepSinks = new Set<number>();
+    for (const group of map.groups) {
+      for (const [m, entry] of group.data.entries()) {
+        if (entry.node !== this.id || entry.inc !== this.inc) continue;
+        const key = `${group.id}/${m}`;
+        keep.add(key);
+        const known = this.owners.get(key);
+        if (known && known.gen === entry.gen) continue;
+        if (known) this.dropOwner(key, known);
+        const pool = map.pools[group.pool];
+        const shard = this.native.createShard(this.memory, m, group.data.length, pool?.r ?? 0);
+        this.owners.set(key, new Owner(group, m, entry, shard, this));
+      }
+      for (const entry of group.sinks) {
+        if (entry.node !== this.id || entry.inc !== this.inc) continue;
+        keepSinks.add(entry.sid);
+        if (this.sinks.has(entry.sid)) continue;
+        const pool = map.pools[group.pool];
+        const sink = this.native.createSink(this.memory, group.data.length, pool?.r ?? 0, entry.index, entry.init);
+        this.sinks.set(entry.sid, new Sink(group, entry, sink, this.out, this.policy));
+      }
+    }
+    for (const [key, owner] of this.owners) if (!keep.has(key)) this.dropOwner(key, owner);
+    for (const [sid, sink] of this.sinks) {
+      if (keepSinks.has(sid)) continue;
+      sink.close();
+      this.sinks.delete(sid);
+    }
+    this.applyVersions(map);
+    this.lastReport = '';
+    const waiting = this.parked;
+    this.parked = [];
+    for (const { from, message, parts } of waiting) this.receive(from, message, parts);
+  }
+
+  private applyVersions(map: ClusterMap): void {
+    for (const sink of this.sinks.values()) {
+      const group = map.groups[sink.groupId];
+      if (group && group.version !== sink.version) sink.onGroup(group);
+    }
+    for (const owner of this.owners.values()) {
+      const group = map.groups[owner.group.id];
+      if (group) owner.onGroup(group, map);
+    }
+  }
+
+  private dropOwner(key: string, owner: Owner): void {
+    this.owners.delete(key);
+    this.dirty.delete(owner);
+    owner.close();
+  }
+
+  // ---- messages
+
+  /** Parts of a message are views that end with the call: what is kept is copied. */
+  private park(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (this.parked.length >= this.policy.maxParked) this.parked.shift();
+    this.parked.push({ from, message, parts: parts.map((part) => part.slice()) });
+  }
+
+  private newer(message: Message): boolean {
+    if ('epoch' in message && message.t !== 'heartbeat') return message.epoch > this.map.epoch;
+    if ('v' in message) return message.v > (this.map.groups[message.g]?.version ?? 0);
+    return false;
+  }
+
+  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (this.newer(message)) {
+      this.park(from, message, parts);
+      return;
+    }
+    switch (message.t) {
+      case 'map':
+        return this.onMap(message.map);
+      case 'push':
+        return this.onPush(from, message, parts);
+      case 'pull':
+        return this.onPull(from, message, parts);
+      case 'keys':
+        return this.onKeys(from, message);
+      case 'shardStats':
+        return this.onShardStats(from, message);
+      case 'open':
+        return this.sinks.get(message.sid)?.onOpen(message, from);
+      case 'start':
+        return this.sinks.get(message.sid)?.onStart(message, from);
+      case 'delta':
+        return this.sinks.get(message.sid)?.onDelta(message, part(parts, 0), from);
+      case 'content':
+        return this.sinks.get(message.sid)?.onContent(message, part(parts, 0), part(parts, 1));
+      case 'lacking':
+        return this.sinks.get(message.sid)?.onLacking(message, part(parts, 0));
+      case 'recover':
+        return this.sinks.get(message.sid)?.onRecover(message, part(parts, 0));
+      case 'check':
+        return this.onCheck(from, message);
+      case 'openAck':
+        return this.ownerOf(message)?.onOpenAck(message);
+      case 'startAck':
+        return this.ownerOf(message)?.onStartAck(message);
+      case 'applied':
+        return this.ownerOf(message)?.onApplied(message);
+      case 'want':
+        return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
+      case 'equation':
+        return this.ownerOf(message)?.onEquation(message, part(parts, 0), part(parts, 1));
+      case 'install':
+        return this.ownerOf(message)?.onInstall(part(parts, 0), part(parts, 1));
+      default:
+        throw new KintsugiError('BAD_FRAME', `a PS node does not take messages of kind "${message.t}"`);
+    }
+  }
+
+  /** The owner that a stream message is for: this shard in exactly this generation. */
+  private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
+    const owner = this.owners.get(`${message.g}/${message.m}`);
+    return owner?.gen === message.gen ? owner : undefined;
+  }
+
+  private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
+    // A push to a shard that is not ours is not answered: the client sends it again when the map tells it where.
+    for (const [item, [g, m, cseq]] of message.items.entries()) {
+      this.owners.get(`${g}/${m}`)?.onPush(from, cseq, part(parts, item));
+    }
+  }
+
+  private onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
+    const elsewhere: MessageOf<'reject'>['items'] = [];
+    for (const [item, [g, m]] of message.items.entries()) {
+      const owner = this.owners.get(`${g}/${m}`);
+      if (owner) owner.onPull(from, message.id, item, part(parts, item));
+      else elsewhere.push([item, 'WRONG_OWNER']);
+    }
+    if (elsewhere.length > 0) this.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
+  }
+
+  private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
+    const owner = this.owners.get(`${message.g}/${message.m}`);
+    if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
+    this.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    return undefined;
+  }
+
+  private onKeys(from: PeerId, message: MessageOf<'keys'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const { keys, next } = owner.native.keys(message.table, message.from, Math.min(message.max, MAX_KEYS_PER_PAGE));
+    this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+  }
+
+  private onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const { native } = owner;
+    const extents = native.extents();
+    this.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables: native.stats() });
+  }
+
+  private onCheck(from: PeerId, message: MessageOf<'check'>): void {
+    const sink = this.sinks.get(message.sid);
+    if (sink) sink.onCheck(message, from);
+    else {
+      const { id, g, sid } = message;
+      this.out.send(from, { t: 'checked', id, g, sid, checked: 0, unprotected: 0, mismatched: 0, unknown: true });
+    }
+  }
+
+  // ---- timers
+
+  private tick(now: number): void {
+    for (const owner of this.owners.values()) owner.tick(now);
+    this.dirty.clear();
+    for (const sink of this.sinks.values()) sink.tick(now);
+    this.heartbeat(now);
+  }
+
+  /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
+  private heartbeat(now: number): void {
+    const full: number[] = [];
+    for (const sink of this.sinks.values()) if (sink.full) full.push(sink.sid);
+    const whole: Heartbeat['whole'] = [];
+    const recoveries: RecoveryStats[] = [];
+    let rows = 0;
+    for (const owner of this.owners.values()) {
+      if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
+      const stats = owner.recoveryStats();
+      if (stats) recoveries.push(stats);
+      for (const table of owner.native.stats()) rows += table.rows;
+    }
+    const report = `${full.join()}/${whole.join()}`;
+    if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
+    this.lastReport = report;
+    this.heartbeatAt = now;
+    const { inc, map } = this;
+    this.out.send(SCHEDULER, {
+      t: 'heartbeat',
+      inc,
+      epoch: map.epoch,
+      full,
+      whole,
+      recoveries,
+      bytes: this.memory.usedBytes,
+      rows,
+    });
+  }
+
+  /** What this node holds, for metrics. */
+  summary(): { owners: number; sinks: number; recovering: number; bytes: number } {
+    let recovering = 0;
+    for (const owner of this.owners.values()) if (!owner.present) recovering++;
+    return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
+  }
+}
+
+const MAX_KEYS_PER_PAGE = 65_536;
+
+/** A part that the message must have; a missing one is an empty one, which the engine refuses. */
+function part(parts: readonly Uint8Array[], index: number): Uint8Array {
+  return parts[index] ?? EMPTY;
+}

@@ -1,0 +1,35 @@
+/** The named limits and timers of the core, in one place. Times in milliseconds of the clock that inputs carry. */
+export interface Policy {
+  /** Repeat an unanswered Open, Start, Recover or Want after this time. */
+  retryMs: number;
+  /** An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks come. */
+  maxUncommittedBytes: number;
+  /** Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the client. */
+  maxHeldPushes: number;
+  /** Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped and resent. */
+  maxParked: number;
+  /** A parked pull is answered TIMEOUT after this time. */
+  parkedPullMs: number;
+  /** Blocks that one owner asks for and has not received, and that one sink wants from one member. */
+  recoveryWindow: number;
+  /** Blocks in one Recover or Want. */
+  recoveryChunk: number;
+  /** Bytes per second that one owner or one sink asks for in the background; 0 = no limit. */
+  recoveryRate: number;
+  heartbeatMs: number;
+  /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
+  requireRedundancy: boolean;
+}
+
+export const DEFAULT_POLICY: Policy = {
+  retryMs: 250,
+  maxUncommittedBytes: 64 << 20,
+  maxHeldPushes: 64,
+  maxParked: 4096,
+  parkedPullMs: 30_000,
+  recoveryWindow: 512,
+  recoveryChunk: 128,
+  recoveryRate: 0,
+  heartbeatMs: 200,
+  requireRedundancy: false,
+};

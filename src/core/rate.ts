@@ -1,0 +1,29 @@
+/** A token bucket for background recovery, filled by ticks: the core has no clock of its own. */
+
+/** Blocks are about 4 KiB; the limit is stated in bytes and counted in blocks. */
+const BLOCK_BYTES = 4096;
+/** At most so much unused allowance is carried over. */
+const BURST_MS = 100;
+
+export class RateLimit {
+  private allowance = 0;
+  private last: number | undefined;
+
+  constructor(private readonly bytesPerSecond: number) {}
+
+  tick(now: number): void {
+    if (this.bytesPerSecond <= 0) return;
+    const elapsed = this.last === undefined ? BURST_MS : now - this.last;
+    this.last = now;
+    const burst = (this.bytesPerSecond * BURST_MS) / 1000;
+    this.allowance = Math.min(burst, this.allowance + (this.bytesPerSecond * elapsed) / 1000);
+  }
+
+  get open(): boolean {
+    return this.bytesPerSecond <= 0 || this.allowance > 0;
+  }
+
+  take(blocks: number): void {
+    if (this.bytesPerSecond > 0) this.allowance -= blocks * BLOCK_BYTES;
+  }
+}

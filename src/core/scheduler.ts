@@ -1,0 +1,462 @@
+/**
+ * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. A decision is durable
+ * before anyone sees it (rule 2): effects that depend on it are held back until the runtime says `persisted`.
+ *
+ * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
+ */
+import type { ErrorCode } from '../errors.js';
+import type { ClusterMap, NodeEntry, PeerId, Pool, TableSpec } from '../protocol/map.js';
+import type { Heartbeat, JobStatus, Message, MessageOf, NodeStatus, Redundancy } from '../protocol/messages.js';
+import type { EventEffect, SendEffect } from './effects.js';
+import { type ClusterView, canImprove, formGroups, isHealthy, isSpread, loads, repair } from './placement.js';
+import { sameTable, tableProblem } from './tables.js';
+
+export interface DurableState {
+  map: ClusterMap;
+  /** Nodes that must have joined before groups are formed. */
+  nodesWanted: number;
+  nextPeer: PeerId;
+  nextSid: number;
+  /** Every node name ever seen, with its id and newest incarnation. */
+  names: Record<string, { id: PeerId; inc: number }>;
+}
+
+export interface SchedulerPolicy {
+  /** A node whose connection closed and that did not come back is dead after this time. */
+  reconnectMs: number;
+  /** A node that sends nothing is dead after this time. */
+  silentMs: number;
+  maxTables: number;
+}
+
+export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = { reconnectMs: 1000, silentMs: 5000, maxTables: 4096 };
+
+export type SchedulerInput =
+  | { kind: 'join'; link: number; message: MessageOf<'join'> }
+  | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
+  | { kind: 'message'; from: PeerId; message: Message }
+  | { kind: 'closed'; peer: PeerId; inc: number }
+  /** Nobody listens at the node's address: its process is gone. */
+  | { kind: 'refused'; node: PeerId; inc: number }
+  | { kind: 'persisted'; version: number }
+  | { kind: 'tick'; now: number };
+
+export type SchedulerEffect =
+  | SendEffect
+  | EventEffect
+  /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
+  | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
+  | { kind: 'broadcast'; message: Message }
+  | { kind: 'probe'; node: PeerId; inc: number; address: string }
+  | { kind: 'persist'; version: number; state: DurableState };
+
+interface Member {
+  inc: number;
+  connected: boolean;
+  dead: boolean;
+  heardAt: number;
+  closedAt: number;
+  heartbeat: Heartbeat | undefined;
+}
+
+export class Scheduler {
+  private state: DurableState;
+  private readonly members = new Map<PeerId, Member>();
+  private readonly full = new Set<number>();
+  private readonly whole = new Set<string>();
+  private readonly unrecoverable = new Map<string, { g: number; m: number; v: number; blocks: number }>();
+  private version = 0;
+  private changed = false;
+  private effects: SchedulerEffect[] = [];
+  /** Effects of decisions that are not durable yet. */
+  private held: { version: number; effects: SchedulerEffect[] }[] = [];
+  private gated: SchedulerEffect[] = [];
+  private now = 0;
+  private redundancyBefore: Redundancy = 'forming';
+
+  constructor(
+    state: DurableState,
+    private readonly policy: SchedulerPolicy,
+    restarted: boolean,
+  ) {
+    this.state = state;
+    if (restarted) for (const node of state.map.nodes) this.members.set(node.id, this.newMember(node.inc));
+    else this.changed = true;
+  }
+
+  /** The newest map, durable or not: for tests and status only. */
+  get map(): ClusterMap {
+    return this.state.map;
+  }
+
+  step(input: SchedulerInput): SchedulerEffect[] {
+    switch (input.kind) {
+      case 'join':
+        this.onJoin(input.link, input.message);
+        break;
+      case 'attach':
+        this.onAttach(input.link, input.message);
+        break;
+      case 'message':
+        this.onMessage(input.from, input.message);
+        break;
+      case 'closed':
+        this.onClosed(input.peer, input.inc);
+        break;
+      case 'refused':
+        this.onRefused(input.node, input.inc);
+        break;
+      case 'persisted':
+        this.onPersisted(input.version);
+        break;
+      case 'tick':
+        this.onTick(input.now);
+        break;
+    }
+    this.announceRedundancy();
+    this.commit();
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  // ---- durability
+
+  /** One persist for all decisions of a step; what depends on them waits for it. */
+  private commit(): void {
+    if (!this.changed) {
+      (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
+      this.gated = [];
+      return;
+    }
+    this.changed = false;
+    this.version++;
+    this.held.push({ version: this.version, effects: this.gated });
+    this.gated = [];
+    this.effects.push({ kind: 'persist', version: this.version, state: structuredClone(this.state) });
+  }
+
+  private onPersisted(version: number): void {
+    while (this.held[0] && this.held[0].version <= version) this.effects.push(...this.held.shift()!.effects);
+  }
+
+  private setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
+    const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
+    this.state.map = map;
+    this.changed = true;
+    this.gated.push(
+      { kind: 'broadcast', message: { t: 'map', map } },
+      { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
+    );
+  }
+
+  private nextSid = (): number => this.state.nextSid++;
+
+  // ---- membership
+
+  private newMember(inc: number): Member {
+    return { inc, connected: false, dead: false, heardAt: this.now, closedAt: this.now, heartbeat: undefined };
+  }
+
+  /** Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists. */
+  private onJoin(link: number, join: MessageOf<'join'>): void {
+    const known = this.state.names[join.name];
+    if (join.id !== undefined && join.inc !== undefined) {
+      if (known?.id !== join.id || known.inc !== join.inc) {
+        this.effects.push({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
+        return;
+      }
+    } else {
+      const id = known?.id ?? this.state.nextPeer++;
+      this.state.names[join.name] = { id, inc: (known?.inc ?? 0) + 1 };
+      this.changed = true;
+    }
+    const { id, inc } = this.state.names[join.name]!;
+    const previous = this.members.get(id);
+    const member = previous?.inc === inc ? previous : this.newMember(inc);
+    member.connected = true;
+    member.dead = false;
+    member.heardAt = this.now;
+    this.members.set(id, member);
+    const entry: NodeEntry = { id, inc, name: join.name, host: join.host, address: join.address, standby: join.standby };
+    const listed = this.state.map.nodes.find((node) => node.id === id);
+    if (!listed || listed.inc !== inc || listed.address !== join.address) {
+      const nodes = [...this.state.map.nodes.filter((node) => node.id !== id), entry];
+      nodes.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+      this.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
+    }
+    this.form();
+    this.reconfigure('join');
+    this.gated.push({
+      kind: 'reply',
+      link,
+      message: { t: 'welcome', id, inc, map: this.state.map },
+      admit: { peer: id, inc },
+    });
+  }
+
+  private onAttach(link: number, attach: MessageOf<'attach'>): void {
+    let id = attach.id;
+    if (id === undefined) {
+      id = this.state.nextPeer++;
+      this.changed = true;
+    }
+    this.gated.push({
+      kind: 'reply',
+      link,
+      message: { t: 'welcome', id, inc: 0, map: this.state.map },
+      admit: { peer: id, inc: 0 },
+    });
+  }
+
+  private onClosed(peer: PeerId, inc: number): void {
+    const member = this.members.get(peer);
+    if (!member || member.inc !== inc) return;
+    member.connected = false;
+    member.closedAt = this.now;
+    const node = this.state.map.nodes.find((entry) => entry.id === peer);
+    if (node) this.effects.push({ kind: 'probe', node: peer, inc, address: node.address });
+  }
+
+  private onRefused(node: PeerId, inc: number): void {
+    const member = this.members.get(node);
+    if (member && member.inc === inc && !member.connected) this.lose(node, 'refused');
+  }
+
+  private lose(node: PeerId, reason: string): void {
+    const member = this.members.get(node);
+    if (!member || member.dead) return;
+    member.dead = true;
+    const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
+    this.effects.push({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
+    this.reconfigure('lost', { node, name, inc: member.inc });
+  }
+
+  private onTick(now: number): void {
+    const first = this.now === 0;
+    this.now = now;
+    for (const [id, member] of this.members) {
+      if (first) member.heardAt = member.closedAt = now;
+      if (member.dead) continue;
+      if (!member.connected && now - member.closedAt > this.policy.reconnectMs) this.lose(id, 'did not reconnect');
+      else if (now - member.heardAt > this.policy.silentMs) this.lose(id, 'silent');
+    }
+  }
+
+  private onMessage(from: PeerId, message: Message): void {
+    switch (message.t) {
+      case 'heartbeat':
+        return this.onHeartbeat(from, message);
+      case 'unrecoverable':
+        return this.onUnrecoverable(message);
+      case 'createTables':
+        return this.onCreateTables(from, message);
+      case 'status':
+        this.effects.push({
+          kind: 'send',
+          to: from,
+          message: { t: 'statusReply', id: message.id, status: this.status() },
+          parts: [],
+        });
+        return;
+      default:
+        return;
+    }
+  }
+
+  private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
+    const member = this.members.get(from);
+    if (!member || member.inc !== heartbeat.inc) return;
+    member.heardAt = this.now;
+    member.heartbeat = heartbeat;
+    const revived = member.dead;
+    member.dead = false;
+    for (const sid of heartbeat.full) this.full.add(sid);
+    for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
+    if (heartbeat.epoch < this.state.map.epoch) {
+      this.gated.push({ kind: 'send', to: from, message: { t: 'map', map: this.state.map }, parts: [] });
+    }
+    this.reconfigure(revived ? 'revived' : 'progress');
+  }
+
+  private onUnrecoverable(report: MessageOf<'unrecoverable'>): void {
+    const { g, m, v, blocks } = report;
+    if (this.state.map.groups[g]?.version !== v) return;
+    this.unrecoverable.set(`${g}/${m}`, { g, m, v, blocks });
+  }
+
+  // ---- placement
+
+  private view(): ClusterView {
+    return {
+      nodes: this.state.map.nodes.filter((node) => this.isAlive(node.id, node.inc)),
+      alive: (id, inc) => this.isAlive(id, inc),
+      full: (sid) => this.full.has(sid),
+      whole: (group, member, gen) => this.whole.has(`${group}/${member}/${gen}`),
+    };
+  }
+
+  private isAlive(id: PeerId, inc: number): boolean {
+    const member = this.members.get(id);
+    return member !== undefined && !member.dead && member.inc === inc;
+  }
+
+  /** Forms the groups once enough nodes have joined. */
+  private form(): void {
+    const { map, nodesWanted } = this.state;
+    if (map.groups.length > 0) return;
+    const ready = this.view().nodes.filter((node) => !node.standby);
+    if (ready.length < nodesWanted) return;
+    const groups = formGroups(map.pools, ready.slice(0, nodesWanted), map.epoch + 1, this.nextSid);
+    this.setMap({ groups }, 'formed');
+  }
+
+  private reconfigure(reason: string, fields: Record<string, unknown> = {}): void {
+    const { map } = this.state;
+    if (map.groups.length === 0) return;
+    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, this.nextSid);
+    if (groups) this.setMap({ groups }, reason, fields);
+    else if (reason === 'lost') this.setMap({}, reason, fields);
+  }
+
+  // ---- tables
+
+  private onCreateTables(from: PeerId, message: MessageOf<'createTables'>): void {
+    const reply = (tables: TableSpec[], code?: ErrorCode, text?: string) => {
+      const answer: MessageOf<'tablesCreated'> = { t: 'tablesCreated', id: message.id, tables };
+      if (code !== undefined) answer.code = code;
+      if (text !== undefined) answer.message = text;
+      this.gated.push({ kind: 'send', to: from, message: answer, parts: [] });
+    };
+    const { map } = this.state;
+    const tables = [...map.tables];
+    const answer: TableSpec[] = [];
+    for (const spec of message.specs) {
+      const problem = tableProblem(spec, map.pools);
+      if (problem) return reply([], 'BAD_ARGUMENT', problem);
+      const known = tables.find((table) => table.name === spec.name);
+      if (known && !sameTable(known, spec)) {
+        return reply([], 'TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
+      }
+      if (!known && tables.length >= this.policy.maxTables) return reply([], 'LIMIT', `at most ${this.policy.maxTables} tables`);
+      const table = known ?? { ...spec, id: tables.length + 1 };
+      if (!known) tables.push(table);
+      answer.push(table);
+    }
+    if (tables.length > map.tables.length) this.setMap({ tables }, 'tables');
+    reply(answer);
+  }
+
+  // ---- status
+
+  private redundancy(): { state: Redundancy; reasons: string[] } {
+    const { map, nodesWanted } = this.state;
+    if (map.groups.length === 0) {
+      return { state: 'forming', reasons: [`${this.view().nodes.length} of ${nodesWanted} nodes have joined`] };
+    }
+    const view = this.view();
+    const reasons: string[] = [];
+    let state: Redundancy = 'full';
+    const worsen = (next: Redundancy) => {
+      const order: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
+      if (order.indexOf(next) > order.indexOf(state)) state = next;
+    };
+    for (const group of map.groups) {
+      const pool = map.pools[group.pool]!;
+      const where = `${pool.name} group ${group.id - pool.firstGroup}`;
+      const lost = [...this.unrecoverable.values()].find((u) => u.g === group.id && u.v === group.version);
+      if (lost) {
+        worsen('lost');
+        reasons.push(`${where}: shard ${lost.m} is beyond repair`);
+      } else if (!this.membersComplete(group.id)) {
+        worsen('recovering');
+        reasons.push(`${where}: recovering`);
+      } else if (!isSpread(group, pool)) {
+        worsen(canImprove(group, pool, view) || this.moving(group.id) ? 'recovering' : 'degraded');
+        reasons.push(`${where}: ${group.sinks.length < pool.r ? 'a parity is missing' : 'two members share a node'}`);
+      } else if (!isHealthy(group, pool, view)) {
+        worsen('recovering');
+        reasons.push(`${where}: recovering`);
+      }
+    }
+    return { state, reasons };
+  }
+
+  /** Everything that has a home is complete there. */
+  private membersComplete(groupId: number): boolean {
+    const group = this.state.map.groups[groupId]!;
+    for (const [m, entry] of group.data.entries()) {
+      if (entry.node === 0 || !this.whole.has(`${groupId}/${m}/${entry.gen}`)) return false;
+    }
+    return group.sinks.every((sink) => this.full.has(sink.sid));
+  }
+
+  private moving(groupId: number): boolean {
+    const group = this.state.map.groups[groupId]!;
+    return group.sinks.some((a) => group.sinks.some((b) => a !== b && a.kind === b.kind && a.index === b.index));
+  }
+
+  private announceRedundancy(): void {
+    const { state } = this.redundancy();
+    if (state === this.redundancyBefore) return;
+    this.redundancyBefore = state;
+    this.gated.push({ kind: 'event', name: 'redundancy', fields: { state, epoch: this.state.map.epoch } });
+  }
+
+  status(): JobStatus {
+    const { map } = this.state;
+    const { state, reasons } = this.redundancy();
+    const load = loads(map.groups);
+    const nodes = map.nodes.map((node): NodeStatus => {
+      const member = this.members.get(node.id);
+      const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
+      return {
+        id: node.id,
+        name: node.name,
+        host: node.host,
+        address: node.address,
+        alive: this.isAlive(node.id, node.inc),
+        standby: (load.get(node.id) ?? 0) === 0,
+        inc: node.inc,
+        dataShards,
+        parityShards: (load.get(node.id) ?? 0) - dataShards,
+        bytes: member?.heartbeat?.bytes ?? 0,
+        rows: member?.heartbeat?.rows ?? 0,
+      };
+    });
+    const recoveries = [...this.members.values()].flatMap((member) => member.heartbeat?.recoveries ?? []);
+    return {
+      job: map.job,
+      epoch: map.epoch,
+      redundancy: state,
+      reasons,
+      nodes,
+      pools: map.pools.map((pool) => ({
+        name: pool.name,
+        code: `${pool.k}+${pool.r}`,
+        groups: pool.groups,
+        shards: pool.groups * pool.k,
+      })),
+      tables: map.tables.map(({ name, pool, dim, optimizer }) => ({ name, pool, dim, optimizer: optimizer.kind })),
+      recoveries,
+      unrecoverable: [...this.unrecoverable.values()].filter((u) => map.groups[u.g]?.version === u.v),
+    };
+  }
+}
+
+/** The state of a new job. */
+export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
+  let firstGroup = 0;
+  const placed = pools.map((pool) => {
+    const withFirst = { ...pool, firstGroup };
+    firstGroup += pool.groups;
+    return withFirst;
+  });
+  return {
+    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
+    nodesWanted,
+    nextPeer: 1,
+    nextSid: 1,
+    names: {},
+  };
+}

@@ -1,0 +1,335 @@
+/**
+ * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes (rules 12-17, 23, 24).
+ * Kind P sums all members with coefficients. What a sink has promised with an OpenAck it keeps: no delta of an older
+ * generation is taken afterwards.
+ *
+ * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was applied, and the
+ * log of deltas that a new owner may still ask us to take back.
+ */
+import { invariant } from '../errors.js';
+import type { BlockList, NativeSink } from '../native.js';
+import { type Group, INITIAL_GENERATION, type SinkEntry } from '../protocol/map.js';
+import type { MessageOf, PushId } from '../protocol/messages.js';
+import type { PeerId } from '../protocol/map.js';
+import { Check } from './check.js';
+import { Dedup } from './dedup.js';
+import { bytes, type Outbox, words } from './effects.js';
+import type { Policy } from './policy.js';
+import { RateLimit } from './rate.js';
+
+interface LogEntry {
+  seq: number;
+  delta: Uint8Array;
+  ids: PushId[];
+}
+
+interface Member {
+  /** Highest generation we promised to: older ones are ignored. */
+  fence: number;
+  /** Generation of the stream we follow; 0 = none yet. */
+  sgen: number;
+  applied: number;
+  /** Everything up to here is committed and can never be taken back. */
+  trim: number;
+  log: LogEntry[];
+  /** De-duplication state at `trim`. */
+  dedup: Dedup;
+  /** Blocks wanted for inclusion and not received; a timer repeats them. */
+  wanted: number;
+  wantedAt: number;
+  /** Last time we repeated Wants of accumulators. */
+  pendingAt: number;
+}
+
+export class Sink {
+  readonly sid: number;
+  readonly index: number;
+  private readonly members: Member[] = [];
+  private readonly checks: Check[] = [];
+  private readonly rate: RateLimit;
+  private wasFull: boolean;
+  private now = 0;
+
+  constructor(
+    private group: Group,
+    entry: SinkEntry,
+    readonly native: NativeSink,
+    private readonly out: Outbox,
+    private readonly policy: Policy,
+  ) {
+    this.sid = entry.sid;
+    this.index = entry.index;
+    this.rate = new RateLimit(policy.recoveryRate);
+    for (let m = 0; m < group.data.length; m++) {
+      const generation = entry.init ? INITIAL_GENERATION : 0;
+      this.members.push({
+        fence: generation,
+        sgen: generation,
+        applied: 0,
+        trim: 0,
+        log: [],
+        dedup: new Dedup(),
+        wanted: 0,
+        wantedAt: 0,
+        pendingAt: 0,
+      });
+    }
+    this.wasFull = this.full;
+  }
+
+  get groupId(): number {
+    return this.group.id;
+  }
+
+  get version(): number {
+    return this.group.version;
+  }
+
+  /** Every block of every member is included. */
+  get full(): boolean {
+    return this.members.every((member) => member.sgen !== 0) && this.native.full;
+  }
+
+  /** Rule 17: recovery operations are soft state of one version of the group. */
+  onGroup(group: Group): void {
+    this.group = group;
+    this.native.dropAccumulators();
+    for (const check of this.checks) check.restart();
+  }
+
+  close(): void {
+    this.native.close();
+  }
+
+  // ---- stream
+
+  /** Rule 12. */
+  onOpen(message: MessageOf<'open'>, from: PeerId): void {
+    const member = this.member(message.m);
+    if (message.gen < member.fence) return;
+    this.raiseFence(member, message.gen);
+    this.out.send(from, {
+      t: 'openAck',
+      g: this.group.id,
+      m: message.m,
+      sid: this.sid,
+      gen: message.gen,
+      none: member.sgen === 0,
+      sgen: member.sgen,
+      applied: member.applied,
+    });
+  }
+
+  /** Rule 13. */
+  onStart(message: MessageOf<'start'>, from: PeerId): void {
+    const member = this.member(message.m);
+    if (message.gen < member.fence) return;
+    this.raiseFence(member, message.gen);
+    if (member.sgen !== message.gen) {
+      if (member.sgen === 0) {
+        member.applied = member.trim = message.base;
+        member.dedup = Dedup.from(message.dedup);
+        this.native.start(message.m, message.extents);
+      } else {
+        this.rollBack(message.m, member, message.base);
+      }
+      member.sgen = message.gen;
+      member.wanted = 0;
+      this.native.dropAccumulators();
+      this.pump(message.m);
+    }
+    const dedup = member.dedup.copy();
+    for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
+    this.out.send(from, {
+      t: 'startAck',
+      g: this.group.id,
+      m: message.m,
+      sid: this.sid,
+      gen: message.gen,
+      applied: member.applied,
+      dedup: dedup.entries(),
+      extents: this.native.extents(message.m),
+    });
+  }
+
+  /** Rule 14. */
+  onDelta(message: MessageOf<'delta'>, delta: Uint8Array, from: PeerId): void {
+    const { m, gen, seq } = message;
+    const member = this.member(m);
+    if (gen !== member.sgen || gen < member.fence) return;
+    if (seq > member.applied + 1) return;
+    if (seq === member.applied + 1) {
+      const again = this.native.apply(m, delta);
+      member.log.push({ seq, delta: delta.slice(), ids: message.ids });
+      member.applied = seq;
+      if (typeof again !== 'number' && again.length > 0) this.want(m, again);
+    }
+    this.trim(member, message.committed);
+    this.out.send(from, { t: 'applied', g: this.group.id, m, sid: this.sid, gen, applied: member.applied });
+    this.completed();
+  }
+
+  /** Rule 15: content is exact only at our position in the member's stream. */
+  onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
+    const included = this.native.content(message.m, words(blocks), content);
+    member.wanted = Math.max(0, member.wanted - included);
+    this.completed();
+    this.pump(message.m);
+  }
+
+  /** Rule 16. */
+  onLacking(message: MessageOf<'lacking'>, blocks: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version) return;
+    this.native.lacking(message.m, words(blocks));
+    this.completed();
+  }
+
+  // ---- recovery
+
+  /** Rule 23: a claim "I lack these" holds only in the version it was made in and at our position. */
+  onRecover(message: MessageOf<'recover'>, blocks: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.v !== this.group.version || message.seq !== member.applied) return;
+    if (message.gen !== member.sgen || message.gen !== member.fence) return;
+    const created = this.native.recover(message.m, words(blocks));
+    if (created.length > 0) this.wantFromOthers(message.m, created);
+    this.completed();
+  }
+
+  /** Starts to check the parity equation on every block; answers `from` when done. */
+  onCheck(message: MessageOf<'check'>, from: PeerId): void {
+    const check = new Check(message.id, from, this.native, (blocks) => this.wantFromOthers(-1, blocks));
+    this.checks.push(check);
+    check.pump();
+    this.finishChecks();
+  }
+
+  /** Rule 24: sends Equations of accumulators with nothing pending. */
+  private completed(): void {
+    for (const done of this.native.takeCompleted()) {
+      if (done.checked) for (const check of this.checks) check.completed(done);
+      const lacking = done.lacking.map((m): [number, number] => [m, this.member(m).sgen]);
+      for (const m of done.requesters) {
+        const owner = this.group.data[m];
+        if (!owner || owner.node === 0) continue;
+        this.out.send(
+          owner.node,
+          {
+            t: 'equation',
+            g: this.group.id,
+            m,
+            gen: owner.gen,
+            sid: this.sid,
+            v: this.group.version,
+            index: this.index,
+            lacking,
+            ok: done.ok,
+          },
+          [bytes(done.blocks), done.bytes],
+        );
+      }
+    }
+    this.finishChecks();
+  }
+
+  private finishChecks(): void {
+    for (let i = this.checks.length - 1; i >= 0; i--) {
+      const check = this.checks[i];
+      if (!check?.done) continue;
+      this.checks.splice(i, 1);
+      this.out.send(check.from, { t: 'checked', g: this.group.id, sid: this.sid, ...check.result() });
+    }
+  }
+
+  // ---- timers
+
+  tick(now: number): void {
+    this.now = now;
+    this.rate.tick(now);
+    for (let m = 0; m < this.members.length; m++) {
+      const member = this.member(m);
+      if (member.sgen === 0) continue;
+      if (member.wanted > 0 && now - member.wantedAt > this.policy.retryMs) member.wanted = 0;
+      this.pump(m);
+      if (now - member.pendingAt > this.policy.retryMs) {
+        member.pendingAt = now;
+        const pending = this.native.accumulators > 0 ? this.native.nextPending(m, this.policy.recoveryWindow) : words(undefined);
+        if (pending.length > 0) this.want(m, pending);
+      }
+    }
+    const full = this.full;
+    if (full !== this.wasFull) {
+      this.wasFull = full;
+      this.out.event('sink.full', { group: this.group.id, sid: this.sid, index: this.index, full });
+    }
+  }
+
+  /** Inclusion of what this sink does not have yet, a bounded number of blocks at a time. */
+  private pump(m: number): void {
+    const member = this.member(m);
+    if (member.sgen === 0 || member.wanted > 0 || !this.rate.open) return;
+    if (this.native.excludedBlocks(m) === 0) return;
+    const blocks = this.native.nextExcluded(m, this.policy.recoveryChunk);
+    if (blocks.length === 0) return;
+    member.wanted = blocks.length / 2;
+    member.wantedAt = this.now;
+    this.rate.take(member.wanted);
+    this.want(m, blocks);
+  }
+
+  private want(m: number, blocks: BlockList): void {
+    const owner = this.group.data[m];
+    if (!owner || owner.node === 0) return;
+    const { id: g, version: v } = this.group;
+    this.out.send(owner.node, { t: 'want', g, m, sid: this.sid, gen: owner.gen, v }, [bytes(blocks)]);
+  }
+
+  private wantFromOthers(m: number, blocks: BlockList): void {
+    for (let i = 0; i < this.members.length; i++) if (i !== m) this.want(i, blocks);
+  }
+
+  // ---- positions
+
+  private member(m: number): Member {
+    const member = this.members[m];
+    invariant(member, 'member of a group', { m, sid: this.sid });
+    return member;
+  }
+
+  private raiseFence(member: Member, gen: number): void {
+    if (gen <= member.fence) return;
+    member.fence = gen;
+    this.native.dropAccumulators();
+  }
+
+  /** Takes back what was applied above `base`; applying a delta twice removes it. */
+  private rollBack(m: number, member: Member, base: number): void {
+    invariant(base >= member.trim, 'no roll-back below committed deltas', { base, trim: member.trim });
+    invariant(base <= member.applied, 'a base that every sink has reached', { base, applied: member.applied });
+    this.native.dropAccumulators();
+    let entry = member.log.at(-1);
+    while (entry && entry.seq > base) {
+      this.native.apply(m, entry.delta);
+      member.log.pop();
+      entry = member.log.at(-1);
+    }
+    member.applied = base;
+    for (const kept of member.log) for (const id of kept.ids) member.dedup.record(id);
+    member.log = [];
+    member.trim = base;
+  }
+
+  private trim(member: Member, committed: number): void {
+    let count = 0;
+    for (const entry of member.log) {
+      if (entry.seq > committed) break;
+      for (const id of entry.ids) member.dedup.record(id);
+      member.trim = entry.seq;
+      count++;
+    }
+    if (count > 0) member.log.splice(0, count);
+  }
+}

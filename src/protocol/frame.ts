@@ -1,0 +1,227 @@
+/**
+ * The frame: what one WebSocket message carries, and the only place that knows how its bytes lie.
+ *
+ *   [u32 header length, little-endian][msgpack header][zeros to a multiple of 8][part][zeros to 8][part] ...
+ *
+ * The msgpack value is an array `[header, length of part 0, length of part 1, ...]`: the lengths travel beside the header,
+ * so that no name inside it is reserved. Every part starts at a multiple of 8 from the start of the frame; the frame ends
+ * with the last byte of the last part (or of the header, when there are no parts). Parts are raw little-endian arrays that
+ * the engine reads in place, so decoding makes views and copies no payload.
+ *
+ * Frames come from outside. The msgpack bytes are walked once before the library sees them: only plain values pass (no
+ * extensions, so none of msgpackr's record definitions, which compile code, or its references), no length is believed
+ * before it was compared with the bytes that are there, and nesting is bounded. Whatever is wrong becomes BAD_FRAME.
+ */
+import { type Options, Packr, Unpackr } from 'msgpackr';
+import { describe, KintsugiError } from '../errors.js';
+
+/** Largest frame, unless a link was given another limit. The sender throws LIMIT, the receiver BAD_FRAME. */
+export const MAX_FRAME_BYTES = 64 * 1024 * 1024;
+/** Largest msgpack header: bounds what a header can grow into once decoded. */
+export const MAX_HEADER_BYTES = 8 * 1024 * 1024;
+/** Most parts in one frame: a request carries one per shard of the node. */
+export const MAX_PARTS = 16_384;
+/** Deepest nesting of maps and arrays in a header. */
+export const MAX_HEADER_DEPTH = 32;
+
+/** A decoded frame. `parts` are views into the bytes that were given; `header` holds no views. */
+export interface Frame {
+  header: Record<string, unknown>;
+  parts: Uint8Array[];
+}
+
+export interface EncodeOptions {
+  maxBytes?: number;
+  /** Memory for the frame; need not be zeroed. The default is a new array. */
+  allocate?: (bytes: number) => Uint8Array;
+}
+
+// 'auto' (a number where it is exact, else a bigint) exists in the library but is missing from its types.
+const OPTIONS = { useRecords: false, mapsAsObjects: true, copyBuffers: true, int64AsType: 'auto' };
+const packr = new Packr(OPTIONS as unknown as Options);
+const unpackr = new Unpackr(OPTIONS as unknown as Options);
+
+const PREFIX_BYTES = 4;
+const align8 = (n: number): number => Math.ceil(n / 8) * 8;
+
+/**
+ * One frame of a header and its parts, which are copied. The header is a plain object with a string `t`, of numbers,
+ * bigints (64 bits), strings, booleans, null, Uint8Array, arrays and plain objects.
+ * @throws LIMIT when a limit is exceeded, BAD_ARGUMENT when the header has no `t`: errors of the sender, unlike BAD_FRAME.
+ */
+export function encodeFrame(
+  header: object,
+  parts: readonly Uint8Array[] = [],
+  options: EncodeOptions = {},
+): Uint8Array {
+  const maxBytes = options.maxBytes ?? MAX_FRAME_BYTES;
+  if (typeof (header as { t?: unknown }).t !== 'string')
+    throw new KintsugiError('BAD_ARGUMENT', 'the header has no string "t"');
+  if (parts.length > MAX_PARTS) throw limit(`${parts.length} parts, the limit is ${MAX_PARTS}`);
+  const envelope: unknown[] = [header];
+  for (const part of parts) envelope.push(part.byteLength);
+  const packed: Uint8Array = packr.pack(envelope);
+  if (packed.byteLength > MAX_HEADER_BYTES) {
+    throw limit(`a header of ${packed.byteLength} bytes, the limit is ${MAX_HEADER_BYTES}`);
+  }
+  let total = PREFIX_BYTES + packed.byteLength;
+  for (const part of parts) total = align8(total) + part.byteLength;
+  if (total > maxBytes) throw limit(`a frame of ${total} bytes, the limit is ${maxBytes}`);
+
+  const frame = options.allocate?.(total) ?? new Uint8Array(total);
+  frame[0] = packed.byteLength & 255;
+  frame[1] = (packed.byteLength >>> 8) & 255;
+  frame[2] = (packed.byteLength >>> 16) & 255;
+  frame[3] = packed.byteLength >>> 24;
+  frame.set(packed, PREFIX_BYTES);
+  let at = PREFIX_BYTES + packed.byteLength;
+  for (const part of parts) {
+    const start = align8(at);
+    frame.fill(0, at, start);
+    frame.set(part, start);
+    at = start + part.byteLength;
+  }
+  return frame;
+}
+
+/**
+ * The header of a frame and views of its parts.
+ * @throws BAD_FRAME, and nothing else, for any bytes that `encodeFrame` could not have made.
+ */
+export function decodeFrame(bytes: Uint8Array, maxBytes = MAX_FRAME_BYTES): Frame {
+  if (bytes.byteLength > maxBytes)
+    throw bad(`a frame of ${bytes.byteLength} bytes, the limit is ${maxBytes}`);
+  if (bytes.byteLength < PREFIX_BYTES) throw bad(`${bytes.byteLength} bytes are no frame`);
+  const headerBytes = (bytes[0]! | (bytes[1]! << 8) | (bytes[2]! << 16) | (bytes[3]! << 24)) >>> 0;
+  const headerEnd = PREFIX_BYTES + headerBytes;
+  if (headerBytes > MAX_HEADER_BYTES || headerEnd > bytes.byteLength) {
+    throw bad(`a header of ${headerBytes} bytes in a frame of ${bytes.byteLength}`);
+  }
+  const packed = bytes.subarray(PREFIX_BYTES, headerEnd);
+  checkMsgpack(packed);
+  let envelope: unknown;
+  try {
+    envelope = unpackr.unpack(packed);
+  } catch (error) {
+    throw bad(`the header cannot be read: ${describe(error)}`, error);
+  }
+  if (!Array.isArray(envelope)) throw bad('the header is not in an envelope');
+  const header = envelope[0] as Record<string, unknown>;
+  if (
+    typeof header !== 'object' ||
+    header === null ||
+    Array.isArray(header) ||
+    header instanceof Uint8Array
+  ) {
+    throw bad('the header is not an object');
+  }
+  if (!Object.hasOwn(header, 't') || typeof header.t !== 'string') throw bad('the header has no string "t"');
+  return { header, parts: views(bytes, headerEnd, envelope) };
+}
+
+/** The parts, whose lengths follow the header in the envelope. They and their padding must fill the frame exactly. */
+function views(bytes: Uint8Array, headerEnd: number, envelope: unknown[]): Uint8Array[] {
+  const count = envelope.length - 1;
+  if (count > MAX_PARTS) throw bad(`${count} parts, the limit is ${MAX_PARTS}`);
+  const parts: Uint8Array[] = [];
+  let at = headerEnd;
+  for (let i = 1; i <= count; i++) {
+    const length = envelope[i];
+    const start = align8(at);
+    if (!Number.isSafeInteger(length) || (length as number) < 0) throw bad(`part ${i - 1} has no length`);
+    if (start + (length as number) > bytes.byteLength) throw bad(`part ${i - 1} goes beyond the frame`);
+    parts.push(new Uint8Array(bytes.buffer, bytes.byteOffset + start, length as number));
+    at = start + (length as number);
+  }
+  if (at !== bytes.byteLength) throw bad(`${bytes.byteLength - at} bytes after the last part`);
+  return parts;
+}
+
+// What follows a token of 0xc0..0xdf: bytes of a fixed value, or bytes of a length and what it counts.
+const FIXED: Readonly<Record<number, number>> = {
+  192: 0, // nil
+  194: 0, // false
+  195: 0, // true
+  202: 4, // float 32
+  203: 8, // float 64
+  204: 1, // unsigned integers of 8, 16, 32, 64 bits
+  205: 2,
+  206: 4,
+  207: 8,
+  208: 1, // signed integers
+  209: 2,
+  210: 4,
+  211: 8,
+};
+type Kind = 'bytes' | 'array' | 'map';
+const COUNTED: Readonly<Record<number, readonly [lengthBytes: number, kind: Kind]>> = {
+  196: [1, 'bytes'], // binary
+  197: [2, 'bytes'],
+  198: [4, 'bytes'],
+  217: [1, 'bytes'], // strings
+  218: [2, 'bytes'],
+  219: [4, 'bytes'],
+  220: [2, 'array'],
+  221: [4, 'array'],
+  222: [2, 'map'],
+  223: [4, 'map'],
+};
+
+const isString = (token: number): boolean =>
+  (token >= 0xa0 && token < 0xc0) || (token >= 0xd9 && token <= 0xdb);
+
+/** Throws BAD_FRAME unless the bytes are exactly one msgpack value of plain kinds, with strings as the keys of maps. */
+function checkMsgpack(bytes: Uint8Array): void {
+  const end = bytes.byteLength;
+  let at = 0;
+  // One entry per open container: how many values it still needs, and whether keys alternate with values.
+  const left: number[] = [1];
+  const keyed: boolean[] = [false];
+  while (left.length > 0) {
+    const top = left.length - 1;
+    if (left[top] === 0) {
+      left.pop();
+      keyed.pop();
+      continue;
+    }
+    if (at >= end) throw bad('the header is truncated');
+    const token = bytes[at++]!;
+    if (keyed[top] && left[top]! % 2 === 0 && !isString(token)) throw bad('a key in the header is no string');
+    left[top]!--;
+    if (token < 0x80 || token >= 0xe0) continue; // small integers
+    let kind: Kind = 'bytes';
+    let count: number;
+    if (token < 0xc0) {
+      kind = token < 0x90 ? 'map' : token < 0xa0 ? 'array' : 'bytes';
+      count = kind === 'bytes' ? token & 31 : token & 15;
+    } else if (token === 0xd4 && bytes[at] === 0) {
+      count = 2; // msgpackr's `undefined`
+    } else if (FIXED[token] !== undefined) {
+      count = FIXED[token];
+    } else {
+      const counted = COUNTED[token];
+      if (counted === undefined) throw bad(`the header has a value of kind 0x${token.toString(16)}`);
+      if (counted[0] > end - at) throw bad('the header is truncated');
+      kind = counted[1];
+      count = 0;
+      for (let i = 0; i < counted[0]; i++) count = count * 256 + bytes[at++]!;
+    }
+    if (kind === 'map') count *= 2;
+    // Every value takes at least one byte, so this bounds containers as well.
+    if (count > end - at) throw bad('the header is truncated');
+    if (kind === 'bytes') {
+      at += count;
+    } else {
+      if (left.length > MAX_HEADER_DEPTH) throw bad(`the header is nested deeper than ${MAX_HEADER_DEPTH}`);
+      left.push(count);
+      keyed.push(kind === 'map');
+    }
+  }
+  if (at !== end) throw bad('bytes after the header');
+}
+
+const limit = (message: string): KintsugiError => new KintsugiError('LIMIT', message);
+
+function bad(message: string, cause?: unknown): KintsugiError {
+  return new KintsugiError('BAD_FRAME', message, cause === undefined ? undefined : { cause });
+}

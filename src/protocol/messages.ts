@@ -1,0 +1,341 @@
+/**
+ * Every message on the wire: a small header (encoded by frame.ts) and raw payload parts that only the engine reads.
+ * Names follow the design's vocabulary. `g` group, `m` member (data shard i of the group), `sid` sink, `v` version of the
+ * group's entry at the sender (receivers hold messages of a version they do not know yet).
+ */
+import type { ErrorCode } from '../errors.js';
+import type { Extent, TableStats } from '../native.js';
+import type { ClusterMap, PeerId, TableSpec } from './map.js';
+
+export type Refusal = ErrorCode;
+/** (client, client sequence number) and, for a push that was refused, why. */
+export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
+/** De-duplication state of one client at one stream position: its last number and recent refusals. */
+export type DedupEntry = [client: PeerId, cseq: number, refused: [cseq: number, code: Refusal][]];
+
+interface ShardOf {
+  g: number;
+  m: number;
+}
+interface StreamOf extends ShardOf {
+  sid: number;
+  gen: number;
+}
+
+// ---- first message on a connection between roles
+export interface Hello {
+  t: 'hello';
+  peer: PeerId;
+  inc: number;
+  job: string;
+}
+
+// ---- client -> owner
+/** parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). */
+export interface Push {
+  t: 'push';
+  epoch: number;
+  items: [g: number, m: number, cseq: number][];
+}
+/** parts: one REQUEST section per item; `full` asks for values + optimizer state. */
+export interface Pull {
+  t: 'pull';
+  epoch: number;
+  id: number;
+  items: [g: number, m: number][];
+}
+/** Keys of a table of one shard, paged by slot. */
+export interface Keys extends ShardOf {
+  t: 'keys';
+  epoch: number;
+  id: number;
+  table: number;
+  from: number;
+  max: number;
+}
+export interface ShardStats extends ShardOf {
+  t: 'shardStats';
+  epoch: number;
+  id: number;
+}
+
+// ---- owner -> client
+export interface PushAck {
+  t: 'pushAck';
+  items: [g: number, m: number, cseq: number, refused?: Refusal][];
+}
+export interface Gap extends ShardOf {
+  t: 'gap';
+  expected: number;
+}
+/** parts: one ROWS section per item, which is an index into the pull's items. */
+export interface Rows {
+  t: 'rows';
+  id: number;
+  items: number[];
+}
+/** Items of a pull (index) or of a push (negative: see cseq) that cannot be served here. WRONG_OWNER: retry elsewhere. */
+export interface Reject {
+  t: 'reject';
+  id: number;
+  items: [index: number, code: Refusal | 'WRONG_OWNER'][];
+}
+/** The shard cannot serve pushes: its lost blocks are beyond the code. */
+export interface Lost extends ShardOf {
+  t: 'lost';
+}
+/** parts: u64 keys */
+export interface KeysPage {
+  t: 'keysPage';
+  id: number;
+  next: number;
+}
+export interface ShardStatsReply {
+  t: 'shardStatsReply';
+  id: number;
+  extents: Extent[];
+  tables: TableStats[];
+}
+
+// ---- owner <-> sink (rule 6)
+export interface Open extends StreamOf {
+  t: 'open';
+  v: number;
+}
+export interface OpenAck extends StreamOf {
+  t: 'openAck';
+  /** The sink has no stream of this member. */
+  none: boolean;
+  sgen: number;
+  applied: number;
+}
+export interface Start extends StreamOf {
+  t: 'start';
+  v: number;
+  base: number;
+  dedup: DedupEntry[];
+  extents: Extent[];
+}
+export interface StartAck extends StreamOf {
+  t: 'startAck';
+  applied: number;
+  dedup: DedupEntry[];
+  extents: Extent[];
+}
+/** parts: DELTA section */
+export interface Delta extends StreamOf {
+  t: 'delta';
+  seq: number;
+  ids: PushId[];
+  committed: number;
+}
+export interface Applied extends StreamOf {
+  t: 'applied';
+  applied: number;
+}
+/** parts: BLOCKS */
+export interface Want extends StreamOf {
+  t: 'want';
+  v: number;
+}
+/** parts: BLOCKS, bytes */
+export interface Content extends StreamOf {
+  t: 'content';
+  seq: number;
+}
+/** parts: BLOCKS */
+export interface Lacking extends StreamOf {
+  t: 'lacking';
+  seq: number;
+  v: number;
+}
+/** parts: BLOCKS */
+export interface Recover extends StreamOf {
+  t: 'recover';
+  seq: number;
+  v: number;
+}
+/** parts: BLOCKS, bytes */
+export interface Equation extends ShardOf {
+  t: 'equation';
+  gen: number;
+  sid: number;
+  v: number;
+  index: number;
+  lacking: [member: number, gen: number][];
+  ok: boolean;
+}
+/** parts: BLOCKS, bytes */
+export interface Install extends ShardOf {
+  t: 'install';
+  gen: number;
+}
+
+// ---- checks of the parity equation
+export interface Check {
+  t: 'check';
+  epoch: number;
+  id: number;
+  g: number;
+  sid: number;
+}
+export interface Checked {
+  t: 'checked';
+  id: number;
+  g: number;
+  sid: number;
+  checked: number;
+  unprotected: number;
+  mismatched: number;
+  /** This node does not hold that sink. */
+  unknown: boolean;
+}
+
+// ---- scheduler
+export interface Join {
+  t: 'join';
+  name: string;
+  host: string;
+  address: string;
+  standby: boolean;
+  /** Set when this process reconnects: it keeps its identity. */
+  id?: PeerId;
+  inc?: number;
+}
+export interface Welcome {
+  t: 'welcome';
+  id: PeerId;
+  inc: number;
+  map: ClusterMap;
+}
+/** A process whose node name was taken over by a newer one: it must stop. */
+export interface Stale {
+  t: 'stale';
+  code: 'STALE_NODE' | 'SESSION_EXPIRED';
+}
+export interface Attach {
+  t: 'attach';
+  /** Set when this client reconnects. */
+  id?: PeerId;
+}
+export interface MapMessage {
+  t: 'map';
+  map: ClusterMap;
+}
+export interface RecoveryStats {
+  g: number;
+  m: number;
+  gen: number;
+  blocksLost: number;
+  blocksPresent: number;
+  blocksOnDemand: number;
+}
+export interface Heartbeat {
+  t: 'heartbeat';
+  inc: number;
+  epoch: number;
+  /** Sinks that include every block of every member. */
+  full: number[];
+  /** (group, member, gen) of owners that are ACTIVE and wholly present. */
+  whole: [g: number, m: number, gen: number][];
+  recoveries: RecoveryStats[];
+  bytes: number;
+  rows: number;
+}
+export interface UnrecoverableReport extends ShardOf {
+  t: 'unrecoverable';
+  gen: number;
+  v: number;
+  blocks: number;
+}
+export interface CreateTables {
+  t: 'createTables';
+  id: number;
+  specs: Omit<TableSpec, 'id'>[];
+}
+export interface TablesCreated {
+  t: 'tablesCreated';
+  id: number;
+  tables: TableSpec[];
+  code?: ErrorCode;
+  message?: string;
+}
+export interface StatusRequest {
+  t: 'status';
+  id: number;
+}
+export interface StatusReply {
+  t: 'statusReply';
+  id: number;
+  status: JobStatus;
+}
+
+export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost';
+
+export interface NodeStatus {
+  id: PeerId;
+  name: string;
+  host: string;
+  address: string;
+  alive: boolean;
+  standby: boolean;
+  inc: number;
+  dataShards: number;
+  parityShards: number;
+  bytes: number;
+  rows: number;
+}
+
+export interface JobStatus {
+  job: string;
+  epoch: number;
+  redundancy: Redundancy;
+  /** One line per reason why redundancy is not full. */
+  reasons: string[];
+  nodes: NodeStatus[];
+  pools: { name: string; code: string; groups: number; shards: number }[];
+  tables: { name: string; pool: string; dim: number; optimizer: string }[];
+  recoveries: RecoveryStats[];
+  unrecoverable: { g: number; m: number; blocks: number }[];
+}
+
+export type Message =
+  | Hello
+  | Push
+  | Pull
+  | Keys
+  | ShardStats
+  | PushAck
+  | Gap
+  | Rows
+  | Reject
+  | Lost
+  | KeysPage
+  | ShardStatsReply
+  | Open
+  | OpenAck
+  | Start
+  | StartAck
+  | Delta
+  | Applied
+  | Want
+  | Content
+  | Lacking
+  | Recover
+  | Equation
+  | Install
+  | Check
+  | Checked
+  | Join
+  | Welcome
+  | Stale
+  | Attach
+  | MapMessage
+  | Heartbeat
+  | UnrecoverableReport
+  | CreateTables
+  | TablesCreated
+  | StatusRequest
+  | StatusReply;
+
+export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;
