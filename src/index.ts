@@ -1,0 +1,19 @@
+/** Public API of kintsugi-ps. */
+export {
+  type Client,
+  type ConnectOptions,
+  connect,
+  type PullRequest,
+  type PushCounts,
+  type PushRequest,
+  type RequestOptions,
+  type Table,
+  type TableOptions,
+} from './client.js';
+export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
+export type { InitializerSpec, OptimizerSpec } from './native.js';
+export type { ClusterMap, TableSpec } from './protocol/map.js';
+export type { JobStatus, NodeStatus, Redundancy } from './protocol/messages.js';
+export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
+export type { Logger } from './runtime/log.js';
+export type { Batch, DenseTensor, Model, ModelFactory, ModelOptions, SparseTable, StepResult } from './train/trainer.js';

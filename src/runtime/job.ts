@@ -1,0 +1,51 @@
+/** The shape of a job: from a code and a number of nodes to its pools. */
+import { KintsugiError } from '../errors.js';
+import type { PoolOptions } from './scheduler.js';
+
+export interface CodeSpec {
+  /** Data shards of a group. */
+  k: number;
+  /** Parity shards of a group: so many nodes may be lost. */
+  r: number;
+}
+
+export const MAX_K = 32;
+export const MAX_R = 4;
+export const MAX_GROUPS = 4096;
+
+/** "4+1", or "none" for no redundancy. @throws BAD_ARGUMENT */
+export function parseCode(text: string): CodeSpec {
+  if (text === 'none') return { k: 1, r: 0 };
+  const match = /^(\d{1,3})\+(\d{1,3})$/.exec(text);
+  const k = Number(match?.[1]);
+  const r = Number(match?.[2]);
+  if (!match || k < 1 || k > MAX_K || r > MAX_R) {
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `"${text}" is not a code: write k+r with k from 1 to ${MAX_K} and r from 0 to ${MAX_R}, for example 4+1, or none`,
+    );
+  }
+  return { k, r };
+}
+
+/**
+ * The two pools of a job: `embedding` with the given code, and `dense`, mirrored r times. The number of groups defaults to the
+ * number of nodes, so that data and parity rotate evenly.
+ * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT
+ */
+export function poolsFor(code: CodeSpec, nodes: number, groups: number = nodes): PoolOptions[] {
+  if (!Number.isInteger(nodes) || nodes < 1) throw new KintsugiError('BAD_ARGUMENT', 'a job needs at least one PS');
+  if (nodes < code.k + code.r) {
+    throw new KintsugiError(
+      'NOT_ENOUGH_NODES',
+      `code ${code.k}+${code.r} needs ${code.k + code.r} PS nodes, and there are ${nodes}`,
+    );
+  }
+  if (!Number.isInteger(groups) || groups < 1 || groups > MAX_GROUPS) {
+    throw new KintsugiError('BAD_ARGUMENT', `groups must be an integer from 1 to ${MAX_GROUPS}`);
+  }
+  return [
+    { name: 'embedding', k: code.k, r: code.r, groups },
+    { name: 'dense', k: 1, r: code.r, groups: Math.min(groups, nodes) },
+  ];
+}

@@ -1,0 +1,44 @@
+/**
+ * Structured logs: one JSON object per line on standard error, or one readable line. `mono` is CLOCK_MONOTONIC in
+ * milliseconds, which all processes of one machine share, so that a launcher can put their events on one axis.
+ */
+
+export type LogFormat = 'json' | 'text' | 'none';
+export type LogFields = Record<string, unknown>;
+
+export interface Logger {
+  info(event: string, fields?: LogFields): void;
+  warn(event: string, fields?: LogFields): void;
+  error(event: string, fields?: LogFields): void;
+}
+
+/** Milliseconds of CLOCK_MONOTONIC. */
+export function monotonicMs(): number {
+  return Number(process.hrtime.bigint() / 1000n) / 1000;
+}
+
+export function createLogger(
+  format: LogFormat,
+  base: LogFields,
+  write: (line: string) => void = (line) => process.stderr.write(line),
+): Logger {
+  const log = (level: string, event: string, fields: LogFields = {}) => {
+    if (format === 'none') return;
+    if (format === 'json') {
+      const record = { time: new Date().toISOString(), mono: monotonicMs(), level, ...base, event, ...fields };
+      write(`${JSON.stringify(record)}\n`);
+      return;
+    }
+    const details = Object.entries({ ...base, ...fields }).map(([key, value]) => `${key}=${format_(value)}`);
+    write(`${new Date().toISOString()} ${level} ${event} ${details.join(' ')}\n`);
+  };
+  return {
+    info: (event, fields) => log('info', event, fields),
+    warn: (event, fields) => log('warn', event, fields),
+    error: (event, fields) => log('error', event, fields),
+  };
+}
+
+function format_(value: unknown): string {
+  return typeof value === 'string' && !/[\s"=]/.test(value) ? value : JSON.stringify(value);
+}

@@ -1,0 +1,213 @@
+/**
+ * Connections to the other roles by identity: dials a peer when there is something for it, keeps a few messages while that
+ * is under way, redials with a pause when it fails, and answers a peer that dialed us on the connection it made. Losing a
+ * message is allowed (the protocol repeats); reordering within a connection is not.
+ */
+import { KintsugiError } from '../errors.js';
+import type { PeerId } from '../protocol/map.js';
+import type { Hello, Message } from '../protocol/messages.js';
+import { dial, type Link, type LinkHandlers } from '../transport/index.js';
+import type { Logger } from './log.js';
+
+/** Messages and bytes kept for one peer while we connect to it; what is beyond is dropped. */
+const MAX_QUEUED_MESSAGES = 4096;
+const MAX_QUEUED_BYTES = 64 << 20;
+/** Pause before dialing again, doubling. */
+const REDIAL_MS = 25;
+const MAX_REDIAL_MS = 1000;
+
+export interface PeerAddress {
+  host: string;
+  port: number;
+  inc: number;
+}
+
+export interface PeersOptions {
+  self: () => { peer: PeerId; inc: number; job: string };
+  token?: string | undefined;
+  /** Where to dial a peer; undefined when it cannot or should not be dialed. */
+  resolve(peer: PeerId): PeerAddress | undefined;
+  onMessage(from: PeerId, message: Message, parts: readonly Uint8Array[]): void;
+  onUp(peer: PeerId): void;
+  onDown?(peer: PeerId): void;
+  log: Logger;
+}
+
+interface Peer {
+  link: Link | undefined;
+  inc: number;
+  dialing: boolean;
+  pauseMs: number;
+  timer: NodeJS.Timeout | undefined;
+  queue: [message: Message, parts: readonly Uint8Array[]][];
+  queuedBytes: number;
+}
+
+export class Peers {
+  private readonly peers = new Map<PeerId, Peer>();
+  /** Peer of each link that has said hello. */
+  private readonly byLink = new Map<number, PeerId>();
+  private closed = false;
+  sentBytes = 0;
+  sentMessages = 0;
+
+  constructor(private readonly options: PeersOptions) {}
+
+  /** Handlers for the role's listener: the first message of a link must be a hello of our job. */
+  readonly incoming: LinkHandlers = {
+    onOpen: () => {},
+    onMessage: (link, header, parts) => this.onMessage(link, header as unknown as Message, parts),
+    onClose: (link) => this.onClose(link),
+    onError: (link, error) => this.onError(link, error),
+  };
+
+  send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (this.closed) return;
+    const address = this.options.resolve(to);
+    let peer = this.peers.get(to);
+    if (peer && address && peer.inc !== address.inc) {
+      this.forget(to, peer);
+      peer = undefined;
+    }
+    if (peer?.link) {
+      this.transmit(peer.link, message, parts);
+      return;
+    }
+    if (!address) return;
+    if (!peer) peer = this.add(to, address.inc);
+    let bytes = 0;
+    for (const part of parts) bytes += part.byteLength;
+    if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
+      peer.queue.push([message, parts]);
+      peer.queuedBytes += bytes;
+    }
+    if (!peer.dialing && !peer.timer) void this.connect(to, peer);
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const [id, peer] of this.peers) this.forget(id, peer);
+  }
+
+  private transmit(link: Link, message: Message, parts: readonly Uint8Array[]): void {
+    this.sentMessages++;
+    for (const part of parts) this.sentBytes += part.byteLength;
+    link.send(message, parts);
+  }
+
+  private add(id: PeerId, inc: number): Peer {
+    const peer: Peer = {
+      link: undefined,
+      inc,
+      dialing: false,
+      pauseMs: REDIAL_MS,
+      timer: undefined,
+      queue: [],
+      queuedBytes: 0,
+    };
+    this.peers.set(id, peer);
+    return peer;
+  }
+
+  private forget(id: PeerId, peer: Peer): void {
+    clearTimeout(peer.timer);
+    if (this.peers.get(id) === peer) this.peers.delete(id);
+    if (!peer.link) return;
+    this.byLink.delete(peer.link.id);
+    peer.link.close('replaced');
+  }
+
+  private async connect(id: PeerId, peer: Peer): Promise<void> {
+    const address = this.options.resolve(id);
+    if (!address || address.inc !== peer.inc || this.closed) {
+      this.forget(id, peer);
+      return;
+    }
+    peer.dialing = true;
+    try {
+      const { host, port } = address;
+      const link = await dial({ host, port, token: this.options.token, handlers: this.incoming });
+      peer.dialing = false;
+      if (this.closed || this.peers.get(id) !== peer) {
+        link.close('not needed');
+        return;
+      }
+      const self = this.options.self();
+      const hello: Hello = { t: 'hello', peer: self.peer, inc: self.inc, job: self.job };
+      link.send(hello);
+      this.adopt(id, peer, link);
+    } catch (error) {
+      peer.dialing = false;
+      peer.queue = [];
+      peer.queuedBytes = 0;
+      this.options.log.warn('peer.unreachable', { peer: id, code: error instanceof KintsugiError ? error.code : 'INTERNAL' });
+      this.retry(id, peer);
+    }
+  }
+
+  /** Dials again after a pause, as long as the map says that the peer is there. */
+  private retry(id: PeerId, peer: Peer): void {
+    if (this.closed || this.peers.get(id) !== peer) return;
+    peer.timer = setTimeout(() => {
+      peer.timer = undefined;
+      if (!peer.link && !peer.dialing) void this.connect(id, peer);
+    }, peer.pauseMs);
+    peer.timer.unref();
+    peer.pauseMs = Math.min(peer.pauseMs * 2, MAX_REDIAL_MS);
+  }
+
+  private adopt(id: PeerId, peer: Peer, link: Link): void {
+    this.byLink.set(link.id, id);
+    peer.link = link;
+    peer.pauseMs = REDIAL_MS;
+    const waiting = peer.queue;
+    peer.queue = [];
+    peer.queuedBytes = 0;
+    for (const [message, parts] of waiting) this.transmit(link, message, parts);
+    this.options.onUp(id);
+  }
+
+  private onMessage(link: Link, message: Message, parts: Uint8Array[]): void {
+    const from = this.byLink.get(link.id);
+    if (from !== undefined) {
+      this.options.onMessage(from, message, parts);
+      return;
+    }
+    if (message.t !== 'hello') throw new KintsugiError('BAD_FRAME', 'the first message must be a hello');
+    if (message.job !== this.options.self().job) {
+      link.close('another job');
+      return;
+    }
+    const known = this.peers.get(message.peer);
+    if (known && known.inc > message.inc) {
+      link.close('STALE_NODE');
+      return;
+    }
+    // A second connection between two peers that dialed each other at once: both work, the first one stays in use here.
+    this.byLink.set(link.id, message.peer);
+    if (known?.link && known.inc === message.inc) return;
+    if (known && known.inc < message.inc) this.forget(message.peer, known);
+    const peer = this.peers.get(message.peer) ?? this.add(message.peer, message.inc);
+    this.adopt(message.peer, peer, link);
+  }
+
+  private onClose(link: Link): void {
+    const id = this.byLink.get(link.id);
+    if (id === undefined) return;
+    this.byLink.delete(link.id);
+    const peer = this.peers.get(id);
+    if (peer?.link !== link) return;
+    peer.link = undefined;
+    this.options.onDown?.(id);
+    if (this.options.resolve(id)) this.retry(id, peer);
+    else this.forget(id, peer);
+  }
+
+  private onError(link: Link, error: unknown): void {
+    this.options.log.error('peer.error', {
+      peer: this.byLink.get(link.id) ?? null,
+      remote: link.remote,
+      message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+    });
+  }
+}

@@ -1,0 +1,196 @@
+/**
+ * The PS role: a PsNode of the core, wired to sockets and a clock. Messages of one turn of the event loop share a batch: the
+ * flush comes when the turn's messages have been handled.
+ */
+import { KintsugiError } from '../errors.js';
+import { PsNode } from '../core/node.js';
+import type { Effect } from '../core/effects.js';
+import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import { loadNative, type NativeMemory } from '../native.js';
+import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import { listen, type Listener } from '../transport/index.js';
+import { formatAddress, parseAddress } from './address.js';
+import { createEndpoints } from './endpoints.js';
+import type { Logger } from './log.js';
+import { monotonicMs } from './log.js';
+import { Peers } from './peers.js';
+import { Uplink } from './uplink.js';
+
+const TICK_MS = 20;
+
+export interface PsOptions {
+  /** host:port of the scheduler */
+  scheduler: string;
+  name: string;
+  /** Address to listen on; port 0 takes a free one. */
+  listen?: string | undefined;
+  /** host or host:port that others dial, when it differs from `listen`. */
+  advertise?: string | undefined;
+  /** Failure domain; default: the machine's name. */
+  hostLabel?: string | undefined;
+  standby?: boolean | undefined;
+  token?: string | undefined;
+  /** 0 = no limit */
+  memoryBytes?: number | undefined;
+  policy?: Partial<Policy> | undefined;
+  connectTimeoutMs?: number | undefined;
+  log: Logger;
+  /** Called when this process must stop: a newer one took its name. */
+  onStale?: (() => void) | undefined;
+}
+
+export interface RunningPs {
+  readonly id: PeerId;
+  readonly address: string;
+  /** Stops at once, as a crash would. */
+  close(): Promise<void>;
+}
+
+class PsRuntime {
+  private node: PsNode | undefined;
+  private readonly peers: Peers;
+  private uplink: Uplink | undefined;
+  private listener: Listener | undefined;
+  private readonly memory: NativeMemory;
+  private readonly native = loadNative();
+  private readonly policy: Policy;
+  private timer: NodeJS.Timeout | undefined;
+  private flushScheduled = false;
+  private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
+  private closed = false;
+  address = '';
+
+  constructor(private readonly options: PsOptions) {
+    this.memory = this.native.createMemory(options.memoryBytes ?? 0);
+    this.policy = { ...DEFAULT_POLICY, ...options.policy };
+    this.peers = new Peers({
+      self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
+      token: options.token,
+      resolve: (peer) => this.resolve(peer),
+      onMessage: (from, message, parts) => this.receive(from, message, parts),
+      onUp: (peer) => this.run(this.node?.step({ kind: 'peerUp', peer })),
+      log: options.log,
+    });
+  }
+
+  get id(): PeerId {
+    return this.node?.id ?? -1;
+  }
+
+  async start(): Promise<void> {
+    const { options } = this;
+    const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
+    const http = createEndpoints({
+      role: 'ps',
+      name: options.name,
+      health: () => ({ ok: this.uplink?.connected ?? false, epoch: this.node?.map.epoch ?? 0, ...this.node?.summary() }),
+      gauges: {
+        owners: ['Data shards on this node.', () => this.node?.summary().owners ?? 0],
+        sinks: ['Parity shards on this node.', () => this.node?.summary().sinks ?? 0],
+        recovering_shards: ['Data shards that lack blocks.', () => this.node?.summary().recovering ?? 0],
+        engine_bytes: ['Memory held by the engine in bytes.', () => this.memory.usedBytes],
+        epoch: ['Epoch of the newest map.', () => this.node?.map.epoch ?? 0],
+        sent_messages: ['Messages sent to peers since the start.', () => this.peers.sentMessages],
+        sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
+      },
+    });
+    this.listener = await listen({ host, port, token: options.token, handlers: this.peers.incoming, http });
+    this.address = this.advertised(host, this.listener.port);
+    this.uplink = await Uplink.open({
+      scheduler: options.scheduler,
+      token: options.token,
+      introduce: (identity) => ({
+        t: 'join',
+        name: options.name,
+        host: options.hostLabel ?? '',
+        address: this.address,
+        standby: options.standby ?? false,
+        ...identity,
+      }),
+      onWelcome: ({ id, inc, map }) => {
+        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy);
+        this.receive(SCHEDULER, { t: 'map', map }, []);
+      },
+      onMessage: (message) => this.receive(SCHEDULER, message, []),
+      onStale: () => {
+        options.log.error('ps.stale', { name: options.name });
+        options.onStale?.();
+      },
+      log: options.log,
+      connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
+    }).catch(async (error: unknown) => {
+      await this.listener?.close();
+      throw error;
+    });
+    this.tick();
+    options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
+  }
+
+  private advertised(host: string, port: number): string {
+    const { advertise } = this.options;
+    if (advertise === undefined) return formatAddress({ host, port });
+    const withPort = /:\d+$/.test(advertise) && !advertise.endsWith(']') ? advertise : `${advertise}:${port}`;
+    return formatAddress(parseAddress(withPort));
+  }
+
+  private resolve(peer: PeerId) {
+    const entry = this.node?.map.nodes.find((node) => node.id === peer);
+    return entry && { ...parseAddress(entry.address), inc: entry.inc };
+  }
+
+  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (this.closed || !this.node) return;
+    this.run(this.node.step({ kind: 'message', from, message, parts }));
+  }
+
+  private run(effects: Effect[] | undefined): void {
+    for (const effect of effects ?? []) {
+      if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
+      else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
+      else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
+      else this.peers.send(effect.to, effect.message, effect.parts);
+    }
+    if (!this.node?.needsFlush || this.flushScheduled) return;
+    this.flushScheduled = true;
+    setImmediate(() => {
+      this.flushScheduled = false;
+      if (!this.closed) this.run(this.node?.step({ kind: 'flush' }));
+    });
+  }
+
+  /** An owner and a sink of one group on one node: through the event loop, so that no recovery hogs it. */
+  private sendToSelf(message: Message, parts: readonly Uint8Array[]): void {
+    this.loopback.push([message, parts]);
+    if (this.loopback.length > 1) return;
+    setImmediate(() => {
+      const waiting = this.loopback;
+      this.loopback = [];
+      for (const [each, payload] of waiting) this.receive(this.id, each, payload);
+    });
+  }
+
+  private tick(): void {
+    this.timer = setInterval(() => this.run(this.node?.step({ kind: 'tick', now: monotonicMs() })), TICK_MS);
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    clearInterval(this.timer);
+    this.uplink?.close();
+    this.peers.close();
+    await this.listener?.close();
+    this.node?.close();
+  }
+}
+
+/** Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
+export async function startPs(options: PsOptions): Promise<RunningPs> {
+  if (!/^[\w.:-]{1,128}$/.test(options.name)) {
+    throw new KintsugiError('BAD_ARGUMENT', `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`);
+  }
+  const runtime = new PsRuntime(options);
+  await runtime.start();
+  return { id: runtime.id, address: runtime.address, close: () => runtime.close() };
+}

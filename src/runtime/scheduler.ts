@@ -1,0 +1,201 @@
+/** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
+import { connect as connectTcp } from 'node:net';
+import { KintsugiError } from '../errors.js';
+import {
+  DEFAULT_SCHEDULER_POLICY,
+  type DurableState,
+  newJob,
+  Scheduler,
+  type SchedulerEffect,
+  type SchedulerInput,
+  type SchedulerPolicy,
+} from '../core/scheduler.js';
+import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { StateStore } from '../storage/index.js';
+import { type Link, listen, type Listener } from '../transport/index.js';
+import { formatAddress, parseAddress } from './address.js';
+import { createEndpoints } from './endpoints.js';
+import { type Logger, monotonicMs } from './log.js';
+
+const TICK_MS = 50;
+/** How long to wait for an answer when finding out whether a node's process is gone. */
+const PROBE_MS = 500;
+const PROBE_AGAIN_MS = 20;
+
+export interface PoolOptions {
+  name: string;
+  k: number;
+  r: number;
+  groups: number;
+}
+
+export interface SchedulerOptions {
+  listen?: string | undefined;
+  token?: string | undefined;
+  store: StateStore<DurableState>;
+  job: string;
+  /** Nodes that must have joined before the job starts. */
+  nodes: number;
+  pools: PoolOptions[];
+  policy?: Partial<SchedulerPolicy> | undefined;
+  log: Logger;
+}
+
+export interface RunningScheduler {
+  readonly address: string;
+  close(): Promise<void>;
+}
+
+class SchedulerRuntime {
+  private listener: Listener | undefined;
+  private readonly links = new Map<number, { link: Link; peer?: PeerId; inc?: number }>();
+  private readonly byPeer = new Map<PeerId, Link>();
+  private timer: NodeJS.Timeout | undefined;
+  private closed = false;
+  address = '';
+
+  private constructor(
+    private readonly options: SchedulerOptions,
+    private readonly core: Scheduler,
+  ) {}
+
+  static async start(options: SchedulerOptions): Promise<SchedulerRuntime> {
+    const saved = await options.store.load();
+    const state = saved ?? newJob(options.job, options.nodes, options.pools);
+    const core = new Scheduler(state, { ...DEFAULT_SCHEDULER_POLICY, ...options.policy }, saved !== undefined);
+    const runtime = new SchedulerRuntime(options, core);
+    await runtime.open(saved !== undefined);
+    return runtime;
+  }
+
+  private async open(resumed: boolean): Promise<void> {
+    const { options } = this;
+    const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
+    const alive = () => this.core.status().nodes.filter((node) => node.alive).length;
+    const http = createEndpoints({
+      role: 'scheduler',
+      name: 'scheduler',
+      health: () => ({ ok: true, epoch: this.core.map.epoch, redundancy: this.core.status().redundancy }),
+      gauges: {
+        epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
+        nodes_alive: ['PS nodes that are alive.', alive],
+        nodes_known: ['PS nodes that have ever joined.', () => this.core.map.nodes.length],
+        redundant: ['1 when every group can lose r nodes.', () => Number(this.core.status().redundancy === 'full')],
+        tables: ['Tables of the job.', () => this.core.map.tables.length],
+      },
+    });
+    this.listener = await listen({
+      host,
+      port,
+      token: options.token,
+      http,
+      handlers: {
+        onOpen: (link) => this.links.set(link.id, { link }),
+        onMessage: (link, header) => this.receive(link, header as unknown as Message),
+        onClose: (link) => this.onClose(link),
+        onError: (link, error) =>
+          options.log.error('scheduler.error', {
+            remote: link.remote,
+            message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+          }),
+      },
+    });
+    this.address = formatAddress({ host, port: this.listener.port });
+    this.step({ kind: 'tick', now: monotonicMs() });
+    this.timer = setInterval(() => this.step({ kind: 'tick', now: monotonicMs() }), TICK_MS);
+    options.log.info('scheduler.ready', { address: this.address, resumed, transport: this.listener.kind });
+  }
+
+  private receive(link: Link, message: Message): void {
+    const known = this.links.get(link.id);
+    if (!known) return;
+    if (message.t === 'join') this.step({ kind: 'join', link: link.id, message });
+    else if (message.t === 'attach') this.step({ kind: 'attach', link: link.id, message });
+    else if (known.peer !== undefined) this.step({ kind: 'message', from: known.peer, message });
+    else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
+  }
+
+  private onClose(link: Link): void {
+    const known = this.links.get(link.id);
+    this.links.delete(link.id);
+    if (known?.peer === undefined || this.byPeer.get(known.peer) !== link) return;
+    this.byPeer.delete(known.peer);
+    if (!this.closed) this.step({ kind: 'closed', peer: known.peer, inc: known.inc ?? 0 });
+  }
+
+  private step(input: SchedulerInput): void {
+    if (this.closed) return;
+    for (const effect of this.core.step(input)) this.execute(effect);
+  }
+
+  private execute(effect: SchedulerEffect): void {
+    switch (effect.kind) {
+      case 'send':
+        if (effect.to !== SCHEDULER) this.byPeer.get(effect.to)?.send(effect.message);
+        return;
+      case 'reply':
+        this.reply(effect);
+        return;
+      case 'broadcast':
+        for (const link of this.byPeer.values()) link.send(effect.message);
+        return;
+      case 'event':
+        this.options.log.info(effect.name, effect.fields);
+        return;
+      case 'probe':
+        this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_MS);
+        return;
+      case 'persist':
+        this.options.store.save(effect.state).then(
+          () => this.step({ kind: 'persisted', version: effect.version }),
+          (error: unknown) => {
+            // Without a durable map nothing may be decided any more: stop, and let a restart find out what is on disk.
+            this.options.log.error('scheduler.store', { message: String(error) });
+            void this.close();
+          },
+        );
+    }
+  }
+
+  private reply(effect: SchedulerEffect & { kind: 'reply' }): void {
+    const known = this.links.get(effect.link);
+    if (!known) return;
+    if (effect.admit) {
+      known.peer = effect.admit.peer;
+      known.inc = effect.admit.inc;
+      this.byPeer.set(effect.admit.peer, known.link);
+    }
+    known.link.send(effect.message);
+  }
+
+  /** A killed process leaves a port where nobody listens: that is certain and quick, unlike silence. */
+  private probe(node: PeerId, inc: number, address: string, until: number): void {
+    const { host, port } = parseAddress(address);
+    const socket = connectTcp({ host, port });
+    socket.setTimeout(PROBE_MS, () => socket.destroy());
+    socket.on('connect', () => {
+      socket.destroy();
+      // Its listener may outlive its last breath for a moment: look again until it is gone or has come back.
+      const again = monotonicMs() < until && !this.closed && !this.byPeer.has(node);
+      if (again) setTimeout(() => this.probe(node, inc, address, until), PROBE_AGAIN_MS);
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'ECONNREFUSED') this.step({ kind: 'refused', node, inc });
+    });
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    clearInterval(this.timer);
+    await this.listener?.close();
+    await this.options.store.close();
+  }
+}
+
+/** Starts a scheduler in this process; resumes the job that its store holds. @throws PORT_IN_USE, TOKEN_REQUIRED */
+export async function startScheduler(options: SchedulerOptions): Promise<RunningScheduler> {
+  const runtime = await SchedulerRuntime.start(options);
+  return { address: runtime.address, close: () => runtime.close() };
+}

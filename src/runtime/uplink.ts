@@ -1,0 +1,134 @@
+/**
+ * A role's connection to the scheduler: joins or attaches, keeps the identity it was given, and comes back by itself when
+ * the scheduler was restarted.
+ */
+import { describe, KintsugiError } from '../errors.js';
+import type { PeerId } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import { dial, type Link } from '../transport/index.js';
+import { parseAddress } from './address.js';
+import type { Logger } from './log.js';
+
+const REDIAL_MS = 50;
+const MAX_REDIAL_MS = 500;
+
+export interface UplinkOptions {
+  scheduler: string;
+  token?: string | undefined;
+  /** The first message on every connection, given the identity we have so far. */
+  introduce(identity: { id: PeerId; inc: number } | undefined): MessageOf<'join'> | MessageOf<'attach'>;
+  onWelcome(message: MessageOf<'welcome'>): void;
+  onMessage(message: Message): void;
+  /** A newer process took our name: this one must stop. */
+  onStale(): void;
+  log: Logger;
+  /** Give up the first connection after this time; later ones are tried for ever. */
+  connectTimeoutMs: number;
+  signal?: AbortSignal | undefined;
+}
+
+export class Uplink {
+  private link: Link | undefined;
+  private identity: { id: PeerId; inc: number } | undefined;
+  private closed = false;
+  private timer: NodeJS.Timeout | undefined;
+  private pauseMs = REDIAL_MS;
+  private welcomed: (() => void) | undefined;
+
+  private constructor(private readonly options: UplinkOptions) {}
+
+  /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, TIMEOUT, ABORTED */
+  static async open(options: UplinkOptions): Promise<Uplink> {
+    const uplink = new Uplink(options);
+    const deadline = Date.now() + options.connectTimeoutMs;
+    for (;;) {
+      try {
+        await uplink.connect();
+        return uplink;
+      } catch (error) {
+        const retry = error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
+        if (!retry || Date.now() > deadline || options.signal?.aborted) {
+          uplink.close();
+          throw error;
+        }
+        await new Promise((resolve) => setTimeout(resolve, REDIAL_MS));
+      }
+    }
+  }
+
+  get connected(): boolean {
+    return this.link !== undefined;
+  }
+
+  send(message: Message): void {
+    this.link?.send(message);
+  }
+
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.link?.close('closing');
+    this.link = undefined;
+  }
+
+  private async connect(): Promise<void> {
+    const { host, port } = parseAddress(this.options.scheduler);
+    const welcomed = new Promise<void>((resolve) => {
+      this.welcomed = resolve;
+    });
+    let lost: (error: Error) => void = () => {};
+    const closed = new Promise<never>((_, reject) => {
+      lost = reject;
+    });
+    closed.catch(() => {});
+    const link = await dial({
+      host,
+      port,
+      token: this.options.token,
+      signal: this.options.signal,
+      handlers: {
+        onOpen: () => {},
+        onMessage: (_, header) => this.receive(header as unknown as Message),
+        onClose: (closing, reason) => {
+          lost(new KintsugiError('UNREACHABLE', `the scheduler at ${this.options.scheduler} closed the connection: ${reason}`));
+          this.onClose(closing);
+        },
+        onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),
+      },
+    });
+    this.link = link;
+    link.send(this.options.introduce(this.identity));
+    await Promise.race([welcomed, closed]);
+    this.pauseMs = REDIAL_MS;
+  }
+
+  private receive(message: Message): void {
+    if (message.t === 'welcome') {
+      this.identity = { id: message.id, inc: message.inc };
+      this.options.onWelcome(message);
+      this.welcomed?.();
+    } else if (message.t === 'stale') {
+      this.close();
+      this.options.onStale();
+    } else this.options.onMessage(message);
+  }
+
+  private onClose(link: Link): void {
+    if (this.link !== link) return;
+    this.link = undefined;
+    if (this.closed || !this.identity) return;
+    this.options.log.warn('scheduler.disconnected', { scheduler: this.options.scheduler });
+    this.redial();
+  }
+
+  private redial(): void {
+    if (this.closed) return;
+    this.timer = setTimeout(() => {
+      this.connect().then(
+        () => this.options.log.info('scheduler.reconnected', {}),
+        () => this.redial(),
+      );
+    }, this.pauseMs);
+    this.pauseMs = Math.min(this.pauseMs * 2, MAX_REDIAL_MS);
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * The accepting side, whichever server is below: who is connected, how many of them have not proved themselves yet, and
+ * the errors of listening.
+ */
+import { describe, KintsugiError } from '../errors.js';
+import { serverHandshake } from './auth.js';
+import { Connection, type Socket } from './connection.js';
+import { CloseCode, type ListenOptions, type TransportLimits } from './types.js';
+
+export class Acceptor {
+  readonly #options: ListenOptions;
+  readonly #limits: TransportLimits;
+  readonly #connections = new Set<Connection>();
+  #unauthenticated = 0;
+  #closing = false;
+  #whenEmpty: (() => void) | undefined;
+
+  constructor(options: ListenOptions, limits: TransportLimits) {
+    this.#options = options;
+    this.#limits = limits;
+  }
+
+  /**
+   * Why a WebSocket upgrade is refused, as an HTTP status; undefined: it is welcome. A request with an Origin comes from a
+   * page in somebody's browser, which may reach loopback ports that need no token; no peer of ours is one.
+   */
+  refusal(origin: string | undefined): 403 | 503 | undefined {
+    if (origin) return 403;
+    return this.#closing || this.#unauthenticated >= this.#limits.maxUnauthenticated ? 503 : undefined;
+  }
+
+  accept(socket: Socket): Connection {
+    const settled = (): void => {
+      this.#unauthenticated--;
+    };
+    this.#unauthenticated++;
+    const connection = new Connection(socket, {
+      outgoing: false,
+      handshake: serverHandshake(this.#options.token),
+      handlers: this.#options.handlers,
+      limits: this.#limits,
+      onReady: settled,
+      onRefused: settled,
+    });
+    this.#connections.add(connection);
+    return connection;
+  }
+
+  /** The socket of a connection is closed. */
+  gone(connection: Connection): void {
+    this.#connections.delete(connection);
+    if (this.#connections.size === 0) this.#whenEmpty?.();
+  }
+
+  /** Closes all connections and resolves when their sockets are. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    for (const connection of [...this.#connections]) connection.close('shutting down', CloseCode.GOING_AWAY);
+    if (this.#connections.size > 0) await new Promise<void>((resolve) => (this.#whenEmpty = resolve));
+  }
+}
+
+/** The error of a failed bind, in our terms. */
+export function listenError(error: unknown, host: string, port: number): KintsugiError {
+  const code = (error as { code?: string }).code;
+  if (code === 'EADDRINUSE') {
+    return new KintsugiError('PORT_IN_USE', `port ${port} on ${host} is in use`, { cause: error });
+  }
+  return new KintsugiError('BAD_ARGUMENT', `cannot listen on ${host}:${port}: ${describe(error)}`, {
+    cause: error,
+  });
+}

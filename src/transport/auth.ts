@@ -1,0 +1,108 @@
+/**
+ * The handshake, and the bearer check of the HTTP side.
+ *
+ *   server -> client  challenge { nonce, auth }      auth: the server has a token
+ *   client -> server  proof     { nonce, mac? }      mac = HMAC(token, "client" || server nonce || client nonce)
+ *   server -> client  ready     { mac? }             mac = HMAC(token, "server" || server nonce || client nonce)
+ *
+ * It is mutual, because a client must not push its data to whoever took over a dead server's port; the token never
+ * crosses the wire; fresh nonces from both sides make a recorded exchange useless; the role inside the mac keeps one
+ * side's proof from being reflected as the other's. Without a token the exchange is the same without macs, so that both
+ * sides still learn whether they agree. It authenticates the peer, it does not encrypt: that is the network's job.
+ */
+import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { isIP } from 'node:net';
+import { KintsugiError } from '../errors.js';
+
+const NONCE_BYTES = 32;
+/** Part of every mac, so that a proof for one version of the exchange is none for another. */
+const CONTEXT = 'kintsugi link 1 ';
+
+export interface HandshakeStep {
+  /** To be sent now. */
+  send?: object;
+  /** The other side has proved itself; `send` comes first. */
+  done: boolean;
+}
+
+export interface Handshake {
+  /** What this side sends before it has heard anything. */
+  start(): object | undefined;
+  /** @throws UNAUTHORIZED, or BAD_FRAME for a message that does not belong here. */
+  step(header: Record<string, unknown>): HandshakeStep;
+}
+
+export function serverHandshake(token: string | undefined): Handshake {
+  const nonce = randomBytes(NONCE_BYTES);
+  return {
+    start: () => ({ t: 'challenge', nonce, auth: Boolean(token) }),
+    step(header) {
+      if (header.t !== 'proof') throw unexpected('proof');
+      const theirs = nonceOf(header);
+      if (!token) {
+        // A client that insists on a proof would wait for a mac that cannot be made.
+        if (header.mac !== undefined) throw unauthorized('the client has a token and this side has none');
+        return { send: { t: 'ready' }, done: true };
+      }
+      if (!matches(header.mac, mac(token, 'client', nonce, theirs))) {
+        throw unauthorized('the token is missing or wrong');
+      }
+      return { send: { t: 'ready', mac: mac(token, 'server', nonce, theirs) }, done: true };
+    },
+  };
+}
+
+export function clientHandshake(token: string | undefined): Handshake {
+  const nonce = randomBytes(NONCE_BYTES);
+  let theirs: Uint8Array | undefined;
+  return {
+    start: () => undefined,
+    step(header) {
+      if (theirs === undefined) {
+        if (header.t !== 'challenge') throw unexpected('challenge');
+        theirs = nonceOf(header);
+        if (token && header.auth !== true) throw unauthorized('the other side has no token');
+        if (!token && header.auth === true) throw unauthorized('the other side asks for a token');
+        const proof = { t: 'proof', nonce };
+        return { send: token ? { ...proof, mac: mac(token, 'client', theirs, nonce) } : proof, done: false };
+      }
+      if (header.t !== 'ready') throw unexpected('ready');
+      if (token && !matches(header.mac, mac(token, 'server', theirs, nonce))) {
+        throw unauthorized('the other side does not know the token');
+      }
+      return { done: true };
+    },
+  };
+}
+
+/** True if an Authorization header carries the token; takes the same time for every wrong one. */
+export function bearerMatches(authorization: string | undefined, token: string): boolean {
+  // Digests have one length, so the comparison does not tell how long the token is.
+  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(authorization ?? ''), digest(`Bearer ${token}`));
+}
+
+/** 127.0.0.0/8, ::1 and localhost: addresses that other machines cannot reach. */
+export function isLoopback(host: string): boolean {
+  const name = host.toLowerCase();
+  return name === 'localhost' || name === '::1' || (isIP(name) === 4 && name.startsWith('127.'));
+}
+
+function mac(token: string, role: 'client' | 'server', server: Uint8Array, client: Uint8Array): Buffer {
+  // Unambiguous without separators: the role is one of two words of one length and nonces have a fixed length.
+  return createHmac('sha256', token).update(CONTEXT).update(role).update(server).update(client).digest();
+}
+
+function matches(given: unknown, expected: Buffer): boolean {
+  return given instanceof Uint8Array && given.length === expected.length && timingSafeEqual(given, expected);
+}
+
+function nonceOf(header: Record<string, unknown>): Uint8Array {
+  const { nonce } = header;
+  if (nonce instanceof Uint8Array && nonce.length === NONCE_BYTES) return nonce;
+  throw new KintsugiError('BAD_FRAME', `a handshake message needs a nonce of ${NONCE_BYTES} bytes`);
+}
+
+const unauthorized = (message: string): KintsugiError => new KintsugiError('UNAUTHORIZED', message);
+const unexpected = (wanted: string): KintsugiError =>
+  new KintsugiError('BAD_FRAME', `expected the handshake message "${wanted}"`);

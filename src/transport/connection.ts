@@ -1,0 +1,195 @@
+/**
+ * What both ends and all WebSocket libraries have in common: a connection is in its handshake, then open, then closed. It
+ * decodes what arrives, keeps the limits, and stands between the libraries and the handlers: nothing that a handler or a
+ * peer does throws into a library's callback (uWebSockets.js ends the process on that, without a word), and handlers see
+ * one order of events whichever library is below.
+ */
+import { describe, KintsugiError } from '../errors.js';
+import { decodeFrame, encodeFrame } from '../protocol/frame.js';
+import type { Handshake } from './auth.js';
+import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from './types.js';
+
+/** A WebSocket of some library. Callbacks of the library call `receive` and `closed` of the connection. */
+export interface Socket {
+  readonly remote: string;
+  readonly bufferedBytes: number;
+  /** Memory for a frame that is sent next; it belongs to the socket until `send` has returned, and longer if it wants. */
+  allocate(bytes: number): Uint8Array;
+  /** Sends or buffers, never drops. */
+  send(frame: Uint8Array): void;
+  /** Sends what is buffered and a close message, within `closeMs`. Must call back `closed` sometime. */
+  end(code: number, reason: string): void;
+  /** Closes at once. Must call back `closed` sometime. */
+  destroy(): void;
+}
+
+export interface ConnectionOptions {
+  outgoing: boolean;
+  handshake: Handshake;
+  handlers: LinkHandlers;
+  limits: TransportLimits;
+  /** The handshake is over, just before `onOpen`. */
+  onReady?: () => void;
+  /** Closed before it was ever open. */
+  onRefused?: (error: KintsugiError) => void;
+}
+
+let lastId = 0;
+
+export class Connection implements Link {
+  readonly id = ++lastId;
+  readonly outgoing: boolean;
+  readonly remote: string;
+  readonly #socket: Socket;
+  readonly #options: ConnectionOptions;
+  #state: 'handshake' | 'open' | 'closed' = 'handshake';
+  #deadline: NodeJS.Timeout | undefined;
+
+  constructor(socket: Socket, options: ConnectionOptions) {
+    this.#socket = socket;
+    this.#options = options;
+    this.outgoing = options.outgoing;
+    this.remote = socket.remote;
+  }
+
+  /** Begins the handshake. Apart from the constructor so that the library's callbacks can refer to the connection. */
+  start(): void {
+    const { handshake, limits } = this.#options;
+    this.#deadline = setTimeout(() => {
+      this.#finish(
+        new KintsugiError('UNREACHABLE', 'the handshake took too long'),
+        CloseCode.HANDSHAKE_TIMEOUT,
+      );
+    }, limits.handshakeMs);
+    const first = handshake.start();
+    if (first) this.#write(first);
+  }
+
+  get bufferedBytes(): number {
+    return this.#state === 'closed' ? 0 : this.#socket.bufferedBytes;
+  }
+
+  send(header: object, parts: readonly Uint8Array[] = []): boolean {
+    if (this.#state !== 'open') return false;
+    return this.#write(header, parts);
+  }
+
+  close(reason = 'closed by this side', code: number = CloseCode.NORMAL): void {
+    this.#finish(new KintsugiError('CLOSED', reason), code);
+  }
+
+  /** A message of the library. `bytes` need to be valid only during the call. */
+  receive(bytes: Uint8Array): void {
+    if (this.#state === 'closed') return;
+    const { handlers, limits } = this.#options;
+    try {
+      if (this.#state === 'handshake') {
+        this.#handshake(decodeFrame(bytes, limits.handshakeFrameBytes).header);
+        return;
+      }
+      const { header, parts } = decodeFrame(bytes, limits.maxFrameBytes);
+      handlers.onMessage(this, header, parts);
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** A text message, or anything else that has no place on this wire. */
+  reject(what: string): void {
+    this.#failed(new KintsugiError('BAD_FRAME', what));
+  }
+
+  /** The library says that the socket is closed. */
+  closed(code: number, reason: string): void {
+    const text = reason || CLOSE_TEXT[code] || `closed with code ${code}`;
+    this.#finish(new KintsugiError(code === CloseCode.UNAUTHORIZED ? 'UNAUTHORIZED' : 'UNREACHABLE', text));
+  }
+
+  #handshake(header: Record<string, unknown>): void {
+    const { handshake, handlers, onReady } = this.#options;
+    const { send, done } = handshake.step(header);
+    if (send) this.#write(send);
+    if (!done) return;
+    clearTimeout(this.#deadline);
+    this.#state = 'open';
+    onReady?.();
+    handlers.onOpen(this);
+  }
+
+  #write(header: object, parts: readonly Uint8Array[] = []): boolean {
+    const { maxFrameBytes, maxBufferedBytes } = this.#options.limits;
+    const frame = encodeFrame(header, parts, {
+      maxBytes: maxFrameBytes,
+      allocate: (bytes) => this.#socket.allocate(bytes),
+    });
+    this.#socket.send(frame);
+    if (this.#state === 'closed') return false;
+    const { bufferedBytes } = this.#socket;
+    if (bufferedBytes <= maxBufferedBytes) return true;
+    // Not a graceful close: its message would wait behind all that the other side does not read.
+    this.#finish(
+      new KintsugiError('LIMIT', `${bufferedBytes} bytes buffered, the limit is ${maxBufferedBytes}`),
+    );
+    this.#socket.destroy();
+    return false;
+  }
+
+  #failed(error: unknown): void {
+    if (error instanceof KintsugiError && error.code === 'BAD_FRAME') {
+      this.#finish(error, CloseCode.BAD_FRAME, 'BAD_FRAME');
+    } else if (
+      this.#state === 'handshake' &&
+      error instanceof KintsugiError &&
+      error.code === 'UNAUTHORIZED'
+    ) {
+      this.#finish(error, CloseCode.UNAUTHORIZED, 'UNAUTHORIZED');
+    } else {
+      this.#finish(new KintsugiError('INTERNAL', describe(error)), CloseCode.INTERNAL, 'INTERNAL');
+      this.#report(error);
+    }
+  }
+
+  /** Closes once: `code` given means that this side does, and tells the other. */
+  #finish(error: KintsugiError, code?: number, wireReason = error.message): void {
+    if (this.#state === 'closed') return;
+    const wasOpen = this.#state === 'open';
+    this.#state = 'closed';
+    clearTimeout(this.#deadline);
+    const { handlers, onRefused } = this.#options;
+    // In a microtask: the caller of send or close is in the middle of something.
+    queueMicrotask(() => {
+      if (!wasOpen) {
+        onRefused?.(error);
+        return;
+      }
+      try {
+        handlers.onClose(this, error.code === 'BAD_FRAME' ? `BAD_FRAME: ${error.message}` : error.message);
+      } catch (thrown) {
+        this.#report(thrown);
+      }
+    });
+    if (code !== undefined) this.#socket.end(code, shorten(wireReason));
+  }
+
+  #report(error: unknown): void {
+    const { onError } = this.#options.handlers;
+    if (onError) onError.call(this.#options.handlers, this, error);
+    else
+      process.nextTick(() => {
+        throw error;
+      });
+  }
+}
+
+const CLOSE_TEXT: Readonly<Record<number, string>> = {
+  1000: 'closed by the other side',
+  1001: 'the other side is going away',
+  1005: 'closed by the other side',
+  1006: 'connection lost',
+  1009: 'a frame was too large',
+};
+
+/** A close message holds 123 bytes of UTF-8; ASCII keeps characters and bytes the same. */
+function shorten(reason: string): string {
+  return reason.replace(/[^\x20-\x7e]/g, '?').slice(0, 123);
+}

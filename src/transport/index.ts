@@ -1,0 +1,76 @@
+/**
+ * The transport: `listen` and `dial`. Frames over WebSocket, one port per role, a mutual handshake before anything else.
+ * Which library serves is decided here and nowhere else; both speak the same wire.
+ */
+import { KintsugiError } from '../errors.js';
+import { isLoopback } from './auth.js';
+import {
+  type DialOptions,
+  type Link,
+  type Listener,
+  type ListenOptions,
+  limitsOf,
+  type ServerKind,
+} from './types.js';
+import { listenUws, loadUws } from './uws-server.js';
+import { dialWs } from './ws-client.js';
+import { listenWs } from './ws-server.js';
+
+export {
+  CloseCode,
+  type DialOptions,
+  type HttpAnswer,
+  type HttpHandler,
+  LINK_PATH,
+  type Link,
+  type LinkHandlers,
+  type Listener,
+  type ListenOptions,
+  type ServerKind,
+  TRANSPORT_LIMITS,
+  type TransportLimits,
+} from './types.js';
+
+/**
+ * Starts a server. `host` other than loopback needs a token.
+ * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown KINTSUGI_TRANSPORT),
+ * DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
+ */
+export async function listen(options: ListenOptions): Promise<Listener> {
+  if (!options.token && !isLoopback(options.host)) {
+    throw new KintsugiError(
+      'TOKEN_REQUIRED',
+      `listening on "${options.host}" needs a token; loopback does not`,
+    );
+  }
+  checkPort(options.port, 0);
+  const kind = await serverKind(options.server);
+  return kind === 'uws' ? listenUws(options, limitsOf(options)) : listenWs(options, limitsOf(options));
+}
+
+/**
+ * Connects and completes the handshake; `onOpen` has been called when this resolves.
+ * @throws UNREACHABLE, UNAUTHORIZED, ABORTED, BAD_FRAME (the other side speaks something else), BAD_ARGUMENT
+ */
+export async function dial(options: DialOptions): Promise<Link> {
+  checkPort(options.port, 1);
+  return dialWs(options, limitsOf(options));
+}
+
+/** Checked here because the libraries differ: one takes 65536 for 0, the other throws errors of its own. */
+function checkPort(port: number, lowest: number): void {
+  if (Number.isInteger(port) && port >= lowest && port <= 65_535) return;
+  throw new KintsugiError('BAD_ARGUMENT', `${port} is no port: it must be ${lowest} to 65535`);
+}
+
+async function serverKind(demanded: ServerKind | undefined): Promise<ServerKind> {
+  const choice = demanded ?? (process.env.KINTSUGI_TRANSPORT || undefined);
+  if (choice === 'uws' || choice === 'ws') return choice;
+  if (choice !== undefined) {
+    throw new KintsugiError('BAD_ARGUMENT', `KINTSUGI_TRANSPORT is "${choice}"; it can be "uws" or "ws"`);
+  }
+  return loadUws().then(
+    () => 'uws',
+    () => 'ws',
+  );
+}

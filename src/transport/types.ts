@@ -1,0 +1,141 @@
+/**
+ * What the rest of the project knows of the network: authenticated links that carry frames, a listener that accepts them,
+ * and the limits of both. No WebSocket library shows through.
+ */
+import { MAX_FRAME_BYTES } from '../protocol/frame.js';
+
+/** One authenticated connection. */
+export interface Link {
+  /** Unique in this process, never reused. */
+  readonly id: number;
+  /** Address of the other side, for logs. */
+  readonly remote: string;
+  /** True if this side dialed. */
+  readonly outgoing: boolean;
+  /**
+   * Sends one frame. The parts are copied before this returns: the caller may reuse them at once. False when the link is
+   * closed, or was closed by this call because the other side reads too slowly (`maxBufferedBytes`). True means "will be
+   * sent while the link lives", not "arrived". Frames arrive whole and in order.
+   * @throws LIMIT when the frame breaks a limit of `protocol/frame.ts`; the link lives on.
+   */
+  send(header: object, parts?: readonly Uint8Array[]): boolean;
+  /** Bytes that were accepted by `send` and not yet by the kernel. */
+  readonly bufferedBytes: number;
+  /**
+   * Closes. Nothing is received after this; what is buffered is still sent, if the other side reads it in time. The first
+   * reason counts, later calls do nothing. Handlers hear of it once, after the current callback.
+   */
+  close(reason?: string): void;
+}
+
+export interface LinkHandlers {
+  /** The other side has proved itself. Called once per link, before its first message. */
+  onOpen(link: Link): void;
+  /** One frame. The parts are views that are valid only during the call; the header may be kept. */
+  onMessage(link: Link, header: Record<string, unknown>, parts: Uint8Array[]): void;
+  /** Called once for every link that was opened, never from within `send` or `close`. */
+  onClose(link: Link, reason: string): void;
+  /**
+   * A handler threw something other than BAD_FRAME; that link is being closed. Without this handler the error is thrown
+   * again outside the transport, as an uncaught exception, so that it is never lost.
+   */
+  onError?(link: Link, error: unknown): void;
+}
+
+export interface HttpAnswer {
+  status: number;
+  type: string;
+  body: string;
+}
+
+/** Answers a GET of a path (without its query), or undefined for 404. */
+export type HttpHandler = (path: string) => Promise<HttpAnswer> | undefined;
+
+export type ServerKind = 'uws' | 'ws';
+
+/** What `listen` and `dial` have in common. */
+export interface LinkOptions {
+  host: string;
+  /** 0: any free port (listen only). */
+  port: number;
+  /** Shared secret; both sides prove that they know it. Empty is the same as none. */
+  token?: string | undefined;
+  handlers: LinkHandlers;
+  /** Largest frame in either direction. */
+  maxFrameBytes?: number | undefined;
+  /** A link that has more than this to send is closed: its other side has stopped reading. */
+  maxBufferedBytes?: number | undefined;
+  /** @internal Other limits, for tests. */
+  limits?: Partial<TransportLimits> | undefined;
+}
+
+export interface ListenOptions extends LinkOptions {
+  http?: HttpHandler | undefined;
+  /** Overrides KINTSUGI_TRANSPORT. Default: uws where it loads, else ws. */
+  server?: ServerKind | undefined;
+}
+
+export interface DialOptions extends LinkOptions {
+  signal?: AbortSignal | undefined;
+  /** For connecting and the handshake together. */
+  timeoutMs?: number | undefined;
+}
+
+export interface Listener {
+  readonly port: number;
+  readonly kind: ServerKind;
+  /** Stops accepting, frees the port, closes every link; resolves when all of that is done. */
+  close(): Promise<void>;
+}
+
+/** Every limit of the transport, and what happens at it. */
+export interface TransportLimits {
+  /** The sender throws LIMIT; the receiver closes the link. */
+  maxFrameBytes: number;
+  /** The link is closed at once, without waiting for what is buffered. */
+  maxBufferedBytes: number;
+  /** A connection that has not proved itself by then is closed. */
+  handshakeMs: number;
+  /** A longer frame before the proof closes the connection. */
+  handshakeFrameBytes: number;
+  /** Further connections are refused with HTTP 503 while so many have not proved themselves. */
+  maxUnauthenticated: number;
+  /** `dial` gives up, UNREACHABLE. */
+  dialMs: number;
+  /** After a close: how long the other side has to read what is buffered and to close as well. */
+  closeMs: number;
+  /** Pings go out at this interval; a peer that is silent for two of them is gone. In whole seconds, at least 8 s. */
+  pingMs: number;
+}
+
+export const TRANSPORT_LIMITS: Readonly<TransportLimits> = {
+  maxFrameBytes: MAX_FRAME_BYTES,
+  maxBufferedBytes: 256 * 1024 * 1024,
+  handshakeMs: 5_000,
+  handshakeFrameBytes: 4 * 1024,
+  maxUnauthenticated: 256,
+  dialMs: 5_000,
+  closeMs: 2_000,
+  pingMs: 60_000,
+};
+
+export function limitsOf(options: LinkOptions): TransportLimits {
+  const limits = { ...TRANSPORT_LIMITS, ...options.limits };
+  if (options.maxFrameBytes !== undefined) limits.maxFrameBytes = options.maxFrameBytes;
+  if (options.maxBufferedBytes !== undefined) limits.maxBufferedBytes = options.maxBufferedBytes;
+  return limits;
+}
+
+/** WebSocket close codes on this wire. */
+export const CloseCode = {
+  NORMAL: 1000,
+  GOING_AWAY: 1001,
+  BAD_FRAME: 1002,
+  TOO_BIG: 1009,
+  INTERNAL: 1011,
+  UNAUTHORIZED: 4401,
+  HANDSHAKE_TIMEOUT: 4408,
+} as const;
+
+/** The one path that accepts WebSockets; everything else is HTTP. */
+export const LINK_PATH = '/link';

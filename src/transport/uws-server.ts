@@ -1,0 +1,275 @@
+/**
+ * The server on uWebSockets.js. The package is optional and loaded at run time under the name `uWebSockets.js`, which may
+ * be the repackaged build from npm or the official one; only what both have is used, typed here.
+ *
+ * Settings that matter:
+ * - maxBackpressure 0: the library never drops a message of its own accord; `Connection` bounds what is buffered.
+ * - idleTimeout with automatic pings: the only dead-peer detection it has, and also what frees a socket whose other side
+ *   never answers a close. maxLifetime 0: links live as long as their nodes.
+ * - the listening port is exclusive: by default two processes could bind the same port and share its connections.
+ * TCP_NODELAY is always on in this library. It assembles a message before handing it over, so a frame that is too large
+ * for the handshake is refused only once it is here; the number of such connections and their time are limited.
+ *
+ * A socket object throws when it is used after its close callback, and an exception in a callback ends the process:
+ * `UwsSocket` keeps track, `Connection` catches.
+ */
+import { STATUS_CODES } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
+import { describe, KintsugiError } from '../errors.js';
+import { Acceptor, listenError } from './accept.js';
+import type { Connection, Socket } from './connection.js';
+import { answerHttp } from './http.js';
+import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } from './types.js';
+
+interface Ws {
+  send(message: Uint8Array, isBinary: boolean): number;
+  getBufferedAmount(): number;
+  end(code: number, reason: string): void;
+  close(): void;
+  subscribe(topic: string): boolean;
+  getRemoteAddressAsText(): ArrayBuffer;
+}
+interface Response {
+  writeStatus(status: string): Response;
+  writeHeader(key: string, value: string): Response;
+  end(body: string, closeConnection: boolean): void;
+  cork(callback: () => void): void;
+  onAborted(callback: () => void): void;
+  upgrade(data: object, key: string, protocol: string, extensions: string, context: unknown): void;
+}
+interface Request {
+  getHeader(name: string): string;
+  getUrl(): string;
+  getMethod(): string;
+}
+interface Behavior {
+  maxPayloadLength: number;
+  maxBackpressure: number;
+  idleTimeout: number;
+  maxLifetime: number;
+  sendPingsAutomatically: boolean;
+  compression: number;
+  upgrade(response: Response, request: Request, context: unknown): void;
+  open(ws: Ws): void;
+  message(ws: Ws, message: ArrayBuffer, isBinary: boolean): void;
+  drain(ws: Ws): void;
+  close(ws: Ws, code: number, message: ArrayBuffer): void;
+}
+interface App {
+  ws(pattern: string, behavior: Behavior): App;
+  any(pattern: string, handler: (response: Response, request: Request) => void): App;
+  listen(host: string, port: number, options: number, callback: (token: unknown) => void): App;
+}
+export interface Uws {
+  App(): App;
+  DISABLED: number;
+  LIBUS_LISTEN_EXCLUSIVE_PORT: number;
+  /** The official names, and those of the repackaged build. */
+  us_listen_socket_close?(token: unknown): void;
+  us_socket_local_port?(token: unknown): number;
+  closeSocket?(token: unknown): void;
+  getSocketPort?(token: unknown): number;
+}
+
+/** @throws DEPENDENCY_MISSING when it is not installed or has no binary for this Node and platform. */
+export async function loadUws(): Promise<Uws> {
+  // A variable, so that the compiler does not look for a package that may not be there.
+  const name = 'uWebSockets.js';
+  try {
+    const module = (await import(name)) as { default?: Uws } & Uws;
+    return module.default ?? module;
+  } catch (error) {
+    const text = `uWebSockets.js cannot be loaded (${describe(error).slice(0, 120)}); use the server "ws"`;
+    throw new KintsugiError('DEPENDENCY_MISSING', text, { cause: error });
+  }
+}
+
+/** Frames up to this size are built in one reused buffer: the library copies whatever the kernel does not take at once. */
+const SCRATCH_BYTES = 4 * 1024 * 1024;
+let scratch = Buffer.allocUnsafeSlow(64 * 1024);
+
+class UwsSocket implements Socket {
+  readonly remote: string;
+  readonly #ws: Ws;
+  readonly #closeMs: number;
+  #gone = false;
+  #ending: { code: number; reason: string; timer: NodeJS.Timeout } | undefined;
+
+  constructor(ws: Ws, closeMs: number) {
+    this.#ws = ws;
+    this.#closeMs = closeMs;
+    this.remote = Buffer.from(ws.getRemoteAddressAsText()).toString();
+  }
+
+  get bufferedBytes(): number {
+    return this.#gone ? 0 : this.#ws.getBufferedAmount();
+  }
+
+  allocate(bytes: number): Uint8Array {
+    if (bytes > SCRATCH_BYTES) return Buffer.allocUnsafeSlow(bytes);
+    if (bytes > scratch.length) scratch = Buffer.allocUnsafeSlow(2 ** Math.ceil(Math.log2(bytes)));
+    return scratch.subarray(0, bytes);
+  }
+
+  send(frame: Uint8Array): void {
+    if (!this.#gone) this.#ws.send(frame, true);
+  }
+
+  /** After the library's `end` the socket cannot be touched any more, so what is buffered is waited for before it. */
+  end(code: number, reason: string): void {
+    if (this.#gone || this.#ending) return;
+    if (this.#ws.getBufferedAmount() === 0) {
+      this.#ws.end(code, reason);
+      return;
+    }
+    this.#ending = { code, reason, timer: setTimeout(() => this.destroy(), this.#closeMs) };
+  }
+
+  destroy(): void {
+    if (!this.#gone) this.#ws.close();
+  }
+
+  onDrain(): void {
+    if (this.#gone || !this.#ending || this.#ws.getBufferedAmount() > 0) return;
+    this.#ws.end(this.#ending.code, this.#ending.reason);
+  }
+
+  onClose(): void {
+    this.#gone = true;
+    clearTimeout(this.#ending?.timer);
+  }
+}
+
+/**
+ * @param payloadLossWorkaround only tests switch it off. Builds before uWebSockets PR #1662 have a shortcut for messages of
+ * 16 KiB and more: header and payload go to the kernel in one call, and when not even the whole header fits into a full
+ * socket buffer, only the rest of the header is kept for later. The payload is lost and the next message is read in its
+ * place. The shortcut is not taken for sockets that are subscribed to a topic, so every socket is, to one that nobody
+ * publishes to. There is no other effect.
+ */
+export async function listenUws(
+  options: ListenOptions,
+  limits: TransportLimits,
+  payloadLossWorkaround = true,
+): Promise<Listener> {
+  const { host, port } = options;
+  const uws = await loadUws();
+  const acceptor = new Acceptor(options, limits);
+  const app = uws.App();
+  app.ws(LINK_PATH, behavior(uws, acceptor, limits, payloadLossWorkaround));
+  app.any('/*', (response, request) => answer(response, request, options));
+  let token: unknown;
+  for (let attempt = 0; !token && attempt < (port === 0 ? FREE_PORT_ATTEMPTS : 1); attempt++) {
+    const wanted = port === 0 ? await freePort(host) : port;
+    token = await new Promise((resolve) =>
+      app.listen(host, wanted, uws.LIBUS_LISTEN_EXCLUSIVE_PORT, resolve),
+    );
+  }
+  if (!token) throw listenError(await bindError(host, port), host, port);
+  let closed: Promise<void> | undefined;
+  return {
+    port: (uws.us_socket_local_port ?? uws.getSocketPort)!(token),
+    kind: 'uws',
+    close() {
+      if (!closed) {
+        (uws.us_listen_socket_close ?? uws.closeSocket)!(token);
+        closed = acceptor.close();
+      }
+      return closed;
+    },
+  };
+}
+
+function behavior(uws: Uws, acceptor: Acceptor, limits: TransportLimits, workaround: boolean): Behavior {
+  const open = new Map<Ws, { socket: UwsSocket; connection: Connection }>();
+  return {
+    maxPayloadLength: limits.maxFrameBytes,
+    maxBackpressure: 0,
+    idleTimeout: Math.min(960, Math.max(8, Math.ceil((2 * limits.pingMs) / 1000))),
+    maxLifetime: 0,
+    sendPingsAutomatically: true,
+    compression: uws.DISABLED,
+    upgrade(response, request, context) {
+      const status = acceptor.refusal(request.getHeader('origin'));
+      if (status !== undefined) {
+        response.writeStatus(statusLine(status)).end('', true);
+        return;
+      }
+      const header = (name: string): string => request.getHeader(`sec-websocket-${name}`);
+      response.upgrade({}, header('key'), header('protocol'), header('extensions'), context);
+    },
+    open(ws) {
+      if (workaround) ws.subscribe('nothing');
+      const socket = new UwsSocket(ws, limits.closeMs);
+      const connection = acceptor.accept(socket);
+      open.set(ws, { socket, connection });
+      connection.start();
+    },
+    message(ws, message, isBinary) {
+      const connection = open.get(ws)?.connection;
+      if (isBinary) connection?.receive(new Uint8Array(message));
+      else connection?.reject('a text message');
+    },
+    drain(ws) {
+      open.get(ws)?.socket.onDrain();
+    },
+    close(ws, code, message) {
+      const entry = open.get(ws);
+      if (!entry) return;
+      open.delete(ws);
+      entry.socket.onClose();
+      entry.connection.closed(code, Buffer.from(message).toString());
+      acceptor.gone(entry.connection);
+    },
+  };
+}
+
+function answer(response: Response, request: Request, options: ListenOptions): void {
+  let aborted = false;
+  response.onAborted(() => {
+    aborted = true;
+  });
+  // The request object is valid only now.
+  const path = request.getUrl();
+  const authorization = request.getHeader('authorization');
+  void answerHttp({ method: request.getMethod(), path, authorization }, options.token, options.http).then(
+    (it) => {
+      if (aborted) return;
+      response.cork(() => {
+        response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, true);
+      });
+    },
+  );
+}
+
+const statusLine = (status: number): string => `${status} ${STATUS_CODES[status] ?? ''}`;
+
+/**
+ * Port 0 would be accepted by the library, but it sets SO_REUSEADDR only for ports that it is given: a port that the
+ * kernel chose could not be bound again for a minute after a restart. So choose here; another process may be faster.
+ */
+const FREE_PORT_ATTEMPTS = 10;
+
+async function freePort(host: string): Promise<number> {
+  const outcome = await bind(host, 0);
+  if (typeof outcome === 'number') return outcome;
+  throw listenError(outcome, host, 0);
+}
+
+/** uWebSockets.js only says that it failed; binding once more the ordinary way tells why. */
+async function bindError(host: string, port: number): Promise<unknown> {
+  const outcome = await bind(host, port);
+  return typeof outcome === 'number' ? new Error('the server library refused the address') : outcome;
+}
+
+/** Binds a port and gives it up again: its number, or the error. */
+function bind(host: string, port: number): Promise<unknown> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once('error', resolve);
+    probe.listen({ host, port, exclusive: true }, () => {
+      const bound = (probe.address() as AddressInfo).port;
+      probe.close(() => resolve(bound));
+    });
+  });
+}

@@ -1,0 +1,292 @@
+/** Who may open a link, and who may read over HTTP. */
+import { request } from 'node:http';
+import { afterEach, describe, expect, it } from 'vitest';
+import { bearerMatches, clientHandshake, isLoopback, serverHandshake } from '../../src/transport/auth.js';
+import {
+  dial,
+  type HttpAnswer,
+  type Listener,
+  type ListenOptions,
+  listen,
+  type ServerKind,
+} from '../../src/transport/index.js';
+import { HOST, RawClient, Recorder, rejection } from './support.js';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function serve(
+  server: ServerKind,
+  options: Partial<ListenOptions> = {},
+): Promise<[Listener, Recorder]> {
+  const handlers = new Recorder();
+  const listener = await listen({ host: HOST, port: 0, handlers, server, ...options });
+  cleanups.push(() => listener.close());
+  return [listener, handlers];
+}
+
+const join = (port: number, token?: string) => dial({ host: HOST, port, token, handlers: new Recorder() });
+
+describe('handshake', () => {
+  /** Runs both state machines against each other; `tamper` may change what is on the wire. */
+  function run(
+    serverToken: string | undefined,
+    clientToken: string | undefined,
+    tamper: (header: Record<string, unknown>) => object = (header) => header,
+  ): { server: boolean; client: boolean } {
+    const server = serverHandshake(serverToken);
+    const client = clientHandshake(clientToken);
+    const wire = (header: object): Record<string, unknown> =>
+      tamper(header as Record<string, unknown>) as Record<string, unknown>;
+    expect(client.start()).toBeUndefined();
+    const proof = client.step(wire(server.start()!));
+    const ready = server.step(wire(proof.send!));
+    return { server: ready.done, client: client.step(wire(ready.send!)).done };
+  }
+  const code = (value: string) => expect.objectContaining({ code: value });
+
+  it('succeeds with the same token, and without any', () => {
+    expect(run('secret', 'secret')).toEqual({ server: true, client: true });
+    expect(run(undefined, undefined)).toEqual({ server: true, client: true });
+    expect(run('', undefined)).toEqual({ server: true, client: true });
+  });
+
+  it('fails with different tokens, and with one on either side only', () => {
+    for (const [server, client] of [
+      ['a', 'b'],
+      ['a', undefined],
+      [undefined, 'b'],
+    ] as const) {
+      expect(() => run(server, client)).toThrow(code('UNAUTHORIZED'));
+    }
+  });
+
+  it('notices every change of a nonce or a mac', () => {
+    for (const t of ['challenge', 'proof', 'ready']) {
+      for (const field of ['nonce', 'mac']) {
+        if ((t === 'challenge' && field === 'mac') || (t === 'ready' && field === 'nonce')) continue;
+        const flip = (header: Record<string, unknown>): object => {
+          if (header.t !== t) return header;
+          const bytes = Uint8Array.from(header[field] as Uint8Array);
+          bytes[7]! ^= 1;
+          return { ...header, [field]: bytes };
+        };
+        expect(() => run('secret', 'secret', flip), `${t}.${field}`).toThrow(code('UNAUTHORIZED'));
+        const drop = (header: Record<string, unknown>): object =>
+          header.t === t ? { ...header, [field]: undefined } : header;
+        expect(() => run('secret', 'secret', drop), `${t} without ${field}`).toThrow(
+          code(field === 'mac' ? 'UNAUTHORIZED' : 'BAD_FRAME'),
+        );
+      }
+    }
+  });
+
+  it('does not take the own proof back, and does not put the token on the wire', () => {
+    let proof: Record<string, unknown> | undefined;
+    const reflect = (header: Record<string, unknown>): object => {
+      expect(JSON.stringify(header)).not.toContain('secret');
+      if (header.t === 'proof') proof = header;
+      return header.t === 'ready' ? { ...header, mac: proof!.mac } : header;
+    };
+    expect(() => run('secret', 'secret', reflect)).toThrow(code('UNAUTHORIZED'));
+  });
+});
+
+describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
+  it('opens a link for the right token', async () => {
+    const [listener, served] = await serve(kind, { token: 'secret' });
+    const link = await join(listener.port, 'secret');
+    await served.take('open');
+    link.send({ t: 'hello' });
+    expect((await served.take('message')).header).toEqual({ t: 'hello' });
+  });
+
+  it('refuses a wrong, a missing and an unwanted token', async () => {
+    const [listener, served] = await serve(kind, { token: 'secret' });
+    expect((await rejection(join(listener.port, 'wrong'))).code).toBe('UNAUTHORIZED');
+    expect((await rejection(join(listener.port))).code).toBe('UNAUTHORIZED');
+    const [open, openEvents] = await serve(kind);
+    expect((await rejection(join(open.port, 'secret'))).code).toBe('UNAUTHORIZED');
+    await Promise.all([listener.close(), open.close()]);
+    expect([served.events, openEvents.events]).toEqual([[], []]);
+  });
+
+  it('closes with 4401 on a bad proof', async () => {
+    const [listener] = await serve(kind, { token: 'secret' });
+    for (const mac of [undefined, new Uint8Array(32), new Uint8Array(3), 'text']) {
+      const raw = new RawClient(listener.port);
+      expect(await raw.next()).toMatchObject({ t: 'challenge', auth: true });
+      raw.send({ t: 'proof', nonce: new Uint8Array(32), ...(mac === undefined ? {} : { mac }) });
+      expect(await raw.closed).toEqual({ code: 4401, reason: 'UNAUTHORIZED' });
+    }
+  });
+
+  it('takes nothing else before the proof, and nothing long', async () => {
+    const [listener, served] = await serve(kind, { token: 'secret' });
+    for (const [header, parts] of [
+      [{ t: 'pull' }, []],
+      [{ t: 'proof', nonce: new Uint8Array(31) }, []],
+      [{ t: 'proof', nonce: new Uint8Array(32) }, [new Uint8Array(5000)]],
+    ] as [object, Uint8Array[]][]) {
+      const raw = new RawClient(listener.port);
+      await raw.next();
+      raw.send(header, parts);
+      expect(await raw.closed).toEqual({ code: 1002, reason: 'BAD_FRAME' });
+    }
+    await listener.close();
+    expect(served.events).toEqual([]);
+  });
+
+  it('closes a connection that does not prove itself in time', async () => {
+    const [listener] = await serve(kind, { limits: { handshakeMs: 50 } });
+    expect((await new RawClient(listener.port).closed).code).toBe(4408);
+  });
+
+  it('limits connections that have not proved themselves, and only those', async () => {
+    const [listener] = await serve(kind, { limits: { maxUnauthenticated: 2 } });
+    const links = [await join(listener.port), await join(listener.port), await join(listener.port)];
+    const waiting = [new RawClient(listener.port), new RawClient(listener.port)];
+    await Promise.all(waiting.map((raw) => raw.next()));
+    expect(await new RawClient(listener.port).refused).toBe(503);
+    const { code, message } = await rejection(join(listener.port));
+    expect(code).toBe('UNREACHABLE');
+    expect(message).toMatch(/too many connections/);
+    // One that goes makes room for one that comes.
+    waiting[0]!.send({ t: 'nonsense' });
+    await waiting[0]!.closed;
+    expect((await join(listener.port)).outgoing).toBe(true);
+    expect(links.every((link) => link.send({ t: 'x' }))).toBe(true);
+  });
+
+  it('needs a token beyond loopback', async () => {
+    for (const host of ['0.0.0.0', '::', '', '192.0.2.1']) {
+      expect((await rejection(serve(kind, { host }))).code).toBe('TOKEN_REQUIRED');
+      expect((await rejection(serve(kind, { host, token: '' }))).code).toBe('TOKEN_REQUIRED');
+    }
+    const [listener] = await serve(kind, { host: '0.0.0.0', token: 'secret' });
+    expect((await join(listener.port, 'secret')).outgoing).toBe(true);
+  });
+
+  describe('HTTP', () => {
+    const answers: Record<string, () => Promise<HttpAnswer>> = {
+      '/healthz': async () => ({ status: 200, type: 'text/plain', body: 'ok\n' }),
+      '/metrics': async () => ({ status: 200, type: 'text/plain; version=0.0.4', body: 'x 1\n' }),
+      '/late': () => new Promise((resolve) => setImmediate(resolve, { status: 503, type: 'a/b', body: '' })),
+      '/broken': async () => Promise.reject(new Error('a bug')),
+    };
+    const http = (path: string) => answers[path]?.();
+
+    it('answers what the handler knows', async () => {
+      const [listener] = await serve(kind, { http });
+      const get = (path: string, method?: string) => fetchRaw(listener.port, path, {}, method);
+      expect(await get('/healthz')).toEqual({ status: 200, type: 'text/plain', body: 'ok\n' });
+      expect(await get('/metrics?x=1')).toEqual({
+        status: 200,
+        type: 'text/plain; version=0.0.4',
+        body: 'x 1\n',
+      });
+      expect(await get('/late')).toEqual({ status: 503, type: 'a/b', body: '' });
+      expect((await get('/nothing')).status).toBe(404);
+      expect((await get('/link')).status).toBe(404);
+      expect((await get('/healthz', 'POST')).status).toBe(405);
+      expect(await get('/broken')).toMatchObject({ status: 500, body: 'a bug\n' });
+    });
+
+    it('answers 404 without a handler', async () => {
+      const [listener] = await serve(kind);
+      expect((await fetchRaw(listener.port, '/healthz')).status).toBe(404);
+    });
+
+    it('needs the token for everything but /healthz', async () => {
+      const [listener] = await serve(kind, { http, token: 'secret' });
+      const get = async (path: string, authorization?: string): Promise<number> =>
+        (await fetchRaw(listener.port, path, authorization === undefined ? {} : { authorization })).status;
+      expect(await get('/healthz')).toBe(200);
+      expect(await get('/metrics')).toBe(401);
+      expect(await get('/metrics', 'Bearer wrong')).toBe(401);
+      expect(await get('/metrics', 'secret')).toBe(401);
+      expect(await get('/metrics', 'Bearer secret')).toBe(200);
+      expect(await get('/nothing')).toBe(401);
+    });
+
+    it('survives a client that leaves before the answer', async () => {
+      let left = (): void => {};
+      const gone = new Promise<void>((resolve) => {
+        left = resolve;
+      });
+      const client: { abort?: () => void } = {};
+      const [listener] = await serve(kind, {
+        http: (path) => {
+          if (path !== '/slow') return http(path);
+          client.abort!();
+          return gone.then(() => ({ status: 200, type: 'text/plain', body: 'too late' }));
+        },
+      });
+      const slow = request({ host: HOST, port: listener.port, path: '/slow' });
+      client.abort = () => slow.destroy();
+      slow.on('error', () => {});
+      const closed = new Promise<void>((resolve) => slow.on('close', () => resolve()));
+      slow.end();
+      await closed;
+      left();
+      expect((await fetchRaw(listener.port, '/healthz')).status).toBe(200);
+    });
+  });
+});
+
+describe('small checks', () => {
+  it('knows loopback addresses', () => {
+    for (const host of ['127.0.0.1', '127.8.9.10', '::1', 'localhost', 'LOCALHOST'])
+      expect(isLoopback(host)).toBe(true);
+    for (const host of [
+      '0.0.0.0',
+      '',
+      '::',
+      '10.0.0.1',
+      '127.0.0.1.example.org',
+      '128.0.0.1',
+      'localhost.org',
+    ]) {
+      expect(isLoopback(host)).toBe(false);
+    }
+  });
+
+  it('compares bearer tokens', () => {
+    expect(bearerMatches('Bearer secret', 'secret')).toBe(true);
+    for (const wrong of [
+      undefined,
+      '',
+      'secret',
+      'Bearer',
+      'Bearer secret ',
+      'bearer secret',
+      'Bearer secre',
+    ]) {
+      expect(bearerMatches(wrong, 'secret')).toBe(false);
+    }
+  });
+});
+
+function fetchRaw(
+  port: number,
+  path: string,
+  headers: Record<string, string> = {},
+  method = 'GET',
+): Promise<{ status: number; type: string; body: string }> {
+  return new Promise((resolve, reject) => {
+    const sent = request({ host: HOST, port, path, headers, method, agent: false }, (response) => {
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => {
+        body += chunk;
+      });
+      response.on('end', () =>
+        resolve({ status: response.statusCode!, type: response.headers['content-type'] ?? '', body }),
+      );
+    });
+    sent.on('error', reject);
+    sent.end();
+  });
+}
