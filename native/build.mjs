@@ -18,6 +18,8 @@ const built = spawnSync(process.execPath, args, {
 });
 if (built.status !== 0) {
   console.error('kintsugi-ps: the native addon did not build. It needs a C++20 compiler, make and Python 3;');
-  console.error('kintsugi-ps: on Debian or Ubuntu: apt-get install g++ make python3, then run npm install again.');
+  console.error(
+    'kintsugi-ps: on Debian or Ubuntu: apt-get install g++ make python3, then run npm install again.',
+  );
 }
 process.exit(built.status ?? 1);

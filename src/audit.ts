@@ -3,7 +3,7 @@
  * (client, shard) alone. The row lives in that shard and changes with the same push, so at the end it says how often the
  * pushes of that client were applied there.
  */
-import type { NativeAddon, OptimizerSpec, InitializerSpec } from './native.js';
+import type { InitializerSpec, NativeAddon, OptimizerSpec } from './native.js';
 import { type Pool, shardCount } from './protocol/map.js';
 
 const PREFIX = '__audit/';
@@ -41,7 +41,10 @@ export function auditKeys(native: NativeAddon, pool: Pool, client: number): BigU
   const found = new Set<number>();
   const batch = Math.max(64, shards * 8);
   for (let from = 0; found.size < shards; from += batch) {
-    const candidates = BigUint64Array.from({ length: batch }, (_, i) => (BigInt(client) << 32n) | BigInt(from + i));
+    const candidates = BigUint64Array.from(
+      { length: batch },
+      (_, i) => (BigInt(client) << 32n) | BigInt(from + i),
+    );
     const { order, starts } = native.partition(candidates, shards);
     for (let shard = 0; shard < shards; shard++) {
       const first = starts[shard]!;

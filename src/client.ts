@@ -13,7 +13,17 @@ import {
 } from './core/client.js';
 import { type ErrorCode, KintsugiError } from './errors.js';
 import { type InitializerSpec, loadNative, type OptimizerSpec, type SectionPart } from './native.js';
-import { type ClusterMap, EMPTY_MAP, locate, type PeerId, type Pool, SCHEDULER, shardCount, tableByName, type TableSpec } from './protocol/map.js';
+import {
+  type ClusterMap,
+  EMPTY_MAP,
+  locate,
+  type PeerId,
+  type Pool,
+  SCHEDULER,
+  shardCount,
+  type TableSpec,
+  tableByName,
+} from './protocol/map.js';
 import type { JobStatus, Message } from './protocol/messages.js';
 import { parseAddress } from './runtime/address.js';
 import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
@@ -126,7 +136,8 @@ export class Client {
         const entry = this.map.nodes.find((node) => node.id === peer);
         return entry && { ...parseAddress(entry.address), inc: entry.inc };
       },
-      onMessage: (from, message, parts) => this.run(this.core.step({ kind: 'message', from, message, parts })),
+      onMessage: (from, message, parts) =>
+        this.run(this.core.step({ kind: 'message', from, message, parts })),
       onUp: (peer) => this.run(this.core.step({ kind: 'peerUp', peer })),
       log: this.log,
     });
@@ -250,12 +261,20 @@ export class Client {
    * @throws LENGTH_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
    */
   async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
-    await this.pushCalls(requests.map((request) => this.pushCall(request, false)), 0, options);
+    await this.pushCalls(
+      requests.map((request) => this.pushCall(request, false)),
+      0,
+      options,
+    );
   }
 
   /** Sets whole rows (values and optimizer state) instead of applying gradients: for loading what was saved. */
   async assign(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
-    await this.pushCalls(requests.map((request) => this.pushCall(request, true)), 1, options);
+    await this.pushCalls(
+      requests.map((request) => this.pushCall(request, true)),
+      1,
+      options,
+    );
   }
 
   private pushCall(request: PushRequest, whole: boolean): TableCall {
@@ -267,7 +286,10 @@ export class Client {
     }
     if (request.gradients.length !== keys.length * width) {
       const text = `table "${spec.name}": ${keys.length} keys x ${width} values need ${keys.length * width} floats, not ${request.gradients.length}`;
-      throw new KintsugiError(request.gradients.length % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH', text);
+      throw new KintsugiError(
+        request.gradients.length % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH',
+        text,
+      );
     }
     return { spec, keys, width, rows: request.gradients };
   }
@@ -309,7 +331,14 @@ export class Client {
         for (let shard = 0; shard < shards; shard++) {
           const [start, end] = [starts[shard]!, starts[shard + 1]!];
           if (start === end) continue;
-          const part: SectionPart = { table: call.spec.id, width: call.width, keys: call.keys, order, start, end };
+          const part: SectionPart = {
+            table: call.spec.id,
+            width: call.width,
+            keys: call.keys,
+            order,
+            start,
+            end,
+          };
           if (call.rows) part.rows = call.rows;
           const known = byShard.get(shard);
           if (known) known.push({ call: index, part });
@@ -318,7 +347,8 @@ export class Client {
       }
       for (const [shard, list] of byShard) {
         const parts = list.map((piece) => piece.part);
-        if (this.options.audit && list.some((piece) => piece.part.rows)) parts.push(this.auditPart(pool, shard, mode));
+        if (this.options.audit && list.some((piece) => piece.part.rows))
+          parts.push(this.auditPart(pool, shard, mode));
         const { group, member } = locate(pool, shard);
         items.push({ g: group, m: member, section: this.native.encodeRequest(mode, parts) });
         pieces.push(list);
@@ -398,12 +428,14 @@ export class Client {
 
   private async formed(deadline: number): Promise<void> {
     const late = new KintsugiError('TIMEOUT', 'late');
-    const left = Math.max(1, deadline - monotonicMs());
-    await this.until(() => this.map.groups.length > 0, AbortSignal.timeout(left), late).catch(async (error: unknown) => {
-      if (error !== late) throw error;
-      const { reasons } = await this.status();
-      throw new KintsugiError('NOT_ENOUGH_NODES', `the job has not started: ${reasons.join('; ')}`);
-    });
+    const left = Math.max(1, Math.ceil(deadline - monotonicMs()));
+    await this.until(() => this.map.groups.length > 0, AbortSignal.timeout(left), late).catch(
+      async (error: unknown) => {
+        if (error !== late) throw error;
+        const { reasons } = await this.status();
+        throw new KintsugiError('NOT_ENOUGH_NODES', `the job has not started: ${reasons.join('; ')}`);
+      },
+    );
   }
 
   /** Resolves when `condition` holds of a map that has arrived. */
@@ -564,4 +596,3 @@ function aborted(): KintsugiError {
 export function connect(scheduler: string, options: ConnectOptions = {}): Promise<Client> {
   return Client.open(scheduler, options);
 }
-

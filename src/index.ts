@@ -16,4 +16,12 @@ export type { ClusterMap, TableSpec } from './protocol/map.js';
 export type { JobStatus, NodeStatus, Redundancy } from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
 export type { Logger } from './runtime/log.js';
-export type { Batch, DenseTensor, Model, ModelFactory, ModelOptions, SparseTable, StepResult } from './train/trainer.js';
+export type {
+  Batch,
+  DenseTensor,
+  Model,
+  ModelFactory,
+  ModelOptions,
+  SparseTable,
+  StepResult,
+} from './train/trainer.js';

@@ -120,7 +120,11 @@ export interface NativeShard {
     ok: boolean,
     blocks: BlockList,
     bytes: Uint8Array,
-  ): { installed: number; others: { member: number; blocks: BlockList; bytes: Uint8Array }[]; stuck: BlockList };
+  ): {
+    installed: number;
+    others: { member: number; blocks: BlockList; bytes: Uint8Array }[];
+    stuck: BlockList;
+  };
   /** Forgets collected equations (a new version of the group). */
   dropEquations(): void;
   extents(): Extent[];
@@ -221,7 +225,15 @@ export interface NativeAddon {
   partition(keys: BigUint64Array, shards: number): Partition;
   encodeRequest(mode: 0 | 1, parts: SectionPart[]): Uint8Array;
   /** Copies the rows at byte `offset` of a ROWS section to their positions; returns the offset after them. */
-  scatterRows(target: Float32Array, width: number, order: Uint32Array, start: number, end: number, section: Uint8Array, offset: number): number;
+  scatterRows(
+    target: Float32Array,
+    width: number,
+    order: Uint32Array,
+    start: number,
+    end: number,
+    section: Uint8Array,
+    offset: number,
+  ): number;
   /** Distinct keys in order of first occurrence, and for each input key its index there. */
   unique(keys: BigUint64Array): { keys: BigUint64Array; inverse: Uint32Array };
   /** target[i] = rows[inverse[i]] */

@@ -180,7 +180,12 @@ export class PsClientCore {
       message.parts.push(push.section);
     }
     for (const [node, { items, parts }] of byNode) {
-      this.effects.push({ kind: 'send', to: node, message: { t: 'push', epoch: this.map.epoch, items }, parts });
+      this.effects.push({
+        kind: 'send',
+        to: node,
+        message: { t: 'push', epoch: this.map.epoch, items },
+        parts,
+      });
     }
   }
 
@@ -201,7 +206,8 @@ export class PsClientCore {
       this.served(g, m);
       const ticket = push && this.tickets.get(push.ticket);
       if (!push || !ticket) continue;
-      if (refused !== undefined) this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
+      if (refused !== undefined)
+        this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
       else if (--ticket.left === 0) this.complete(push.ticket);
     }
   }
@@ -253,7 +259,10 @@ export class PsClientCore {
     }
     for (const [node, indexes] of byNode) {
       const message = this.newMessage(id, indexes);
-      const items = indexes.map((index): [number, number] => [ticket.items[index]!.g, ticket.items[index]!.m]);
+      const items = indexes.map((index): [number, number] => [
+        ticket.items[index]!.g,
+        ticket.items[index]!.m,
+      ]);
       const parts = indexes.map((index) => ticket.items[index]!.section);
       this.effects.push({
         kind: 'send',
@@ -387,7 +396,8 @@ export class PsClientCore {
     };
     for (const group of map.groups) {
       for (const [m, entry] of group.data.entries()) {
-        if (before.groups.length > 0 && moved(group.id, m)) this.awaitingService.set(`${group.id}/${m}`, entry.gen);
+        if (before.groups.length > 0 && moved(group.id, m))
+          this.awaitingService.set(`${group.id}/${m}`, entry.gen);
       }
     }
     for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);

@@ -2,8 +2,10 @@
  * What a machine of the core answers to an input. Machines never touch the network, a clock or a disk: they collect
  * effects, and the runtime (or the simulator) carries them out.
  */
-import type { Message } from '../protocol/messages.js';
+
 import type { PeerId } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { Policy } from './policy.js';
 
 export interface SendEffect {
   kind: 'send';
@@ -38,6 +40,14 @@ export class Outbox {
     this.effects = [];
     return taken;
   }
+}
+
+/** What a node lends to the machines on it. */
+export interface CoreHost {
+  readonly out: Outbox;
+  readonly policy: Policy;
+  /** Milliseconds of the newest tick. */
+  readonly now: number;
 }
 
 /** A view of u32 words on a payload part; copies only when the part is not aligned. */

@@ -31,11 +31,13 @@ export class PushLines {
   hold(client: PeerId, cseq: number, section: Uint8Array): void {
     const line = this.lines.get(client);
     if (!line) {
-      if (this.lines.size < this.policy.maxParked) this.lines.set(client, [{ cseq, section: section.slice() }]);
+      if (this.lines.size < this.policy.maxParked)
+        this.lines.set(client, [{ cseq, section: section.slice() }]);
       return;
     }
     const last = line.at(-1)?.cseq ?? 0;
-    if (cseq === last + 1 && line.length < this.policy.maxHeldPushes) line.push({ cseq, section: section.slice() });
+    if (cseq === last + 1 && line.length < this.policy.maxHeldPushes)
+      line.push({ cseq, section: section.slice() });
   }
 
   first(client: PeerId): HeldPush | undefined {

@@ -29,13 +29,17 @@ const EMPTY = new Uint8Array(0);
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
   map: ClusterMap = EMPTY_MAP;
+  now = 0;
   private readonly owners = new Map<string, Owner>();
   private readonly sinks = new Map<number, Sink>();
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private parked: ParkedMessage[] = [];
   private readonly dirty = new Set<Owner>();
   private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
-  private readonly answers = new Map<string, { client: PeerId; id: number; items: number[]; rows: Uint8Array[] }>();
+  private readonly answers = new Map<
+    string,
+    { client: PeerId; id: number; items: number[]; rows: Uint8Array[] }
+  >();
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private lastReport = '';
 
@@ -112,7 +116,8 @@ export class PsNode implements OwnerHost {
   private sendCollected(): void {
     for (const [client, items] of this.acks) this.out.send(client, { t: 'pushAck', items });
     this.acks.clear();
-    for (const { client, id, items, rows } of this.answers.values()) this.out.send(client, { t: 'rows', id, items }, rows);
+    for (const { client, id, items, rows } of this.answers.values())
+      this.out.send(client, { t: 'rows', id, items }, rows);
     this.answers.clear();
   }
 
@@ -140,8 +145,14 @@ export class PsNode implements OwnerHost {
         keepSinks.add(entry.sid);
         if (this.sinks.has(entry.sid)) continue;
         const pool = map.pools[group.pool];
-        const sink = this.native.createSink(this.memory, group.data.length, pool?.r ?? 0, entry.index, entry.init);
-        this.sinks.set(entry.sid, new Sink(group, entry, sink, this.out, this.policy));
+        const sink = this.native.createSink(
+          this.memory,
+          group.data.length,
+          pool?.r ?? 0,
+          entry.index,
+          entry.init,
+        );
+        this.sinks.set(entry.sid, new Sink(group, entry, sink, this));
       }
     }
     for (const [key, owner] of this.owners) if (!keep.has(key)) this.dropOwner(key, owner);
@@ -268,7 +279,11 @@ export class PsNode implements OwnerHost {
   private onKeys(from: PeerId, message: MessageOf<'keys'>): void {
     const owner = this.readyOwner(from, message);
     if (!owner) return;
-    const { keys, next } = owner.native.keys(message.table, message.from, Math.min(message.max, MAX_KEYS_PER_PAGE));
+    const { keys, next } = owner.native.keys(
+      message.table,
+      message.from,
+      Math.min(message.max, MAX_KEYS_PER_PAGE),
+    );
     this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
   }
 
@@ -285,16 +300,26 @@ export class PsNode implements OwnerHost {
     if (sink) sink.onCheck(message, from);
     else {
       const { id, g, sid } = message;
-      this.out.send(from, { t: 'checked', id, g, sid, checked: 0, unprotected: 0, mismatched: 0, unknown: true });
+      this.out.send(from, {
+        t: 'checked',
+        id,
+        g,
+        sid,
+        checked: 0,
+        unprotected: 0,
+        mismatched: 0,
+        unknown: true,
+      });
     }
   }
 
   // ---- timers
 
   private tick(now: number): void {
-    for (const owner of this.owners.values()) owner.tick(now);
+    this.now = now;
+    for (const owner of this.owners.values()) owner.tick();
     this.dirty.clear();
-    for (const sink of this.sinks.values()) sink.tick(now);
+    for (const sink of this.sinks.values()) sink.tick();
     this.heartbeat(now);
   }
 

@@ -8,10 +8,9 @@ import type { ClusterMap, DataEntry, Group, PeerId, SinkEntry, TableSpec } from 
 import { tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
-import { bytes, type Outbox, words } from './effects.js';
+import { bytes, type CoreHost, words } from './effects.js';
 import { PushLines } from './lines.js';
 import { ParkedPulls } from './pulls.js';
-import type { Policy } from './policy.js';
 import { Recovery } from './recovery.js';
 import { agreedBase, mergeExtents } from './takeover.js';
 
@@ -50,9 +49,7 @@ const REFUSALS: Record<number, Refusal> = {
 };
 
 /** What the node lends to its owners. */
-export interface OwnerHost {
-  readonly out: Outbox;
-  readonly policy: Policy;
+export interface OwnerHost extends CoreHost {
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */
@@ -76,7 +73,6 @@ export class Owner {
   private readonly lines: PushLines;
   private readonly pulls: ParkedPulls;
   private readonly recovery: Recovery;
-  private now = 0;
   private tables: TableSpec[] = [];
   private announced = { keys: false, whole: false };
 
@@ -105,7 +101,9 @@ export class Owner {
     this.group = group;
     this.tables = tablesOf(map, group);
     if (this.phase === 'ACTIVE') for (const table of this.tables) this.native.addTable(table);
-    const wanted = new Map(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member).map((s) => [s.sid, s]));
+    const wanted = new Map(
+      group.sinks.filter((s) => s.kind === 'P' || s.index === this.member).map((s) => [s.sid, s]),
+    );
     for (const sid of this.followers.keys()) if (!wanted.has(sid)) this.followers.delete(sid);
     for (const entry of wanted.values()) {
       const known = this.followers.get(entry.sid);
@@ -134,7 +132,13 @@ export class Owner {
     const last = this.head.last(client);
     if (cseq <= last) {
       if (cseq <= this.committedDedup.last(client)) {
-        this.host.acknowledge(client, this.group.id, this.member, cseq, this.committedDedup.refusal(client, cseq));
+        this.host.acknowledge(
+          client,
+          this.group.id,
+          this.member,
+          cseq,
+          this.committedDedup.refusal(client, cseq),
+        );
       }
       return 'done';
     }
@@ -143,13 +147,15 @@ export class Owner {
       return 'gap';
     }
     const { maxUncommittedBytes, requireRedundancy } = this.host.policy;
-    if (this.bufferBytes > maxUncommittedBytes || (requireRedundancy && this.followers.size === 0)) return 'wait';
+    if (this.bufferBytes > maxUncommittedBytes || (requireRedundancy && this.followers.size === 0))
+      return 'wait';
     const status = this.native.push(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demand(this.native.missing());
       return 'wait';
     }
-    const id: PushId = status === PushStatus.APPLIED ? [client, cseq] : [client, cseq, REFUSALS[status] ?? 'INTERNAL'];
+    const id: PushId =
+      status === PushStatus.APPLIED ? [client, cseq] : [client, cseq, REFUSALS[status] ?? 'INTERNAL'];
     this.head.record(id);
     this.openIds.push(id);
     this.host.markDirty(this);
@@ -220,7 +226,7 @@ export class Owner {
       this.recovery.demand(this.native.missing());
     }
     if (this.recovery.unrecoverable) this.pulls.reject(client, id, item, 'UNRECOVERABLE');
-    else this.pulls.park(client, id, item, section, this.now);
+    else this.pulls.park(client, id, item, section);
   }
 
   // ---- streams
@@ -251,7 +257,7 @@ export class Owner {
         follower.base = this.committed;
         follower.acked = this.committed;
         this.sendStart(follower, true);
-      } else if (this.behind(follower) && this.now - follower.sentAt > this.host.policy.retryMs) {
+      } else if (this.behind(follower) && this.host.now - follower.sentAt > this.host.policy.retryMs) {
         this.sendOpen(follower);
       }
     }
@@ -268,7 +274,7 @@ export class Owner {
     for (const follower of this.followers.values()) {
       if (follower.state !== 'silent') continue;
       complete = false;
-      if (this.now - follower.sentAt > this.host.policy.retryMs) this.sendOpen(follower);
+      if (this.host.now - follower.sentAt > this.host.policy.retryMs) this.sendOpen(follower);
     }
     if (!complete) return;
     const base = agreedBase(this.followers.values());
@@ -293,7 +299,7 @@ export class Owner {
       if (follower.state === 'started') source = follower.dedup ?? source;
       else {
         complete = false;
-        const due = follower.state === 'opened' || this.now - follower.sentAt > this.host.policy.retryMs;
+        const due = follower.state === 'opened' || this.host.now - follower.sentAt > this.host.policy.retryMs;
         if (due) this.sendStart(follower, false);
       }
     }
@@ -315,7 +321,12 @@ export class Owner {
       if (follower.state === 'started') follower.acked = Math.max(follower.acked, this.committed);
     }
     this.recovery.begin();
-    this.host.out.event('shard.active', { group: this.group.id, member: this.member, gen: this.gen, base: this.committed });
+    this.host.out.event('shard.active', {
+      group: this.group.id,
+      member: this.member,
+      gen: this.gen,
+      base: this.committed,
+    });
     this.progress();
     this.serveWaiting();
   }
@@ -361,21 +372,23 @@ export class Owner {
   private acknowledged(follower: Follower, applied: number): void {
     if (applied <= follower.acked) return;
     follower.acked = applied;
-    follower.sentAt = this.now;
+    follower.sentAt = this.host.now;
     this.commit();
   }
 
   /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
   onPeerUp(node: PeerId): void {
     for (const follower of this.followers.values()) {
-      if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower)) this.sendOpen(follower);
-      else if (follower.entry.node === node && follower.state === 'silent') follower.sentAt = Number.NEGATIVE_INFINITY;
+      if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
+        this.sendOpen(follower);
+      else if (follower.entry.node === node && follower.state === 'silent')
+        follower.sentAt = Number.NEGATIVE_INFINITY;
     }
     this.drive();
   }
 
   private sendOpen(follower: Follower): void {
-    follower.sentAt = this.now;
+    follower.sentAt = this.host.now;
     const { id: g, version: v } = this.group;
     this.host.out.send(follower.entry.node, {
       t: 'open',
@@ -390,7 +403,7 @@ export class Owner {
   /** Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right behind. */
   private sendStart(follower: Follower, fresh: boolean): void {
     follower.state = 'starting';
-    follower.sentAt = this.now;
+    follower.sentAt = this.host.now;
     this.host.out.send(follower.entry.node, {
       t: 'start',
       g: this.group.id,
@@ -403,12 +416,13 @@ export class Owner {
       // At the head, not at the base: blocks in between count as not included and are fetched as content.
       extents: fresh ? this.native.extents() : [],
     });
-    if (fresh) for (const batch of this.buffer) if (batch.seq > follower.base) this.sendDelta(follower, batch);
+    if (fresh)
+      for (const batch of this.buffer) if (batch.seq > follower.base) this.sendDelta(follower, batch);
   }
 
   private sendDelta(follower: Follower, batch: Batch): void {
     const { seq, ids, delta } = batch;
-    follower.sentAt = this.now;
+    follower.sentAt = this.host.now;
     this.host.out.send(
       follower.entry.node,
       {
@@ -436,7 +450,8 @@ export class Owner {
     const { present, bytes: content, lacking } = this.native.read(words(blocks));
     const stream = { g: this.group.id, m: this.member, sid: message.sid, gen: this.gen, seq: this.seq };
     if (present.length > 0) this.host.out.send(from, { t: 'content', ...stream }, [bytes(present), content]);
-    if (lacking.length > 0) this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
+    if (lacking.length > 0)
+      this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: Uint8Array, content: Uint8Array): void {
@@ -487,13 +502,12 @@ export class Owner {
     return { g: this.group.id, m: this.member, gen: this.gen, ...this.recovery.stats() };
   }
 
-  tick(now: number): void {
-    this.now = now;
+  tick(): void {
     this.flush();
     this.drive();
-    this.pulls.expire(now);
+    this.pulls.expire();
     if (this.phase === 'ACTIVE') {
-      this.recovery.tick(now);
+      this.recovery.tick();
       this.progress();
       if (this.lines.any) this.serveWaiting();
     }

@@ -60,11 +60,18 @@ export function formGroups(
   for (const [poolIndex, pool] of pools.entries()) {
     for (let g = 0; g < pool.groups; g++) {
       const seats = choose(ordered, g % ordered.length, Math.max(...pools.map((p) => p.k + p.r)));
-      const data = seats.slice(0, pool.k).map(
-        (node): DataEntry => ({ node: node.id, inc: node.inc, gen: INITIAL_GENERATION, init: true }),
-      );
+      const data = seats
+        .slice(0, pool.k)
+        .map((node): DataEntry => ({ node: node.id, inc: node.inc, gen: INITIAL_GENERATION, init: true }));
       const sinks = seats.slice(widest, widest + pool.r).map(
-        (node, index): SinkEntry => ({ sid: nextSid(), kind: 'P', index, node: node.id, inc: node.inc, init: true }),
+        (node, index): SinkEntry => ({
+          sid: nextSid(),
+          kind: 'P',
+          index,
+          node: node.id,
+          inc: node.inc,
+          init: true,
+        }),
       );
       groups.push({ id: pool.firstGroup + g, pool: poolIndex, version: epoch, data, sinks });
     }
@@ -75,7 +82,8 @@ export function formGroups(
 /** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
 export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
-    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen)) return false;
+    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen))
+      return false;
   }
   for (let index = 0; index < pool.r; index++) {
     if (!group.sinks.some((s) => s.kind === 'P' && s.index === index && view.full(s.sid))) return false;
@@ -142,7 +150,8 @@ class GroupRepair {
   private finishReplacements(): void {
     for (let index = 0; index < this.pool.r; index++) {
       const [older, newer] = this.sinksOf(index);
-      if (!older || !newer || !this.view.full(newer.sid) || !isHealthy(this.current(), this.pool, this.view)) continue;
+      if (!older || !newer || !this.view.full(newer.sid) || !isHealthy(this.current(), this.pool, this.view))
+        continue;
       this.sinks = this.sinks.filter((sink) => sink !== older);
       this.changed = true;
     }
@@ -185,7 +194,9 @@ class GroupRepair {
     for (let index = 0; index < this.pool.r; index++) {
       const [only, second] = this.sinksOf(index);
       if (!only || second) continue;
-      const shared = [...this.data, ...this.sinks].some((entry) => entry !== only && entry.node === only.node);
+      const shared = [...this.data, ...this.sinks].some(
+        (entry) => entry !== only && entry.node === only.node,
+      );
       if (shared) this.addSink(index);
     }
   }
@@ -230,7 +241,8 @@ class GroupRepair {
 export function loads(groups: readonly Group[]): Map<PeerId, number> {
   const load = new Map<PeerId, number>();
   for (const group of groups) {
-    for (const entry of [...group.data, ...group.sinks]) load.set(entry.node, (load.get(entry.node) ?? 0) + 1);
+    for (const entry of [...group.data, ...group.sinks])
+      load.set(entry.node, (load.get(entry.node) ?? 0) + 1);
   }
   return load;
 }

@@ -25,9 +25,9 @@ export class ParkedPulls {
   }
 
   /** Copies the section, which is a view that ends with the call. */
-  park(client: PeerId, id: number, item: number, section: Uint8Array, now: number): void {
+  park(client: PeerId, id: number, item: number, section: Uint8Array): void {
     if (this.parked.length >= this.host.policy.maxParked) this.reject(client, id, item, 'LIMIT');
-    else this.parked.push({ client, id, item, section: section.slice(), since: now });
+    else this.parked.push({ client, id, item, section: section.slice(), since: this.host.now });
   }
 
   /** Answers what can be answered now; asks for the blocks that the rest needs. */
@@ -41,14 +41,21 @@ export class ParkedPulls {
       else if (rows === PushStatus.ABSENT) {
         demand(this.native.missing());
         this.parked.push(pull);
-      } else this.reject(pull.client, pull.id, pull.item, rows === PushStatus.DIM_MISMATCH ? 'DIM_MISMATCH' : 'UNKNOWN_TABLE');
+      } else
+        this.reject(
+          pull.client,
+          pull.id,
+          pull.item,
+          rows === PushStatus.DIM_MISMATCH ? 'DIM_MISMATCH' : 'UNKNOWN_TABLE',
+        );
     }
   }
 
-  expire(now: number): void {
+  expire(): void {
     if (this.parked.length === 0) return;
-    const deadline = now - this.host.policy.parkedPullMs;
-    for (const pull of this.parked) if (pull.since < deadline) this.reject(pull.client, pull.id, pull.item, 'TIMEOUT');
+    const deadline = this.host.now - this.host.policy.parkedPullMs;
+    for (const pull of this.parked)
+      if (pull.since < deadline) this.reject(pull.client, pull.id, pull.item, 'TIMEOUT');
     this.parked = this.parked.filter((pull) => pull.since >= deadline);
   }
 

@@ -24,7 +24,6 @@ export class Recovery {
   /** Blocks asked for because a request waits for them. */
   private demanded = new Set<number>();
   private rotation = 0;
-  private now = 0;
   private blocksLost = 0;
   private blocksOnDemand = 0;
   private readonly rate: RateLimit;
@@ -84,8 +83,8 @@ export class Recovery {
     this.pump();
   }
 
-  tick(now: number): void {
-    this.now = now;
+  tick(): void {
+    const { now } = this.host;
     this.rate.tick(now);
     const overdue = this.requests.filter((request) => now - request.sentAt > this.host.policy.retryMs);
     if (overdue.length > 0) this.repeat(overdue);
@@ -94,8 +93,8 @@ export class Recovery {
 
   /** Tells the scheduler, and fails what waits, once per version of the group and retry time. */
   report(reason: string, blocks: number): void {
-    if (this.now - this.reportedAt <= this.host.policy.retryMs) return;
-    this.reportedAt = this.now;
+    if (this.host.now - this.reportedAt <= this.host.policy.retryMs) return;
+    this.reportedAt = this.host.now;
     this.unrecoverable = true;
     const { group, member, gen } = this.owner;
     this.host.out.send(0, { t: 'unrecoverable', g: group.id, m: member, gen, v: group.version, blocks });
@@ -145,7 +144,7 @@ export class Recovery {
       this.report('no parity of this shard is left', blocks.length / 2);
       return;
     }
-    this.requests.push({ blocks, sentAt: this.now });
+    this.requests.push({ blocks, sentAt: this.host.now });
     const chosen = parities[this.rotation++ % parities.length];
     if (chosen) this.owner.sendRecover(chosen, blocks);
   }
@@ -154,14 +153,15 @@ export class Recovery {
   private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
     const rest = this.owner.native.filterAbsent(blocks);
     if (rest.length === 0) return;
-    for (const follower of parities) if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
+    for (const follower of parities)
+      if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
   }
 
   private repeat(overdue: Request[]): void {
     const parities = this.owner.usableParities;
     for (const request of overdue) {
       request.blocks = this.owner.native.filterAbsent(request.blocks);
-      request.sentAt = this.now;
+      request.sentAt = this.host.now;
       if (request.blocks.length === 0) continue;
       for (const follower of parities) this.owner.sendRecover(follower, request.blocks);
     }
@@ -177,11 +177,17 @@ export class Recovery {
     this.requests = this.requests.filter((request) => request.blocks.length > 0);
   }
 
-  private sendInstall(message: MessageOf<'equation'>, other: { member: number; blocks: BlockList; bytes: Uint8Array }): void {
+  private sendInstall(
+    message: MessageOf<'equation'>,
+    other: { member: number; blocks: BlockList; bytes: Uint8Array },
+  ): void {
     const { group } = this.owner;
     const target = group.data[other.member];
     const gen = message.lacking.find(([member]) => member === other.member)?.[1];
     if (!target || target.node === 0 || gen === undefined) return;
-    this.host.out.send(target.node, { t: 'install', g: group.id, m: other.member, gen }, [bytes(other.blocks), other.bytes]);
+    this.host.out.send(target.node, { t: 'install', g: group.id, m: other.member, gen }, [
+      bytes(other.blocks),
+      other.bytes,
+    ]);
   }
 }

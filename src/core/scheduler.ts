@@ -6,7 +6,14 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { ClusterMap, NodeEntry, PeerId, Pool, TableSpec } from '../protocol/map.js';
-import type { Heartbeat, JobStatus, Message, MessageOf, NodeStatus, Redundancy } from '../protocol/messages.js';
+import type {
+  Heartbeat,
+  JobStatus,
+  Message,
+  MessageOf,
+  NodeStatus,
+  Redundancy,
+} from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
 import { type ClusterView, canImprove, formGroups, isHealthy, isSpread, loads, repair } from './placement.js';
 import { sameTable, tableProblem } from './tables.js';
@@ -29,7 +36,11 @@ export interface SchedulerPolicy {
   maxTables: number;
 }
 
-export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = { reconnectMs: 1000, silentMs: 5000, maxTables: 4096 };
+export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
+  reconnectMs: 1000,
+  silentMs: 5000,
+  maxTables: 4096,
+};
 
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
@@ -155,7 +166,14 @@ export class Scheduler {
   // ---- membership
 
   private newMember(inc: number): Member {
-    return { inc, connected: false, dead: false, heardAt: this.now, closedAt: this.now, heartbeat: undefined };
+    return {
+      inc,
+      connected: false,
+      dead: false,
+      heardAt: this.now,
+      closedAt: this.now,
+      heartbeat: undefined,
+    };
   }
 
   /** Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists. */
@@ -178,7 +196,14 @@ export class Scheduler {
     member.dead = false;
     member.heardAt = this.now;
     this.members.set(id, member);
-    const entry: NodeEntry = { id, inc, name: join.name, host: join.host, address: join.address, standby: join.standby };
+    const entry: NodeEntry = {
+      id,
+      inc,
+      name: join.name,
+      host: join.host,
+      address: join.address,
+      standby: join.standby,
+    };
     const listed = this.state.map.nodes.find((node) => node.id === id);
     if (!listed || listed.inc !== inc || listed.address !== join.address) {
       const nodes = [...this.state.map.nodes.filter((node) => node.id !== id), entry];
@@ -238,7 +263,8 @@ export class Scheduler {
     for (const [id, member] of this.members) {
       if (first) member.heardAt = member.closedAt = now;
       if (member.dead) continue;
-      if (!member.connected && now - member.closedAt > this.policy.reconnectMs) this.lose(id, 'did not reconnect');
+      if (!member.connected && now - member.closedAt > this.policy.reconnectMs)
+        this.lose(id, 'did not reconnect');
       else if (now - member.heardAt > this.policy.silentMs) this.lose(id, 'silent');
     }
   }
@@ -338,7 +364,8 @@ export class Scheduler {
       if (known && !sameTable(known, spec)) {
         return reply([], 'TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
       }
-      if (!known && tables.length >= this.policy.maxTables) return reply([], 'LIMIT', `at most ${this.policy.maxTables} tables`);
+      if (!known && tables.length >= this.policy.maxTables)
+        return reply([], 'LIMIT', `at most ${this.policy.maxTables} tables`);
       const table = known ?? { ...spec, id: tables.length + 1 };
       if (!known) tables.push(table);
       answer.push(table);
@@ -352,7 +379,10 @@ export class Scheduler {
   private redundancy(): { state: Redundancy; reasons: string[] } {
     const { map, nodesWanted } = this.state;
     if (map.groups.length === 0) {
-      return { state: 'forming', reasons: [`${this.view().nodes.length} of ${nodesWanted} nodes have joined`] };
+      return {
+        state: 'forming',
+        reasons: [`${this.view().nodes.length} of ${nodesWanted} nodes have joined`],
+      };
     }
     const view = this.view();
     const reasons: string[] = [];
@@ -373,7 +403,9 @@ export class Scheduler {
         reasons.push(`${where}: recovering`);
       } else if (!isSpread(group, pool)) {
         worsen(canImprove(group, pool, view) || this.moving(group.id) ? 'recovering' : 'degraded');
-        reasons.push(`${where}: ${group.sinks.length < pool.r ? 'a parity is missing' : 'two members share a node'}`);
+        reasons.push(
+          `${where}: ${group.sinks.length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
+        );
       } else if (!isHealthy(group, pool, view)) {
         worsen('recovering');
         reasons.push(`${where}: recovering`);
@@ -393,7 +425,9 @@ export class Scheduler {
 
   private moving(groupId: number): boolean {
     const group = this.state.map.groups[groupId]!;
-    return group.sinks.some((a) => group.sinks.some((b) => a !== b && a.kind === b.kind && a.index === b.index));
+    return group.sinks.some((a) =>
+      group.sinks.some((b) => a !== b && a.kind === b.kind && a.index === b.index),
+    );
   }
 
   private announceRedundancy(): void {
@@ -437,7 +471,12 @@ export class Scheduler {
         groups: pool.groups,
         shards: pool.groups * pool.k,
       })),
-      tables: map.tables.map(({ name, pool, dim, optimizer }) => ({ name, pool, dim, optimizer: optimizer.kind })),
+      tables: map.tables.map(({ name, pool, dim, optimizer }) => ({
+        name,
+        pool,
+        dim,
+        optimizer: optimizer.kind,
+      })),
       recoveries,
       unrecoverable: [...this.unrecoverable.values()].filter((u) => map.groups[u.g]?.version === u.v),
     };

@@ -8,13 +8,12 @@
  */
 import { invariant } from '../errors.js';
 import type { BlockList, NativeSink } from '../native.js';
+import type { PeerId } from '../protocol/map.js';
 import { type Group, INITIAL_GENERATION, type SinkEntry } from '../protocol/map.js';
 import type { MessageOf, PushId } from '../protocol/messages.js';
-import type { PeerId } from '../protocol/map.js';
 import { Check } from './check.js';
 import { Dedup } from './dedup.js';
-import { bytes, type Outbox, words } from './effects.js';
-import type { Policy } from './policy.js';
+import { bytes, type CoreHost, words } from './effects.js';
 import { RateLimit } from './rate.js';
 
 interface LogEntry {
@@ -48,18 +47,16 @@ export class Sink {
   private readonly checks: Check[] = [];
   private readonly rate: RateLimit;
   private wasFull: boolean;
-  private now = 0;
 
   constructor(
     private group: Group,
     entry: SinkEntry,
     readonly native: NativeSink,
-    private readonly out: Outbox,
-    private readonly policy: Policy,
+    private readonly host: CoreHost,
   ) {
     this.sid = entry.sid;
     this.index = entry.index;
-    this.rate = new RateLimit(policy.recoveryRate);
+    this.rate = new RateLimit(host.policy.recoveryRate);
     for (let m = 0; m < group.data.length; m++) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
       this.members.push({
@@ -108,7 +105,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen < member.fence) return;
     this.raiseFence(member, message.gen);
-    this.out.send(from, {
+    this.host.out.send(from, {
       t: 'openAck',
       g: this.group.id,
       m: message.m,
@@ -140,7 +137,7 @@ export class Sink {
     }
     const dedup = member.dedup.copy();
     for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
-    this.out.send(from, {
+    this.host.out.send(from, {
       t: 'startAck',
       g: this.group.id,
       m: message.m,
@@ -165,7 +162,14 @@ export class Sink {
       if (typeof again !== 'number' && again.length > 0) this.want(m, again);
     }
     this.trim(member, message.committed);
-    this.out.send(from, { t: 'applied', g: this.group.id, m, sid: this.sid, gen, applied: member.applied });
+    this.host.out.send(from, {
+      t: 'applied',
+      g: this.group.id,
+      m,
+      sid: this.sid,
+      gen,
+      applied: member.applied,
+    });
     this.completed();
   }
 
@@ -182,7 +186,8 @@ export class Sink {
   /** Rule 16. */
   onLacking(message: MessageOf<'lacking'>, blocks: Uint8Array): void {
     const member = this.member(message.m);
-    if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version) return;
+    if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
+      return;
     this.native.lacking(message.m, words(blocks));
     this.completed();
   }
@@ -215,7 +220,7 @@ export class Sink {
       for (const m of done.requesters) {
         const owner = this.group.data[m];
         if (!owner || owner.node === 0) continue;
-        this.out.send(
+        this.host.out.send(
           owner.node,
           {
             t: 'equation',
@@ -240,30 +245,33 @@ export class Sink {
       const check = this.checks[i];
       if (!check?.done) continue;
       this.checks.splice(i, 1);
-      this.out.send(check.from, { t: 'checked', g: this.group.id, sid: this.sid, ...check.result() });
+      this.host.out.send(check.from, { t: 'checked', g: this.group.id, sid: this.sid, ...check.result() });
     }
   }
 
   // ---- timers
 
-  tick(now: number): void {
-    this.now = now;
+  tick(): void {
+    const { now } = this.host;
     this.rate.tick(now);
     for (let m = 0; m < this.members.length; m++) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
-      if (member.wanted > 0 && now - member.wantedAt > this.policy.retryMs) member.wanted = 0;
+      if (member.wanted > 0 && now - member.wantedAt > this.host.policy.retryMs) member.wanted = 0;
       this.pump(m);
-      if (now - member.pendingAt > this.policy.retryMs) {
+      if (now - member.pendingAt > this.host.policy.retryMs) {
         member.pendingAt = now;
-        const pending = this.native.accumulators > 0 ? this.native.nextPending(m, this.policy.recoveryWindow) : words(undefined);
+        const pending =
+          this.native.accumulators > 0
+            ? this.native.nextPending(m, this.host.policy.recoveryWindow)
+            : words(undefined);
         if (pending.length > 0) this.want(m, pending);
       }
     }
     const full = this.full;
     if (full !== this.wasFull) {
       this.wasFull = full;
-      this.out.event('sink.full', { group: this.group.id, sid: this.sid, index: this.index, full });
+      this.host.out.event('sink.full', { group: this.group.id, sid: this.sid, index: this.index, full });
     }
   }
 
@@ -272,10 +280,10 @@ export class Sink {
     const member = this.member(m);
     if (member.sgen === 0 || member.wanted > 0 || !this.rate.open) return;
     if (this.native.excludedBlocks(m) === 0) return;
-    const blocks = this.native.nextExcluded(m, this.policy.recoveryChunk);
+    const blocks = this.native.nextExcluded(m, this.host.policy.recoveryChunk);
     if (blocks.length === 0) return;
     member.wanted = blocks.length / 2;
-    member.wantedAt = this.now;
+    member.wantedAt = this.host.now;
     this.rate.take(member.wanted);
     this.want(m, blocks);
   }
@@ -284,7 +292,7 @@ export class Sink {
     const owner = this.group.data[m];
     if (!owner || owner.node === 0) return;
     const { id: g, version: v } = this.group;
-    this.out.send(owner.node, { t: 'want', g, m, sid: this.sid, gen: owner.gen, v }, [bytes(blocks)]);
+    this.host.out.send(owner.node, { t: 'want', g, m, sid: this.sid, gen: owner.gen, v }, [bytes(blocks)]);
   }
 
   private wantFromOthers(m: number, blocks: BlockList): void {
@@ -308,7 +316,10 @@ export class Sink {
   /** Takes back what was applied above `base`; applying a delta twice removes it. */
   private rollBack(m: number, member: Member, base: number): void {
     invariant(base >= member.trim, 'no roll-back below committed deltas', { base, trim: member.trim });
-    invariant(base <= member.applied, 'a base that every sink has reached', { base, applied: member.applied });
+    invariant(base <= member.applied, 'a base that every sink has reached', {
+      base,
+      applied: member.applied,
+    });
     this.native.dropAccumulators();
     let entry = member.log.at(-1);
     while (entry && entry.seq > base) {

@@ -9,8 +9,16 @@ export const MAX_TABLE_NAME = 256;
 const OPTIMIZERS: Record<string, Record<string, [low: number, high: number]>> = {
   sgd: { lr: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] },
   momentum: { lr: [0, Number.POSITIVE_INFINITY], momentum: [0, 1] },
-  adagrad: { lr: [0, Number.POSITIVE_INFINITY], eps: [0, 1], initialAccumulator: [0, Number.POSITIVE_INFINITY] },
-  rowwise_adagrad: { lr: [0, Number.POSITIVE_INFINITY], eps: [0, 1], initialAccumulator: [0, Number.POSITIVE_INFINITY] },
+  adagrad: {
+    lr: [0, Number.POSITIVE_INFINITY],
+    eps: [0, 1],
+    initialAccumulator: [0, Number.POSITIVE_INFINITY],
+  },
+  rowwise_adagrad: {
+    lr: [0, Number.POSITIVE_INFINITY],
+    eps: [0, 1],
+    initialAccumulator: [0, Number.POSITIVE_INFINITY],
+  },
   adam: { lr: [0, Number.POSITIVE_INFINITY], beta1: [0, 1], beta2: [0, 1], eps: [0, 1] },
 };
 const INITIALIZERS: Record<string, string[]> = {
@@ -34,10 +42,12 @@ function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
 
 function initializerProblem(initializer: InitializerSpec): string | undefined {
   const fields = INITIALIZERS[initializer?.kind];
-  if (!fields) return `unknown initializer "${initializer?.kind}"; one of ${Object.keys(INITIALIZERS).join(', ')}`;
+  if (!fields)
+    return `unknown initializer "${initializer?.kind}"; one of ${Object.keys(INITIALIZERS).join(', ')}`;
   for (const field of fields) {
     const value = (initializer as unknown as Record<string, unknown>)[field];
-    if (typeof value !== 'number' || !Number.isFinite(value)) return `initializer ${initializer.kind}: ${field} must be a number`;
+    if (typeof value !== 'number' || !Number.isFinite(value))
+      return `initializer ${initializer.kind}: ${field} must be a number`;
   }
   return undefined;
 }
@@ -47,11 +57,13 @@ export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]
   if (typeof spec.name !== 'string' || spec.name.length === 0 || spec.name.length > MAX_TABLE_NAME) {
     return `a table needs a name of 1 to ${MAX_TABLE_NAME} characters`;
   }
-  if (!pools.some((pool) => pool.name === spec.pool)) return `table "${spec.name}": unknown pool "${spec.pool}"`;
+  if (!pools.some((pool) => pool.name === spec.pool))
+    return `table "${spec.name}": unknown pool "${spec.pool}"`;
   if (!Number.isInteger(spec.dim) || spec.dim < 1 || spec.dim > MAX_DIM) {
     return `table "${spec.name}": dim must be an integer from 1 to ${MAX_DIM}`;
   }
-  if (!Number.isSafeInteger(spec.seed) || spec.seed < 0) return `table "${spec.name}": seed must be an integer from 0 to 2^53-1`;
+  if (!Number.isSafeInteger(spec.seed) || spec.seed < 0)
+    return `table "${spec.name}": seed must be an integer from 0 to 2^53-1`;
   const problem = optimizerProblem(spec.optimizer) ?? initializerProblem(spec.initializer);
   return problem && `table "${spec.name}": ${problem}`;
 }

@@ -11,7 +11,8 @@ export function parseAddress(text: string, defaultHost = '127.0.0.1'): Address {
   const bare = text.replace(/^(kintsugi|ws):\/\//, '').replace(/\/$/, '');
   const match = /^(?:(\[[0-9a-fA-F:]+\]|[^:\s]*):)?(\d{1,5})$/.exec(bare);
   const port = Number(match?.[2]);
-  if (!match || port > 65535) throw new KintsugiError('BAD_ARGUMENT', `"${text}" is not an address of the form host:port`);
+  if (!match || port > 65535)
+    throw new KintsugiError('BAD_ARGUMENT', `"${text}" is not an address of the form host:port`);
   const host = (match[1] ?? '').replace(/^\[|\]$/g, '') || defaultHost;
   return { host, port };
 }

@@ -34,7 +34,8 @@ export function parseCode(text: string): CodeSpec {
  * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT
  */
 export function poolsFor(code: CodeSpec, nodes: number, groups: number = nodes): PoolOptions[] {
-  if (!Number.isInteger(nodes) || nodes < 1) throw new KintsugiError('BAD_ARGUMENT', 'a job needs at least one PS');
+  if (!Number.isInteger(nodes) || nodes < 1)
+    throw new KintsugiError('BAD_ARGUMENT', 'a job needs at least one PS');
   if (nodes < code.k + code.r) {
     throw new KintsugiError(
       'NOT_ENOUGH_NODES',

@@ -25,7 +25,14 @@ export function createLogger(
   const log = (level: string, event: string, fields: LogFields = {}) => {
     if (format === 'none') return;
     if (format === 'json') {
-      const record = { time: new Date().toISOString(), mono: monotonicMs(), level, ...base, event, ...fields };
+      const record = {
+        time: new Date().toISOString(),
+        mono: monotonicMs(),
+        level,
+        ...base,
+        event,
+        ...fields,
+      };
       write(`${JSON.stringify(record)}\n`);
       return;
     }

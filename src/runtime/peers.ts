@@ -6,6 +6,7 @@
 import { KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
+import { toMessage } from '../protocol/validate.js';
 import { dial, type Link, type LinkHandlers } from '../transport/index.js';
 import type { Logger } from './log.js';
 
@@ -56,7 +57,7 @@ export class Peers {
   /** Handlers for the role's listener: the first message of a link must be a hello of our job. */
   readonly incoming: LinkHandlers = {
     onOpen: () => {},
-    onMessage: (link, header, parts) => this.onMessage(link, header as unknown as Message, parts),
+    onMessage: (link, header, parts) => this.onMessage(link, toMessage(header), parts),
     onClose: (link) => this.onClose(link),
     onError: (link, error) => this.onError(link, error),
   };
@@ -140,7 +141,10 @@ export class Peers {
       peer.dialing = false;
       peer.queue = [];
       peer.queuedBytes = 0;
-      this.options.log.warn('peer.unreachable', { peer: id, code: error instanceof KintsugiError ? error.code : 'INTERNAL' });
+      this.options.log.warn('peer.unreachable', {
+        peer: id,
+        code: error instanceof KintsugiError ? error.code : 'INTERNAL',
+      });
       this.retry(id, peer);
     }
   }

@@ -2,14 +2,15 @@
  * The PS role: a PsNode of the core, wired to sockets and a clock. Messages of one turn of the event loop share a batch: the
  * flush comes when the turn's messages have been handled.
  */
-import { KintsugiError } from '../errors.js';
-import { PsNode } from '../core/node.js';
+
 import type { Effect } from '../core/effects.js';
+import { PsNode } from '../core/node.js';
 import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
-import { listen, type Listener } from '../transport/index.js';
+import { type Listener, listen } from '../transport/index.js';
 import { formatAddress, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
@@ -84,7 +85,11 @@ class PsRuntime {
     const http = createEndpoints({
       role: 'ps',
       name: options.name,
-      health: () => ({ ok: this.uplink?.connected ?? false, epoch: this.node?.map.epoch ?? 0, ...this.node?.summary() }),
+      health: () => ({
+        ok: this.uplink?.connected ?? false,
+        epoch: this.node?.map.epoch ?? 0,
+        ...this.node?.summary(),
+      }),
       gauges: {
         owners: ['Data shards on this node.', () => this.node?.summary().owners ?? 0],
         sinks: ['Parity shards on this node.', () => this.node?.summary().sinks ?? 0],
@@ -188,7 +193,10 @@ class PsRuntime {
 /** Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
 export async function startPs(options: PsOptions): Promise<RunningPs> {
   if (!/^[\w.:-]{1,128}$/.test(options.name)) {
-    throw new KintsugiError('BAD_ARGUMENT', `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`);
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`,
+    );
   }
   const runtime = new PsRuntime(options);
   await runtime.start();

@@ -1,6 +1,5 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
 import { connect as connectTcp } from 'node:net';
-import { KintsugiError } from '../errors.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
@@ -10,10 +9,12 @@ import {
   type SchedulerInput,
   type SchedulerPolicy,
 } from '../core/scheduler.js';
+import { KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
-import { type Link, listen, type Listener } from '../transport/index.js';
+import { type Link, type Listener, listen } from '../transport/index.js';
 import { formatAddress, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
@@ -63,7 +64,11 @@ class SchedulerRuntime {
   static async start(options: SchedulerOptions): Promise<SchedulerRuntime> {
     const saved = await options.store.load();
     const state = saved ?? newJob(options.job, options.nodes, options.pools);
-    const core = new Scheduler(state, { ...DEFAULT_SCHEDULER_POLICY, ...options.policy }, saved !== undefined);
+    const core = new Scheduler(
+      state,
+      { ...DEFAULT_SCHEDULER_POLICY, ...options.policy },
+      saved !== undefined,
+    );
     const runtime = new SchedulerRuntime(options, core);
     await runtime.open(saved !== undefined);
     return runtime;
@@ -81,7 +86,10 @@ class SchedulerRuntime {
         epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
         nodes_alive: ['PS nodes that are alive.', alive],
         nodes_known: ['PS nodes that have ever joined.', () => this.core.map.nodes.length],
-        redundant: ['1 when every group can lose r nodes.', () => Number(this.core.status().redundancy === 'full')],
+        redundant: [
+          '1 when every group can lose r nodes.',
+          () => Number(this.core.status().redundancy === 'full'),
+        ],
         tables: ['Tables of the job.', () => this.core.map.tables.length],
       },
     });
@@ -92,7 +100,7 @@ class SchedulerRuntime {
       http,
       handlers: {
         onOpen: (link) => this.links.set(link.id, { link }),
-        onMessage: (link, header) => this.receive(link, header as unknown as Message),
+        onMessage: (link, header) => this.receive(link, toMessage(header)),
         onClose: (link) => this.onClose(link),
         onError: (link, error) =>
           options.log.error('scheduler.error', {

@@ -5,6 +5,7 @@
 import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import { toMessage } from '../protocol/validate.js';
 import { dial, type Link } from '../transport/index.js';
 import { parseAddress } from './address.js';
 import type { Logger } from './log.js';
@@ -46,7 +47,8 @@ export class Uplink {
         await uplink.connect();
         return uplink;
       } catch (error) {
-        const retry = error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
+        const retry =
+          error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
         if (!retry || Date.now() > deadline || options.signal?.aborted) {
           uplink.close();
           throw error;
@@ -88,9 +90,14 @@ export class Uplink {
       signal: this.options.signal,
       handlers: {
         onOpen: () => {},
-        onMessage: (_, header) => this.receive(header as unknown as Message),
+        onMessage: (_, header) => this.receive(toMessage(header)),
         onClose: (closing, reason) => {
-          lost(new KintsugiError('UNREACHABLE', `the scheduler at ${this.options.scheduler} closed the connection: ${reason}`));
+          lost(
+            new KintsugiError(
+              'UNREACHABLE',
+              `the scheduler at ${this.options.scheduler} closed the connection: ${reason}`,
+            ),
+          );
           this.onClose(closing);
         },
         onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),

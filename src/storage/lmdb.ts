@@ -22,7 +22,10 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
       load: async () => {
         const stored = database.get(KEY);
         if (stored && stored.format !== FORMAT) {
-          throw new KintsugiError('BAD_ARGUMENT', `${directory} holds a scheduler state of format ${stored.format}, not ${FORMAT}`);
+          throw new KintsugiError(
+            'BAD_ARGUMENT',
+            `${directory} holds a scheduler state of format ${stored.format}, not ${FORMAT}`,
+          );
         }
         return stored?.value;
       },
@@ -33,8 +36,12 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
       close: () => database.close(),
     };
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `cannot use "${directory}" for the scheduler's state: ${describe(error)}`, {
-      cause: error,
-    });
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `cannot use "${directory}" for the scheduler's state: ${describe(error)}`,
+      {
+        cause: error,
+      },
+    );
   }
 }

@@ -1,0 +1,208 @@
+#include "binding/arguments.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+
+namespace kintsugi::binding {
+
+Napi::Value fail(Napi::Env env, const char* code, const char* message) {
+  if (!env.IsExceptionPending()) {
+    Napi::Error error = Napi::Error::New(env, message);
+    error.Set("code", Napi::String::New(env, code));
+    error.ThrowAsJavaScriptException();
+  }
+  return env.Undefined();
+}
+
+bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out) {
+  if (value.IsEmpty() || !value.IsNumber()) return false;
+  const double number = value.As<Napi::Number>().DoubleValue();
+  if (!(number >= 0 && number <= limit) || number != std::floor(number)) return false;
+  out = static_cast<std::uint32_t>(number);
+  return true;
+}
+
+void Arguments::refuse(const char* message) {
+  if (ok_) fail(info_.Env(), "BAD_ARGUMENT", message);
+  ok_ = false;
+}
+
+Napi::Value Arguments::next() { return info_[at_++]; }
+
+std::uint32_t Arguments::u32(std::uint32_t limit) {
+  std::uint32_t value = 0;
+  if (!toU32(next(), limit, value)) refuse("expected an integer in range");
+  return value;
+}
+
+double Arguments::number() {
+  const Napi::Value value = next();
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : NAN;
+  if (!std::isfinite(number)) refuse("expected a finite number");
+  return number;
+}
+
+bool Arguments::boolean() {
+  const Napi::Value value = next();
+  if (!value.IsBoolean()) refuse("expected a boolean");
+  return ok_ && value.As<Napi::Boolean>().Value();
+}
+
+View Arguments::bytes() {
+  const auto array = typed<Napi::Uint8Array>(napi_uint8_array, "expected a Uint8Array");
+  return ok_ ? View{array.Data(), array.ByteLength()} : View{};
+}
+
+BlockList Arguments::blocks() {
+  const auto array = typed<Napi::Uint32Array>(napi_uint32_array, "a list of blocks must be a Uint32Array");
+  if (!ok_) return {};
+  if (array.ElementLength() % 2) {
+    refuse("a list of blocks must have an even length");
+    return {};
+  }
+  return {array.Data(), array.ElementLength() / 2};
+}
+
+std::vector<std::uint32_t> Arguments::u32s() {
+  std::vector<std::uint32_t> list;
+  const Napi::Value value = next();
+  if (!ok_ || !value.IsArray()) {
+    refuse("expected an array of numbers");
+    return list;
+  }
+  const auto array = value.As<Napi::Array>();
+  for (std::uint32_t i = 0; i < array.Length() && ok_; i++) {
+    std::uint32_t item = 0;
+    if (!toU32(array.Get(i), 0xFFFFFFFF, item)) refuse("expected an array of numbers");
+    list.push_back(item);
+  }
+  return list;
+}
+
+std::vector<ExtentOf> Arguments::extents() {
+  std::vector<ExtentOf> list;
+  const Napi::Value value = next();
+  if (!ok_ || !value.IsArray()) {
+    refuse("expected an array of extents");
+    return list;
+  }
+  const auto array = value.As<Napi::Array>();
+  for (std::uint32_t i = 0; i < array.Length() && ok_; i++) {
+    const Napi::Value item = array.Get(i);
+    ExtentOf e{};
+    const bool good = item.IsArray() && toU32(item.As<Napi::Array>().Get(0u), 0xFFFFFFFF, e.table) &&
+                      toU32(item.As<Napi::Array>().Get(1u), 0xFFFFFFFF, e.stride) &&
+                      toU32(item.As<Napi::Array>().Get(2u), 0xFFFFFFFF, e.extent);
+    if (!good) refuse("an extent is [table, stride, extent]");
+    list.push_back(e);
+  }
+  return list;
+}
+
+namespace {
+
+std::string kindOf(Napi::Object object) {
+  const Napi::Value kind = object.Get("kind");
+  return kind.IsString() ? kind.As<Napi::String>().Utf8Value() : std::string();
+}
+
+/** A finite number property; NaN if it is not there or not one. */
+double property(Napi::Object object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : NAN;
+  return std::isfinite(number) ? number : NAN;
+}
+
+bool readInitializer(Napi::Value value, InitializerParams& out) {
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const std::string kind = kindOf(object);
+  if (kind == "zeros") {
+    out = {};
+  } else if (kind == "constant") {
+    out = {InitializerKind::Constant, property(object, "value"), 0};
+  } else if (kind == "uniform") {
+    out = {InitializerKind::Uniform, property(object, "low"), property(object, "high")};
+  } else if (kind == "normal") {
+    out = {InitializerKind::Normal, property(object, "mean"), property(object, "std")};
+  } else {
+    return false;
+  }
+  return std::isfinite(out.a) && std::isfinite(out.b);
+}
+
+}  // namespace
+
+bool readOptimizer(Napi::Value value, OptimizerParams& out) {
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const std::string kind = kindOf(object);
+  const auto single = [&](const char* name) { return static_cast<float>(property(object, name)); };
+  out = {};
+  out.lr = single("lr");
+  if (kind == "sgd") {
+    out.kind = OptimizerKind::Sgd;
+  } else if (kind == "momentum") {
+    out.kind = OptimizerKind::Momentum;
+    out.momentum = single("momentum");
+  } else if (kind == "adagrad" || kind == "rowwise_adagrad") {
+    out.kind = kind == "adagrad" ? OptimizerKind::Adagrad : OptimizerKind::RowwiseAdagrad;
+    out.eps = single("eps");
+    out.initialAccumulator = single("initialAccumulator");
+  } else if (kind == "adam") {
+    out.kind = OptimizerKind::Adam;
+    out.beta1 = property(object, "beta1");
+    out.beta2 = property(object, "beta2");
+    out.eps = single("eps");
+  } else {
+    return false;
+  }
+  return std::isfinite(out.lr) && std::isfinite(out.momentum) && std::isfinite(out.eps) &&
+         std::isfinite(out.initialAccumulator) && std::isfinite(out.beta1) && std::isfinite(out.beta2);
+}
+
+bool readTable(Napi::Value value, TableSpec& out) {
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const double seed = property(object, "seed");
+  if (!(seed >= 0 && seed <= 9007199254740991.0) || seed != std::floor(seed)) return false;
+  out.seed = static_cast<std::uint64_t>(seed);
+  return toU32(object.Get("id"), 0x7FFFFFFF, out.id) && toU32(object.Get("dim"), kMaxDim, out.dim) &&
+         readOptimizer(object.Get("optimizer"), out.optimizer) &&
+         readInitializer(object.Get("initializer"), out.initializer);
+}
+
+Napi::Uint32Array toArray(Napi::Env env, const std::vector<std::uint32_t>& values) {
+  auto array = Napi::Uint32Array::New(env, values.size());
+  if (!values.empty() && !env.IsExceptionPending())
+    std::memcpy(array.Data(), values.data(), values.size() * 4);
+  return array;
+}
+
+Napi::Uint8Array toBytes(Napi::Env env, const std::vector<std::uint8_t>& bytes) {
+  auto array = Napi::Uint8Array::New(env, bytes.size());
+  if (!bytes.empty() && !env.IsExceptionPending()) std::memcpy(array.Data(), bytes.data(), bytes.size());
+  return array;
+}
+
+Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents) {
+  auto list = Napi::Array::New(env, extents.size());
+  for (std::uint32_t i = 0; i < extents.size(); i++) {
+    auto item = Napi::Array::New(env, 3);
+    item.Set(0u, extents[i].table);
+    item.Set(1u, extents[i].stride);
+    item.Set(2u, extents[i].extent);
+    list.Set(i, item);
+  }
+  return list;
+}
+
+Napi::Array toMembers(Napi::Env env, std::uint32_t mask) {
+  auto list = Napi::Array::New(env);
+  for (std::uint32_t i = 0; mask; mask &= mask - 1, i++)
+    list.Set(i, static_cast<std::uint32_t>(std::countr_zero(mask)));
+  return list;
+}
+
+}  // namespace kintsugi::binding

@@ -1,0 +1,274 @@
+#include <algorithm>
+
+#include "binding/objects.h"
+
+namespace kintsugi::binding {
+
+Napi::Function ShardObject::define(Napi::Env env) {
+  using S = ShardObject;
+  return DefineClass(env, "NativeShard",
+                     {InstanceMethod<&S::addTable>("addTable"),
+                      InstanceMethod<&S::adopt>("adopt"),
+                      InstanceMethod<&S::push>("push"),
+                      InstanceMethod<&S::pull>("pull"),
+                      InstanceMethod<&S::missing>("missing"),
+                      InstanceAccessor<&S::dirty>("dirty"),
+                      InstanceAccessor<&S::openBytes>("openBytes"),
+                      InstanceMethod<&S::flush>("flush"),
+                      InstanceMethod<&S::read>("read"),
+                      InstanceMethod<&S::install>("install"),
+                      InstanceMethod<&S::filterAbsent>("filterAbsent"),
+                      InstanceMethod<&S::nextAbsent>("nextAbsent"),
+                      InstanceAccessor<&S::absentKeyBlocks>("absentKeyBlocks"),
+                      InstanceAccessor<&S::absentRowBlocks>("absentRowBlocks"),
+                      InstanceAccessor<&S::keysReady>("keysReady"),
+                      InstanceMethod<&S::tableReady>("tableReady"),
+                      InstanceMethod<&S::addEquations>("addEquations"),
+                      InstanceMethod<&S::dropEquations>("dropEquations"),
+                      InstanceMethod<&S::extents>("extents"),
+                      InstanceMethod<&S::keys>("keys"),
+                      InstanceMethod<&S::stats>("stats"),
+                      InstanceAccessor<&S::bytes>("bytes"),
+                      InstanceMethod<&S::close>("close")});
+}
+
+ShardObject::ShardObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<ShardObject>(info) {
+  Arguments arguments(info);
+  MemoryObject* memory = MemoryObject::from(arguments.next());
+  if (!memory) {
+    arguments.refuse("memory must come from createMemory");
+    return;
+  }
+  const std::uint32_t member = arguments.u32(kMaxMembers - 1), k = arguments.u32(kMaxMembers),
+                      r = arguments.u32(kMaxParities);
+  if (!arguments.ok()) return;
+  if (k < 1 || member >= k) {
+    arguments.refuse("member must be below k, and k at least 1");
+    return;
+  }
+  shard_ = std::make_unique<Shard>(memory->memory(), member, k, r);
+}
+
+bool ShardObject::open(Napi::Env env) const {
+  if (!shard_) fail(env, "CLOSED", "this shard is closed");
+  return shard_ != nullptr;
+}
+
+Napi::Value ShardObject::addTable(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  TableSpec spec;
+  if (!readTable(info[0], spec)) return fail(info.Env(), "BAD_ARGUMENT", "not a table specification");
+  if (const Fault fault = shard_->addTable(spec)) return fail(info.Env(), fault);
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::adopt(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t table = arguments.u32(), extent = arguments.u32();
+  if (!arguments.ok()) return info.Env().Undefined();
+  if (const Fault fault = shard_->adopt(table, extent)) return fail(info.Env(), fault);
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::push(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const View section = arguments.bytes();
+  if (!arguments.ok()) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<int>(shard_->push(section)));
+}
+
+Napi::Value ShardObject::pull(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const View section = arguments.bytes();
+  if (!arguments.ok()) return info.Env().Undefined();
+  Answer answer(info.Env());
+  const Status status = shard_->pull(section, answer.allocator());
+  if (info.Env().IsExceptionPending()) return info.Env().Undefined();
+  if (status == Status::Applied) return answer.array();
+  return Napi::Number::New(info.Env(), static_cast<int>(status));
+}
+
+Napi::Value ShardObject::missing(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return toArray(info.Env(), shard_->missing());
+}
+
+Napi::Value ShardObject::dirty(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Boolean::New(info.Env(), shard_->dirty());
+}
+
+Napi::Value ShardObject::openBytes(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->openBytes()));
+}
+
+Napi::Value ShardObject::flush(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Answer answer(info.Env());
+  shard_->flush(answer.allocator());
+  if (info.Env().IsExceptionPending()) return info.Env().Undefined();
+  return answer.array();
+}
+
+Napi::Value ShardObject::read(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const BlockList blocks = arguments.blocks();
+  if (!arguments.ok()) return env.Undefined();
+  Answer answer(env);
+  ReadResult result;
+  if (const Fault fault = shard_->read(blocks, result, answer.allocator())) return fail(env, fault);
+  if (env.IsExceptionPending()) return env.Undefined();
+  auto object = Napi::Object::New(env);
+  object.Set("present", toArray(env, result.present));
+  object.Set("bytes", answer.array());
+  object.Set("lacking", toArray(env, result.lacking));
+  return object;
+}
+
+Napi::Value ShardObject::install(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const BlockList blocks = arguments.blocks();
+  const View bytes = arguments.bytes();
+  if (!arguments.ok()) return info.Env().Undefined();
+  std::uint32_t installed = 0;
+  if (const Fault fault = shard_->install(blocks, bytes, installed)) return fail(info.Env(), fault);
+  return Napi::Number::New(info.Env(), installed);
+}
+
+Napi::Value ShardObject::filterAbsent(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const BlockList blocks = arguments.blocks();
+  if (!arguments.ok()) return info.Env().Undefined();
+  BlockPairs absent;
+  if (const Fault fault = shard_->filterAbsent(blocks, absent)) return fail(info.Env(), fault);
+  return toArray(info.Env(), absent);
+}
+
+Napi::Value ShardObject::nextAbsent(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t kind = arguments.u32(1), max = arguments.u32();
+  if (!arguments.ok()) return info.Env().Undefined();
+  BlockPairs absent;
+  shard_->nextAbsent(static_cast<ColumnKind>(kind), max, absent);
+  return toArray(info.Env(), absent);
+}
+
+Napi::Value ShardObject::absentKeyBlocks(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->absentBlocks(kKeys)));
+}
+
+Napi::Value ShardObject::absentRowBlocks(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->absentBlocks(kRows)));
+}
+
+Napi::Value ShardObject::keysReady(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Boolean::New(info.Env(), shard_->keysReady());
+}
+
+Napi::Value ShardObject::tableReady(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const Table* table = shard_->table(arguments.u32());
+  if (!arguments.ok()) return info.Env().Undefined();
+  return Napi::Boolean::New(info.Env(), table && table->ready());
+}
+
+Napi::Value ShardObject::addEquations(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const std::uint32_t parity = arguments.u32(kMaxParities - 1), parityCount = arguments.u32(kMaxParities);
+  const std::vector<std::uint32_t> lacking = arguments.u32s();
+  const bool ok = arguments.boolean();
+  const BlockList blocks = arguments.blocks();
+  const View bytes = arguments.bytes();
+  if (!arguments.ok()) return env.Undefined();
+  EquationsResult result;
+  const Fault fault = shard_->addEquations(parity, parityCount, lacking, ok, blocks, bytes, result);
+  if (fault) return fail(env, fault);
+  auto others = Napi::Array::New(env, result.others.size());
+  for (std::uint32_t i = 0; i < result.others.size(); i++) {
+    auto other = Napi::Object::New(env);
+    other.Set("member", result.others[i].member);
+    other.Set("blocks", toArray(env, result.others[i].blocks));
+    other.Set("bytes", toBytes(env, result.others[i].bytes));
+    others.Set(i, other);
+  }
+  auto object = Napi::Object::New(env);
+  object.Set("installed", result.installed);
+  object.Set("others", others);
+  object.Set("stuck", toArray(env, result.stuck));
+  return object;
+}
+
+Napi::Value ShardObject::dropEquations(const Napi::CallbackInfo& info) {
+  if (open(info.Env())) shard_->dropEquations();
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::extents(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return toExtents(info.Env(), shard_->extents());
+}
+
+Napi::Value ShardObject::keys(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const std::uint32_t id = arguments.u32(), from = arguments.u32(), max = arguments.u32();
+  if (!arguments.ok()) return env.Undefined();
+  const Table* table = shard_->table(id);
+  if (!table) return fail(env, "UNKNOWN_TABLE", "no such table in this shard");
+  std::vector<std::uint64_t> found;
+  std::uint32_t slot = from;
+  for (; slot < table->extent() && found.size() < max; slot++) {
+    if (table->tags()[slot]) found.push_back(table->tags()[slot] - 1);
+  }
+  auto keys = Napi::BigUint64Array::New(env, found.size());
+  if (!found.empty()) std::memcpy(keys.Data(), found.data(), found.size() * 8);
+  auto object = Napi::Object::New(env);
+  object.Set("keys", keys);
+  object.Set("next", slot < table->extent() ? static_cast<double>(slot) : -1.0);
+  return object;
+}
+
+Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  const std::vector<TableStats> stats = shard_->stats();
+  auto list = Napi::Array::New(env, stats.size());
+  for (std::uint32_t i = 0; i < stats.size(); i++) {
+    auto item = Napi::Object::New(env);
+    item.Set("table", stats[i].table);
+    item.Set("rows", static_cast<double>(stats[i].rows));
+    item.Set("extent", stats[i].extent);
+    item.Set("absentKeyBlocks", static_cast<double>(stats[i].absentKeyBlocks));
+    item.Set("absentRowBlocks", static_cast<double>(stats[i].absentRowBlocks));
+    list.Set(i, item);
+  }
+  return list;
+}
+
+Napi::Value ShardObject::bytes(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->bytes()));
+}
+
+Napi::Value ShardObject::close(const Napi::CallbackInfo& info) {
+  shard_.reset();
+  return info.Env().Undefined();
+}
+
+}  // namespace kintsugi::binding

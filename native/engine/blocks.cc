@@ -1,0 +1,69 @@
+#include "engine/blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kintsugi {
+
+ColumnShape shapeOf(std::uint32_t stride) {
+  const std::uint32_t slots = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(kBlockBytes / stride));
+  return {stride, slots, slots * stride};
+}
+
+// One block less than the reservation, so that rounding up to whole blocks stays inside.
+std::uint32_t maxSlots(std::uint32_t rowStride) {
+  const ColumnShape rows = shapeOf(rowStride);
+  const std::size_t byRows = (kRowsReserve / rows.blockBytes - 1) * rows.slotsPerBlock;
+  const std::size_t byKeys = (kKeysReserve / kBlockBytes - 1) * keysShape().slotsPerBlock;
+  return static_cast<std::uint32_t>(std::min(byRows, byKeys));
+}
+
+void BlockSet::fill(std::uint32_t limit) {
+  limit_ = limit;
+  count_ = limit;
+  words_.assign((std::size_t{limit} + 63) / 64, ~std::uint64_t{0});
+  if (limit & 63) words_.back() = (std::uint64_t{1} << (limit & 63)) - 1;
+}
+
+bool BlockSet::remove(std::uint32_t index) {
+  if (!has(index)) return false;
+  words_[index >> 6] &= ~(std::uint64_t{1} << (index & 63));
+  if (--count_ == 0) fill(0);
+  return true;
+}
+
+std::uint32_t BlockSet::next(std::uint32_t from) const {
+  if (from >= limit_) return kNone;
+  std::size_t word = from >> 6;
+  std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (from & 63));
+  while (!bits) {
+    if (++word == words_.size()) return kNone;
+    bits = words_[word];
+  }
+  return static_cast<std::uint32_t>(word * 64 + static_cast<unsigned>(std::countr_zero(bits)));
+}
+
+void sweep(const std::vector<ColumnSet>& columns, Cursor& cursor, std::size_t max, BlockPairs& out) {
+  std::uint64_t left = 0;
+  for (const ColumnSet& c : columns) left += c.set->count();
+  left = std::min<std::uint64_t>(left, max);
+  if (!left) return;
+  std::size_t at = 0;
+  while (at < columns.size() && columns[at].column < cursor.column) at++;
+  std::uint32_t from = at < columns.size() && columns[at].column == cursor.column ? cursor.index : 0;
+  while (left) {
+    if (at == columns.size()) at = 0, from = 0;
+    const std::uint32_t index = columns[at].set->next(from);
+    if (index == kNone) {
+      at++;
+      from = 0;
+      continue;
+    }
+    append(out, {columns[at].column, index});
+    from = index + 1;
+    cursor = {columns[at].column, from};
+    left--;
+  }
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,32 @@
+// The mixing functions. All are the finalizer of splitmix64; the constants added before it keep the uses
+// independent of each other: keys of one shard share the high bits of `shardHash`, and must still spread over
+// the index.
+#pragma once
+#include <cstdint>
+
+namespace kintsugi {
+
+inline std::uint64_t mix64(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+/** Placement, part of the wire format: shard = high 64 bits of shardHash(key) * shards. */
+inline std::uint64_t shardHash(std::uint64_t key) { return mix64(key + 0x9E3779B97F4A7C15ull); }
+inline std::uint32_t shardOf(std::uint64_t key, std::uint32_t shards) {
+  return static_cast<std::uint32_t>(static_cast<unsigned __int128>(shardHash(key)) * shards >> 64);
+}
+
+/** Buckets of the index and of scratch sets: local to a process. */
+inline std::uint64_t indexHash(std::uint64_t key) { return mix64(key ^ 0xD6E8FEB86659FD93ull); }
+
+/** The random numbers of a key, by counter: initial values, part of the format. */
+inline std::uint64_t drawStream(std::uint64_t seed, std::uint64_t key) {
+  return mix64(mix64(seed + 0x9E3779B97F4A7C15ull) ^ mix64(key + 0xA0761D6478BD642Full));
+}
+inline std::uint64_t draw(std::uint64_t stream, std::uint64_t counter) {
+  return mix64(stream + (counter + 1) * 0x9E3779B97F4A7C15ull);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,121 @@
+#include "engine/index.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/blocks.h"
+#include "engine/bytes.h"
+#include "engine/hash.h"
+
+namespace kintsugi {
+
+/** Distance of prefetch, in keys. */
+static constexpr std::size_t kAhead = 16;
+static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+void Index::Freer::operator()(void* p) const { std::free(p); }
+
+static void* zeroed(std::size_t bytes) {
+  const std::size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
+  const std::size_t size = alignUp(bytes, alignment);
+  void* p = std::aligned_alloc(alignment, size);
+  if (!p) std::abort();  // the budget is the place to refuse; past it there is no way on
+#ifdef MADV_HUGEPAGE
+  if (alignment == kHugePage) madvise(p, size, MADV_HUGEPAGE);
+#endif
+  std::memset(p, 0, size);
+  return p;
+}
+
+std::size_t Index::bucketsFor(std::size_t count) const {
+  std::size_t buckets = buckets_ ? buckets_ : 2;
+  while (count * 100 > buckets * 8 * 65) buckets *= 2;
+  return buckets;
+}
+
+std::size_t Index::growth(std::size_t count) const {
+  return count ? (bucketsFor(count) - buckets_) * (sizeof(Bucket) + sizeof(Slots)) : 0;
+}
+
+std::uint32_t Index::find(std::uint64_t tag) const {
+  if (!buckets_) return kNone;
+  for (std::size_t b = indexHash(tag) & (buckets_ - 1);; b = (b + 1) & (buckets_ - 1)) {
+    const std::uint64_t* tags = tags_[b].tags;
+    for (unsigned i = 0; i < 8; i++) {
+      if (tags[i] == tag) return slots_[b].of[i];
+    }
+    if (!tags[7]) return kNone;
+  }
+}
+
+void Index::prefetch(std::uint64_t tag) const {
+  if (!buckets_) return;
+  const std::size_t b = indexHash(tag) & (buckets_ - 1);
+  __builtin_prefetch(&tags_[b]);
+  __builtin_prefetch(&slots_[b]);
+}
+
+void Index::findMany(const std::uint64_t* tags, std::size_t count, std::uint32_t* slots) const {
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kAhead < count) prefetch(tags[i + kAhead]);
+    slots[i] = find(tags[i]);
+  }
+}
+
+void Index::place(std::uint64_t tag, std::uint32_t slot) {
+  for (std::size_t b = indexHash(tag) & (buckets_ - 1);; b = (b + 1) & (buckets_ - 1)) {
+    for (unsigned i = 0; i < 8; i++) {
+      if (tags_[b].tags[i]) continue;
+      tags_[b].tags[i] = tag;
+      slots_[b].of[i] = slot;
+      return;
+    }
+  }
+}
+
+void Index::rehash(std::size_t buckets) {
+  const auto oldTags = std::move(tags_);
+  const auto oldSlots = std::move(slots_);
+  const std::size_t old = buckets_;
+  buckets_ = buckets;
+  tags_.reset(static_cast<Bucket*>(zeroed(buckets * sizeof(Bucket))));
+  slots_.reset(static_cast<Slots*>(zeroed(buckets * sizeof(Slots))));
+  charge_.set(buckets * (sizeof(Bucket) + sizeof(Slots)));
+  for (std::size_t b = 0; b < old; b++) {
+    for (unsigned i = 0; i < 8 && oldTags[b].tags[i]; i++) place(oldTags[b].tags[i], oldSlots[b].of[i]);
+  }
+}
+
+void Index::reserve(std::size_t count) {
+  if (!count) return;
+  const std::size_t buckets = bucketsFor(count);
+  if (buckets != buckets_) rehash(buckets);
+}
+
+void Index::insert(std::uint64_t tag, std::uint32_t slot) {
+  reserve(size_ + 1);
+  place(tag, slot);
+  size_++;
+}
+
+void Index::build(const std::uint64_t* tags, std::uint32_t count) {
+  clear();
+  std::size_t live = 0;
+  for (std::uint32_t i = 0; i < count; i++) live += tags[i] != 0;
+  reserve(live);
+  for (std::uint32_t i = 0; i < count; i++) {
+    if (i + kAhead < count) prefetch(tags[i + kAhead]);
+    if (tags[i] && find(tags[i]) == kNone) insert(tags[i], i);
+  }
+}
+
+void Index::clear() {
+  tags_.reset();
+  slots_.reset();
+  buckets_ = size_ = 0;
+  charge_.set(0);
+}
+
+}  // namespace kintsugi

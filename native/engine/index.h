@@ -1,0 +1,59 @@
+// Key to slot: open addressing with buckets of eight tags, one cache line each, at most 65 % full. A tag is
+// key + 1, so 0 means free and key 0 is legal. Entries are never removed one by one, therefore a bucket fills
+// from the front and its last tag tells whether the search may stop. Not coded by parity: it is rebuilt from
+// the keys column.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "engine/memory.h"
+
+namespace kintsugi {
+
+class Index {
+ public:
+  explicit Index(Memory& memory) : charge_(memory) {}
+  Index(const Index&) = delete;
+  Index& operator=(const Index&) = delete;
+
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return charge_.bytes(); }
+  /** Slot of a tag, or kNone. */
+  std::uint32_t find(std::uint64_t tag) const;
+  /** slots[i] = find(tags[i]), with prefetch. */
+  void findMany(const std::uint64_t* tags, std::size_t count, std::uint32_t* slots) const;
+  /** The tag must not be there. Grows by itself; call `reserve` first to grow at most once. */
+  void insert(std::uint64_t tag, std::uint32_t slot);
+  void reserve(std::size_t count);
+  /** Enters tags[i] -> i for all of a keys column; zeros are free slots, and of equal tags the first one
+   * stays. */
+  void build(const std::uint64_t* tags, std::uint32_t count);
+  /** Bytes that `reserve(count)` would add. */
+  std::size_t growth(std::size_t count) const;
+  void clear();
+
+ private:
+  struct Freer {
+    void operator()(void* p) const;
+  };
+  struct alignas(64) Bucket {
+    std::uint64_t tags[8];
+  };
+  struct Slots {
+    std::uint32_t of[8];
+  };
+
+  std::size_t bucketsFor(std::size_t count) const;
+  void prefetch(std::uint64_t tag) const;
+  void rehash(std::size_t buckets);
+  void place(std::uint64_t tag, std::uint32_t slot);
+
+  Charge charge_;
+  std::unique_ptr<Bucket[], Freer> tags_;
+  std::unique_ptr<Slots[], Freer> slots_;
+  std::size_t buckets_ = 0;  // a power of two, or 0
+  std::size_t size_ = 0;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,47 @@
+// The client's side of the data path: which shard a key belongs to, and the building and taking apart of
+// sections for many shards in one pass over arrays. Callers have checked that arrays fit each other; indices
+// in `order` and `inverse` are checked here, because they are data.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/bytes.h"
+
+namespace kintsugi {
+
+/** order[0..count): positions grouped by shard, in input order within one; starts[0..shards]. */
+void partition(const std::uint64_t* keys, std::size_t count, std::uint32_t shards, std::uint32_t* order,
+               std::uint32_t* starts);
+
+struct SectionPart {
+  std::uint32_t table, width;
+  const std::uint64_t* keys;
+  const float* rows;  // nullptr: a pull
+  std::size_t keyCount;
+  const std::uint32_t* order;
+  std::size_t start, end;
+};
+
+std::size_t requestBytes(const std::vector<SectionPart>& parts);
+/** False if an index in `order` is out of range. */
+bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, std::uint8_t* out);
+
+/** Rows of a ROWS section at `offset` to target[order[start..end)]; the offset after them, or 0 if something
+ * does not fit. */
+std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t width,
+                        const std::uint32_t* order, std::size_t start, std::size_t end, View section,
+                        std::size_t offset);
+
+/** Distinct keys in order of first occurrence, and for each key its place there. */
+void uniqueKeys(const std::uint64_t* keys, std::size_t count, std::vector<std::uint64_t>& distinct,
+                std::uint32_t* inverse);
+
+/** target[i] = rows[inverse[i]]; false if an index is out of range. */
+bool expandRows(float* target, std::size_t width, const float* rows, std::size_t rowCount,
+                const std::uint32_t* inverse, std::size_t count);
+/** target[inverse[i]] += rows[i], in input order; false if an index is out of range. */
+bool sumRows(float* target, std::size_t targetCount, std::size_t width, const float* rows,
+             const std::uint32_t* inverse, std::size_t count);
+
+}  // namespace kintsugi

@@ -1,0 +1,43 @@
+// Parsing of sections that come from other machines. Parsers check every length before they hand out a
+// pointer, so what they return can be read without further checks; anything that does not fit exactly is
+// refused as a whole.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/bytes.h"
+
+namespace kintsugi {
+
+inline constexpr std::uint32_t kMaxTables = 4096;  // per section and per shard
+/** No answer of one call is larger than this. */
+inline constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 30;
+
+struct RequestTable {
+  std::uint32_t table, count, width;
+  const std::uint8_t* keys;  // u64[count]
+  const std::uint8_t* rows;  // f32[count * width], pushes only
+};
+
+struct Request {
+  std::uint32_t mode = 0;  // 1: whole rows
+  std::vector<RequestTable> tables;
+};
+
+struct DeltaTable {
+  std::uint32_t table, stride, extent, keyCount, rowCount;
+  const std::uint8_t* keySlots;  // u32[keyCount]
+  const std::uint8_t* keyXor;    // u64[keyCount]
+  const std::uint8_t* rowSlots;  // u32[rowCount]
+  const std::uint8_t* rowXor;    // rowCount * stride bytes
+};
+
+bool parseRequest(View section, bool withRows, Request& out);
+/** Tables must be ascending, strides possible, slots below the extent and the extent within the address
+ * space. */
+bool parseDelta(View section, std::vector<DeltaTable>& out);
+
+inline constexpr std::size_t kRequestTableBytes = 16;
+inline constexpr std::size_t kDeltaTableBytes = 24;
+
+}  // namespace kintsugi

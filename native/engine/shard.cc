@@ -1,0 +1,223 @@
+// Tables, blocks and the stream; requests are in requests.cc.
+#include "engine/shard.h"
+
+#include <bit>
+
+#include "kernels/gf256.h"
+
+namespace kintsugi {
+
+Fault Shard::addTable(const TableSpec& spec) {
+  if (spec.id >> 31) return badArgument("table id must be below 2^31");
+  if (spec.dim < 1 || spec.dim > kMaxDim) return badArgument("dim must be 1 to 65536");
+  if (const Table* there = table(spec.id)) {
+    return sameSpec(there->spec(), spec) ? Fault{}
+                                         : badArgument("the table exists with another specification");
+  }
+  if (tables_.size() >= kMaxTables) return badArgument("too many tables");
+  tables_.emplace(spec.id, std::make_unique<Table>(*memory_, spec));
+  return {};
+}
+
+Fault Shard::adopt(std::uint32_t id, std::uint32_t extent) {
+  Table* t = find(id);
+  return t ? t->adopt(extent) : Fault{"UNKNOWN_TABLE", "no such table in this shard"};
+}
+
+const Table* Shard::table(std::uint32_t id) const {
+  const auto found = tables_.find(id);
+  return found == tables_.end() ? nullptr : found->second.get();
+}
+
+bool Shard::dirty() const {
+  for (const auto& [id, t] : tables_) {
+    if (!t->batch().empty()) return true;
+  }
+  return false;
+}
+
+std::size_t Shard::openBytes() const {
+  std::size_t bytes = 8;
+  for (const auto& [id, t] : tables_) {
+    if (!t->batch().empty()) bytes += kDeltaTableBytes + t->batch().bytes();
+  }
+  return bytes;
+}
+
+void Shard::flush(const Allocate& allocate) {
+  std::uint8_t* out = allocate(openBytes());
+  if (!out) return;
+  std::uint32_t count = 0;
+  for (const auto& [id, t] : tables_) count += !t->batch().empty();
+  storeAt<std::uint32_t>(out, 0, count);
+  storeAt<std::uint32_t>(out, 1, 0);
+  std::uint8_t* head = out + 8;
+  std::uint8_t* arrays = head + count * kDeltaTableBytes;
+  for (const auto& [id, t] : tables_) {
+    if (t->batch().empty()) continue;
+    arrays = t->batch().write(head, arrays, id, t->extent());
+    head += kDeltaTableBytes;
+    t->batch().clear();
+  }
+}
+
+Fault Shard::checkList(BlockList blocks, std::size_t* bytes) const {
+  *bytes = 0;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    const Table* t = table(blocks[i].table());
+    if (!t) return badFrame("a block of a table that this shard does not have");
+    *bytes += t->shape(blocks[i].kind()).blockBytes;
+  }
+  return {};
+}
+
+Fault Shard::read(BlockList blocks, ReadResult& result, const Allocate& allocate) const {
+  std::size_t bytes;
+  if (Fault fault = checkList(blocks, &bytes)) return fault;
+  if (bytes > kMaxAnswerBytes) return {"LIMIT", "too many blocks in one call"};
+  bytes = 0;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    const Table* t = table(blocks[i].table());
+    const bool absent = t->absent(blocks[i].kind()).has(blocks[i].index);
+    append(absent ? result.lacking : result.present, blocks[i]);
+    if (!absent) bytes += t->shape(blocks[i].kind()).blockBytes;
+  }
+  std::uint8_t* out = allocate(bytes);
+  if (!out) return {};
+  const BlockList present{result.present.data(), result.present.size() / 2};
+  for (std::size_t i = 0; i < present.count; i++) {
+    const Table* t = table(present[i].table());
+    t->read(present[i].kind(), present[i].index, out);
+    out += t->shape(present[i].kind()).blockBytes;
+  }
+  return {};
+}
+
+Fault Shard::install(BlockList blocks, View bytes, std::uint32_t& installed) {
+  std::size_t expected;
+  if (Fault fault = checkList(blocks, &expected)) return fault;
+  if (expected != bytes.size) return badFrame("bytes do not fit the list of blocks");
+  const std::uint8_t* from = bytes.data;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    Table* t = find(blocks[i].table());
+    installed += t->install(blocks[i].kind(), blocks[i].index, from);
+    from += t->shape(blocks[i].kind()).blockBytes;
+  }
+  return {};
+}
+
+Fault Shard::filterAbsent(BlockList blocks, BlockPairs& out) const {
+  std::size_t bytes;
+  if (Fault fault = checkList(blocks, &bytes)) return fault;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    if (table(blocks[i].table())->absent(blocks[i].kind()).has(blocks[i].index)) append(out, blocks[i]);
+  }
+  return {};
+}
+
+void Shard::nextAbsent(ColumnKind kind, std::size_t max, BlockPairs& out) {
+  std::vector<ColumnSet> columns;
+  for (const auto& [id, t] : tables_) columns.push_back({id * 2 + kind, &t->absent(kind)});
+  sweep(columns, cursors_[kind], max, out);
+}
+
+std::uint64_t Shard::absentBlocks(ColumnKind kind) const {
+  std::uint64_t count = 0;
+  for (const auto& [id, t] : tables_) count += t->absent(kind).count();
+  return count;
+}
+
+bool Shard::keysReady() const {
+  for (const auto& [id, t] : tables_) {
+    if (!t->ready()) return false;
+  }
+  return true;
+}
+
+static Fault checkLacking(const std::vector<std::uint32_t>& lacking, std::uint32_t k, std::uint32_t member,
+                          std::uint32_t& mask) {
+  for (std::size_t i = 0; i < lacking.size(); i++) {
+    if (lacking[i] >= k || (i && lacking[i] <= lacking[i - 1]))
+      return badArgument("lacking must be ascending members");
+    mask |= 1u << lacking[i];
+  }
+  return mask >> member & 1 ? Fault{} : badArgument("lacking must include this member");
+}
+
+Fault Shard::addEquations(std::uint32_t parity, std::uint32_t parityCount,
+                          const std::vector<std::uint32_t>& lacking, bool ok, BlockList blocks, View bytes,
+                          EquationsResult& result) {
+  if (parity >= r_ || parityCount < 1) return badArgument("no such parity");
+  std::uint32_t mask = 0;
+  if (Fault fault = checkLacking(lacking, k_, member_, mask)) return fault;
+  std::size_t expected;
+  if (Fault fault = checkList(blocks, &expected)) return fault;
+  if (expected != bytes.size) return badFrame("bytes do not fit the list of blocks");
+  const bool alone = ok && lacking.size() == 1;
+  const std::uint8_t factor = gf::invert(coefficient(parity, member_));
+  std::vector<std::uint8_t> content;
+  const std::uint8_t* from = bytes.data;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    Table* t = find(blocks[i].table());
+    const std::size_t size = t->shape(blocks[i].kind()).blockBytes;
+    const std::uint8_t* right = from;
+    from += size;
+    if (!t->absent(blocks[i].kind()).has(blocks[i].index)) {
+      equations_.forget(blocks[i].id());
+    } else if (alone) {
+      content.assign(size, 0);
+      kernels().mulAdd(content.data(), right, size, factor);
+      result.installed += t->install(blocks[i].kind(), blocks[i].index, content.data());
+      equations_.forget(blocks[i].id());
+    } else {
+      Equation equation{mask, true, ok, {}};
+      if (ok) equation.bytes.assign(right, right + size);
+      takeEquation(blocks[i], parity, parityCount, std::move(equation), result);
+    }
+  }
+  return {};
+}
+
+void Shard::takeEquation(BlockRef block, std::uint32_t parity, std::uint32_t parityCount, Equation equation,
+                         EquationsResult& result) {
+  const std::uint32_t mask = equation.lacking;
+  const Outcome outcome = equations_.add(block.id(), parity, parityCount, std::move(equation));
+  if (outcome == Outcome::Stuck) append(result.stuck, block);
+  if (outcome != Outcome::Solvable) return;
+  const auto contents = equations_.solve(block.id(), mask);
+  std::size_t x = 0;
+  for (std::uint32_t left = mask; left; left &= left - 1, x++) {
+    const auto member = static_cast<std::uint32_t>(std::countr_zero(left));
+    if (member == member_) {
+      result.installed += find(block.table())->install(block.kind(), block.index, contents[x].data());
+      continue;
+    }
+    auto other = result.others.begin();
+    while (other != result.others.end() && other->member != member) ++other;
+    if (other == result.others.end()) other = result.others.insert(other, {member, {}, {}});
+    append(other->blocks, block);
+    other->bytes.insert(other->bytes.end(), contents[x].begin(), contents[x].end());
+  }
+}
+
+std::vector<ExtentOf> Shard::extents() const {
+  std::vector<ExtentOf> list;
+  for (const auto& [id, t] : tables_) list.push_back({id, t->spec().stride(), t->extent()});
+  return list;
+}
+
+std::vector<TableStats> Shard::stats() const {
+  std::vector<TableStats> list;
+  for (const auto& [id, t] : tables_) {
+    list.push_back({id, t->index().size(), t->extent(), t->absent(kKeys).count(), t->absent(kRows).count()});
+  }
+  return list;
+}
+
+std::size_t Shard::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [id, t] : tables_) bytes += t->bytes();
+  return bytes;
+}
+
+}  // namespace kintsugi

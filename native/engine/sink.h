@@ -1,0 +1,95 @@
+// A sink: linear accumulators over the streams of k members. A parity is P = sum of coefficient x content
+// over what each member has included; a mirror is the same with k = 1 and coefficient 1. Which messages are
+// current (generation, epoch, sequence number) is decided by the caller; the rule numbers are those of the
+// protocol description.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/accumulators.h"
+#include "engine/arena.h"
+#include "engine/bytes.h"
+#include "engine/matrix.h"
+#include "engine/memory.h"
+#include "engine/sections.h"
+#include "engine/shard.h"
+#include "engine/status.h"
+
+namespace kintsugi {
+
+struct CompletedGroup {
+  std::uint32_t lacking = 0, requesters = 0;  // bit per member
+  bool ok = false, checked = false;
+  BlockPairs blocks;
+  std::vector<std::uint8_t> bytes;
+  std::uint32_t nonZero = 0;
+};
+
+class Sink {
+ public:
+  Sink(std::shared_ptr<Memory> memory, std::uint32_t k, std::uint32_t parity, bool complete);
+
+  std::uint32_t members() const { return static_cast<std::uint32_t>(members_.size()); }
+  Fault start(std::uint32_t member, const std::vector<ExtentOf>& extents);
+  Fault learn(std::uint32_t member, const std::vector<ExtentOf>& extents);
+  /** `again`: blocks for which the member was lacking and is pending now. */
+  Status apply(std::uint32_t member, View delta, BlockPairs& again);
+  Fault content(std::uint32_t member, BlockList blocks, View bytes, std::uint32_t& included);
+  Fault lacking(std::uint32_t member, BlockList blocks);
+  Fault recover(std::uint32_t member, BlockList blocks, BlockPairs& created);
+  Fault check(BlockList blocks, BlockPairs& created);
+  std::vector<CompletedGroup> takeCompleted();
+  void nextPending(std::uint32_t member, std::size_t max, BlockPairs& out) {
+    accumulators_.nextPending(member, max, out);
+  }
+  void dropAccumulators() { accumulators_.clear(); }
+  std::size_t accumulators() const { return accumulators_.size(); }
+  void nextExcluded(std::uint32_t member, std::size_t max, BlockPairs& out);
+  std::uint64_t excludedBlocks(std::uint32_t member) const;
+  bool full() const;
+  std::vector<ExtentOf> extents(std::uint32_t member) const;
+  void allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const;
+  std::size_t bytes() const;
+
+ private:
+  /** P of one table. */
+  struct Sums {
+    Sums(Memory& memory, std::uint32_t stride)
+        : shapes{keysShape(), shapeOf(stride)}, columns{{memory, kKeysReserve}, {memory, kRowsReserve}} {}
+    ColumnShape shapes[2];
+    Column columns[2];
+    std::uint32_t extent = 0;  // the highest of any member
+  };
+  /** What one member has put into one table. */
+  struct Share {
+    std::uint32_t extent = 0;
+    BlockSet excluded[2];
+  };
+  struct Member {
+    bool started = false;
+    std::map<std::uint32_t, Share> shares;
+    Cursor cursors[2];
+  };
+
+  Sums* find(std::uint32_t table) const;
+  Sums* obtain(std::uint32_t table, std::uint32_t stride);
+  Fault checkExtents(const std::vector<ExtentOf>& extents);
+  void raise(Sums& sums, Share& share, std::uint32_t extent);
+  Status checkDelta(const std::vector<DeltaTable>& delta);
+  void applyColumn(std::uint32_t member, const DeltaTable& d, ColumnKind kind, BlockPairs& again);
+  Fault checkList(BlockList blocks, std::size_t* bytes) const;
+  bool excluded(std::uint32_t member, BlockRef block) const;
+  Accumulator& createAccumulator(BlockRef block);
+  void settle(Accumulator& accumulator);
+
+  std::shared_ptr<Memory> memory_;  // first: everything below charges it until destroyed
+  std::uint32_t parity_;
+  std::vector<Member> members_;
+  std::map<std::uint32_t, std::unique_ptr<Sums>> tables_;
+  Accumulators accumulators_;
+  std::vector<DeltaTable> delta_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,143 @@
+// Recoveries and checks of a sink, and what it reports: which blocks are pending, excluded, or exist at all.
+#include <algorithm>
+#include <tuple>
+
+#include "engine/sink.h"
+#include "kernels/kernels.h"
+
+namespace kintsugi {
+
+Accumulator& Sink::createAccumulator(BlockRef block) {
+  const Sums& sums = *find(block.table());
+  const std::size_t size = sums.shapes[block.kind()].blockBytes;
+  const Column& column = sums.columns[block.kind()];
+  Accumulator& a = accumulators_.create(block.id(), size);
+  const std::size_t offset = block.index * size;
+  if (offset + size <= column.bytes()) std::memcpy(a.bytes.data(), column.data() + offset, size);
+  a.pending = static_cast<std::uint32_t>((std::uint64_t{1} << members_.size()) - 1);
+  return a;
+}
+
+// Rule 16.
+Fault Sink::lacking(std::uint32_t member, BlockList blocks) {
+  std::size_t bytes;
+  if (Fault fault = checkList(blocks, &bytes)) return fault;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    Accumulator* a = accumulators_.find(blocks[i].id());
+    if (!a || !(a->pending >> member & 1)) continue;
+    a->pending ^= 1u << member;
+    a->lacking |= 1u << member;
+    settle(*a);
+  }
+  return {};
+}
+
+// Rule 23.
+Fault Sink::recover(std::uint32_t member, BlockList blocks, BlockPairs& created) {
+  std::size_t bytes;
+  if (Fault fault = checkList(blocks, &bytes)) return fault;
+  const std::uint32_t bit = 1u << member;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    Accumulator* a = accumulators_.find(blocks[i].id());
+    if (a && a->done(member)) continue;
+    if (!a) {
+      a = &createAccumulator(blocks[i]);
+      append(created, blocks[i]);
+    }
+    a->pending &= ~bit;
+    a->lacking |= bit;
+    a->requesters |= bit;
+    settle(*a);
+  }
+  return {};
+}
+
+Fault Sink::check(BlockList blocks, BlockPairs& created) {
+  std::size_t bytes;
+  if (Fault fault = checkList(blocks, &bytes)) return fault;
+  for (std::size_t i = 0; i < blocks.count; i++) {
+    if (accumulators_.find(blocks[i].id())) continue;
+    createAccumulator(blocks[i]).checked = true;
+    append(created, blocks[i]);
+  }
+  return {};
+}
+
+// Whether the equation is usable is decided at this moment: content that is included later is not in these
+// bytes.
+void Sink::settle(Accumulator& a) {
+  if (a.pending) return;
+  a.ok = true;
+  for (std::uint32_t m = 0; m < members(); m++) {
+    if ((a.lacking >> m & 1) && (!members_[m].started || excluded(m, blockOf(a.block)))) a.ok = false;
+  }
+  accumulators_.complete(a);
+}
+
+// Rule 24. One group per lacking set, requesters and usability, so that each becomes one message.
+std::vector<CompletedGroup> Sink::takeCompleted() {
+  std::vector<CompletedGroup> groups;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool, bool>, std::size_t> places;
+  for (const Accumulator& a : accumulators_.takeCompleted()) {
+    const BlockRef block = blockOf(a.block);
+    const auto [place, added] = places.try_emplace({a.lacking, a.requesters, a.ok, a.checked}, groups.size());
+    if (added) groups.push_back({a.lacking, a.requesters, a.ok, a.checked, {}, {}, 0});
+    CompletedGroup& group = groups[place->second];
+    append(group.blocks, block);
+    group.bytes.insert(group.bytes.end(), a.bytes.begin(), a.bytes.end());
+    group.nonZero += std::any_of(a.bytes.begin(), a.bytes.end(), [](std::uint8_t b) { return b != 0; });
+  }
+  return groups;
+}
+
+// Keys come first: without them a new owner cannot serve at all.
+void Sink::nextExcluded(std::uint32_t member, std::size_t max, BlockPairs& out) {
+  Member& m = members_[member];
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    std::vector<ColumnSet> columns;
+    for (const auto& [id, share] : m.shares) columns.push_back({id * 2 + kind, &share.excluded[kind]});
+    sweep(columns, m.cursors[kind], max - out.size() / 2, out);
+  }
+}
+
+std::uint64_t Sink::excludedBlocks(std::uint32_t member) const {
+  std::uint64_t count = 0;
+  for (const auto& [id, share] : members_[member].shares) {
+    count += share.excluded[kKeys].count() + share.excluded[kRows].count();
+  }
+  return count;
+}
+
+bool Sink::full() const {
+  for (std::uint32_t m = 0; m < members(); m++) {
+    if (!members_[m].started || excludedBlocks(m)) return false;
+  }
+  return true;
+}
+
+std::vector<ExtentOf> Sink::extents(std::uint32_t member) const {
+  std::vector<ExtentOf> list;
+  for (const auto& [id, share] : members_[member].shares) {
+    list.push_back({id, find(id)->shapes[kRows].stride, share.extent});
+  }
+  return list;
+}
+
+void Sink::allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const {
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    for (const auto& [id, sums] : tables_) {
+      const std::uint32_t count = sums->shapes[kind].blocks(sums->extent);
+      for (std::uint64_t i = from; i < count && max; i++, max--)
+        append(out, {id * 2 + kind, static_cast<std::uint32_t>(i)});
+      from -= std::min<std::uint64_t>(from, count);
+    }
+  }
+}
+
+std::size_t Sink::bytes() const {
+  std::size_t bytes = accumulators_.bytes();
+  for (const auto& [id, sums] : tables_) bytes += sums->columns[kKeys].bytes() + sums->columns[kRows].bytes();
+  return bytes;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,26 @@
+// How the engine says no. Statuses answer requests of peers and clients (they travel); faults are for calls
+// that the caller should not have made, and become JavaScript errors with that code.
+#pragma once
+
+namespace kintsugi {
+
+enum class Status : int {
+  Applied = 0,
+  Absent = 1,
+  UnknownTable = 2,
+  DimMismatch = 3,
+  KeyReserved = 4,
+  MemoryLimit = 5,
+  BadFrame = 6,
+};
+
+struct [[nodiscard]] Fault {
+  const char* code = nullptr;
+  const char* message = nullptr;
+  explicit operator bool() const { return code != nullptr; }
+};
+
+inline Fault badArgument(const char* message) { return {"BAD_ARGUMENT", message}; }
+inline Fault badFrame(const char* message) { return {"BAD_FRAME", message}; }
+
+}  // namespace kintsugi

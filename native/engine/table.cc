@@ -1,0 +1,102 @@
+#include "engine/table.h"
+
+#include <algorithm>
+
+namespace kintsugi {
+
+Table::Table(Memory& memory, const TableSpec& spec)
+    : spec_(spec),
+      shapes_{keysShape(), shapeOf(spec.stride())},
+      columns_{{memory, kKeysReserve}, {memory, kRowsReserve}},
+      index_(memory),
+      batch_(spec.stride()) {}
+
+std::uint64_t Table::slotForNew(std::uint32_t n) const {
+  if (n < free_.size()) return free_[free_.size() - 1 - n];
+  return std::uint64_t{extent_} + (n - free_.size());
+}
+
+std::uint32_t Table::extentAfter(std::uint32_t newKeys) const {
+  return newKeys <= free_.size() ? extent_ : extent_ + (newKeys - static_cast<std::uint32_t>(free_.size()));
+}
+
+bool Table::canAdd(std::uint32_t newKeys) {
+  if (newKeys <= free_.size()) return true;
+  if (extent_ + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride())) return false;
+  const std::uint32_t extent = extentAfter(newKeys);
+  return columns_[kKeys].canGrow(shapes_[kKeys].bytes(extent)) &&
+         columns_[kRows].canGrow(shapes_[kRows].bytes(extent));
+}
+
+std::size_t Table::costOf(std::uint32_t newKeys) const {
+  const std::uint32_t extent = extentAfter(newKeys);
+  std::size_t cost = newKeys ? index_.growth(index_.size() + newKeys) : 0;
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    const std::size_t bytes = shapes_[kind].bytes(extent);
+    if (bytes > columns_[kind].bytes()) cost += bytes - columns_[kind].bytes();
+  }
+  return cost;
+}
+
+void Table::makeRoom(std::uint32_t newKeys) {
+  const std::uint32_t extent = extentAfter(newKeys);
+  for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(extent));
+  if (newKeys) index_.reserve(index_.size() + newKeys);
+}
+
+std::uint32_t Table::addKey(std::uint64_t tag) {
+  const auto slot = static_cast<std::uint32_t>(slotForNew(0));
+  if (free_.empty()) {
+    extent_++;
+  } else {
+    free_.pop_back();
+  }
+  std::uint8_t* keys = columns_[kKeys].data();
+  batch_.addKey(slot, loadAt<std::uint64_t>(keys, slot) ^ tag);
+  storeAt(keys, slot, tag);
+  index_.insert(tag, slot);
+  return slot;
+}
+
+Fault Table::adopt(std::uint32_t extent) {
+  if (extent_ || !batch_.empty()) return badArgument("only an empty table can adopt a history");
+  if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the address space of a table");
+  if (!canAdd(extent)) return {"MEMORY_LIMIT", "the system refuses the address space for the table"};
+  if (!extent) return {};
+  // Charged without asking: a lost shard has to live somewhere, and refusing it here would lose data.
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    columns_[kind].grow(shapes_[kind].bytes(extent));
+    absent_[kind].fill(shapes_[kind].blocks(extent));
+  }
+  extent_ = extent;
+  ready_ = false;
+  return {};
+}
+
+void Table::read(ColumnKind kind, std::uint32_t index, std::uint8_t* out) const {
+  const ColumnShape& shape = shapes_[kind];
+  if (index >= shape.blocks(extent_)) {
+    std::memset(out, 0, shape.blockBytes);
+  } else {
+    std::memcpy(out, columns_[kind].data() + std::size_t{index} * shape.blockBytes, shape.blockBytes);
+  }
+}
+
+bool Table::install(ColumnKind kind, std::uint32_t index, const std::uint8_t* bytes) {
+  if (!absent_[kind].remove(index)) return false;
+  std::memcpy(columns_[kind].data() + std::size_t{index} * shapes_[kind].blockBytes, bytes,
+              shapes_[kind].blockBytes);
+  if (kind == kKeys && !absent_[kKeys].count()) rebuild();
+  return true;
+}
+
+void Table::rebuild() {
+  index_.build(tags(), extent_);
+  free_.clear();
+  for (std::uint32_t slot = extent_; slot-- > 0;) {
+    if (!tags()[slot]) free_.push_back(slot);
+  }
+  ready_ = true;
+}
+
+}  // namespace kintsugi

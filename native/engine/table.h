@@ -1,0 +1,68 @@
+// One table in one shard: its columns, its index, which blocks are absent, and its open batch. A row's slot
+// never changes. Layout of a row: values f32[dim], optimizer state, zeros up to a multiple of 16 bytes.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/arena.h"
+#include "engine/batch.h"
+#include "engine/blocks.h"
+#include "engine/index.h"
+#include "engine/optimizer.h"
+#include "engine/status.h"
+
+namespace kintsugi {
+
+class Table {
+ public:
+  Table(Memory& memory, const TableSpec& spec);
+
+  const TableSpec& spec() const { return spec_; }
+  std::uint32_t extent() const { return extent_; }
+  /** Keys are present and indexed. */
+  bool ready() const { return ready_; }
+  const Index& index() const { return index_; }
+  OpenBatch& batch() { return batch_; }
+  const OpenBatch& batch() const { return batch_; }
+  const ColumnShape& shape(ColumnKind kind) const { return shapes_[kind]; }
+  const BlockSet& absent(ColumnKind kind) const { return absent_[kind]; }
+  std::size_t bytes() const { return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes(); }
+
+  std::uint8_t* row(std::uint32_t slot) const {
+    return columns_[kRows].data() + std::size_t{slot} * shapes_[kRows].stride;
+  }
+  const std::uint64_t* tags() const { return reinterpret_cast<const std::uint64_t*>(columns_[kKeys].data()); }
+
+  /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
+  std::uint64_t slotForNew(std::uint32_t n) const;
+  std::uint32_t extentAfter(std::uint32_t newKeys) const;
+  /** Address space for `newKeys` more. */
+  bool canAdd(std::uint32_t newKeys);
+  /** Budget that `newKeys` more take. */
+  std::size_t costOf(std::uint32_t newKeys) const;
+  /** After `canAdd`: makes room, so that `addKey` does not fail. */
+  void makeRoom(std::uint32_t newKeys);
+  /** Gives the next slot (see `slotForNew`) to a tag that is not there; `makeRoom` came before. */
+  std::uint32_t addKey(std::uint64_t tag);
+
+  Fault adopt(std::uint32_t extent);
+  /** Copies a present block; zeros beyond the extent. */
+  void read(ColumnKind kind, std::uint32_t index, std::uint8_t* out) const;
+  /** False if the block is not absent. The last block of keys makes the table ready. */
+  bool install(ColumnKind kind, std::uint32_t index, const std::uint8_t* bytes);
+
+ private:
+  void rebuild();
+
+  TableSpec spec_;
+  ColumnShape shapes_[2];
+  Column columns_[2];
+  Index index_;
+  BlockSet absent_[2];
+  OpenBatch batch_;
+  std::uint32_t extent_ = 0;
+  std::vector<std::uint32_t> free_;  // descending: the lowest free slot is used first
+  bool ready_ = true;
+};
+
+}  // namespace kintsugi

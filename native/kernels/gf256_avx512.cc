@@ -1,0 +1,130 @@
+// AVX-512 + GFNI. Multiplication by a constant is linear over GF(2), so it is one 8x8 bit matrix per
+// coefficient, and gf2p8affineqb applies it to 64 bytes at once for any polynomial (gf2p8mulb knows only
+// 0x11B). Functions carry their instruction set as an attribute, so the file needs no build flag and the rest
+// of the addon stays portable.
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__) && !defined(KINTSUGI_NO_AVX512)
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/gf256.h"
+#include "kernels/rows_avx512.h"
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,gfni")))
+
+namespace kintsugi {
+
+// Result bit i of gf2p8affineqb is the parity of byte 7-i of the matrix and the input byte.
+static constexpr std::uint64_t bitMatrix(unsigned c) {
+  std::uint64_t matrix = 0;
+  unsigned column = c;  // c * 2^j
+  for (unsigned j = 0; j < 8; j++) {
+    for (unsigned i = 0; i < 8; i++) {
+      if (column >> i & 1) matrix |= std::uint64_t{1} << ((7 - i) * 8 + j);
+    }
+    column <<= 1;
+    if (column & 0x100) column ^= gf::kPolynomial;
+  }
+  return matrix;
+}
+
+struct Matrices {
+  std::uint64_t of[256];
+};
+
+static constexpr Matrices makeMatrices() {
+  Matrices m{};
+  for (unsigned c = 0; c < 256; c++) m.of[c] = bitMatrix(c);
+  return m;
+}
+
+static constinit const Matrices kMatrices = makeMatrices();
+
+template <bool Multiply>
+TARGET static inline void addBytes(std::uint8_t* dst, const std::uint8_t* src, std::size_t n,
+                                   __m512i matrix) {
+  std::size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    __m512i x = _mm512_loadu_si512(src + i);
+    if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
+    _mm512_storeu_si512(dst + i, _mm512_xor_si512(_mm512_loadu_si512(dst + i), x));
+  }
+  if (i < n) {
+    const __mmask64 tail = ~std::uint64_t{0} >> (64 - (n - i));
+    __m512i x = _mm512_maskz_loadu_epi8(tail, src + i);
+    if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
+    _mm512_mask_storeu_epi8(dst + i, tail, _mm512_xor_si512(_mm512_maskz_loadu_epi8(tail, dst + i), x));
+  }
+}
+
+TARGET static void mulAdd(std::uint8_t* dst, const std::uint8_t* src, std::size_t n, std::uint8_t c) {
+  if (c == 0) return;
+  const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(kMatrices.of[c]));
+  if (c == 1) {
+    addBytes<false>(dst, src, n, matrix);
+  } else {
+    addBytes<true>(dst, src, n, matrix);
+  }
+}
+
+TARGET static inline std::uint32_t slotAt(const std::uint8_t* slots, std::size_t i) {
+  std::uint32_t slot;
+  std::memcpy(&slot, slots + i * 4, 4);
+  return slot;
+}
+
+// Rows are at random places: two stages of prefetch (far ahead into L2, near into L1) hide most of the
+// latency.
+template <bool Multiply>
+TARGET static inline void addRows(std::uint8_t* base, std::size_t stride, const std::uint8_t* slots,
+                                  std::size_t count, const std::uint8_t* src, __m512i matrix) {
+  constexpr std::size_t kFar = 32, kNear = 8, kMaxPrefetch = 1024;
+  const std::size_t reach = stride < kMaxPrefetch ? stride : kMaxPrefetch;
+  for (std::size_t i = 0; i < count; i++) {
+    if (i + kFar < count) {
+      const std::uint8_t* row = base + slotAt(slots, i + kFar) * stride;
+      for (std::size_t b = 0; b < reach; b += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(row + b), _MM_HINT_T1);
+    }
+    if (i + kNear < count) {
+      const std::uint8_t* row = base + slotAt(slots, i + kNear) * stride;
+      for (std::size_t b = 0; b < reach; b += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(row + b), _MM_HINT_T0);
+    }
+    addBytes<Multiply>(base + slotAt(slots, i) * stride, src + i * stride, stride, matrix);
+  }
+}
+
+TARGET static void mulAddRows(std::uint8_t* base, std::size_t stride, const std::uint8_t* slots,
+                              std::size_t count, const std::uint8_t* src, std::uint8_t c) {
+  if (c == 0) return;
+  const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(kMatrices.of[c]));
+  if (c == 1) {
+    addRows<false>(base, stride, slots, count, src, matrix);
+  } else {
+    addRows<true>(base, stride, slots, count, src, matrix);
+  }
+}
+
+static const Kernels kAvx512Kernels = {"avx512-gfni", mulAdd, mulAddRows, updateRowAvx512};
+
+const Kernels* avx512Kernels() {
+  static const bool able = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("gfni");
+  }();
+  return able ? &kAvx512Kernels : nullptr;
+}
+
+}  // namespace kintsugi
+
+#else
+
+namespace kintsugi {
+const Kernels* avx512Kernels() { return nullptr; }
+}  // namespace kintsugi
+
+#endif

@@ -1,0 +1,174 @@
+/**
+ * What flags have in common: parsers that say in one line what is wrong (BAD_ARGUMENT), and the options that several commands
+ * share. A parser gets the flag's name, because the message must make sense without the help text beside it.
+ */
+import { readFileSync } from 'node:fs';
+import { type Command, Option } from 'commander';
+import { describe, KintsugiError } from '../errors.js';
+import type { OptimizerSpec } from '../native.js';
+import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
+
+export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
+export const DEFAULT_CODE = '4+1';
+
+function bad(message: string): KintsugiError {
+  return new KintsugiError('BAD_ARGUMENT', message);
+}
+
+/** An integer from `least` to `most`. */
+export function integer(flag: string, least: number, most = Number.MAX_SAFE_INTEGER) {
+  return (text: string): number => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (Number.isSafeInteger(value) && value >= least && value <= most) return value;
+    const range = most === Number.MAX_SAFE_INTEGER ? `of at least ${least}` : `from ${least} to ${most}`;
+    throw bad(`${flag} must be an integer ${range}, not "${text}"`);
+  };
+}
+
+/** A finite number above zero. */
+export function positive(flag: string) {
+  return (text: string): number => {
+    const value = text.trim() === '' ? Number.NaN : Number(text);
+    if (Number.isFinite(value) && value > 0) return value;
+    throw bad(`${flag} must be a number above 0, not "${text}"`);
+  };
+}
+
+const UNIT_BYTES: Record<string, number> = { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
+
+/** Bytes: "2GiB", "512M", "1000000"; units are powers of 1024. */
+export function size(flag: string) {
+  return (text: string): number => {
+    const match = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(text);
+    const bytes = Math.floor(Number(match?.[1]) * UNIT_BYTES[match?.[2]?.toLowerCase() ?? '']!);
+    if (match && Number.isSafeInteger(bytes)) return bytes;
+    throw bad(`${flag} must be a size like 2GiB, 512MiB or 0, not "${text}"`);
+  };
+}
+
+/** Milliseconds: "500ms", "1s", "2m". */
+export function duration(flag: string) {
+  return (text: string): number => {
+    const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(text);
+    if (!match) throw bad(`${flag} must be a time like 500ms or 1s, not "${text}"`);
+    return Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm'];
+  };
+}
+
+const OPTIMIZERS = ['sgd', 'momentum', 'adagrad', 'rowwise_adagrad', 'adam'] as const;
+type OptimizerKind = (typeof OPTIMIZERS)[number];
+
+/** An optimizer by name, with the usual constants. @throws BAD_ARGUMENT */
+export function optimizerSpec(kind: string, lr: number): OptimizerSpec {
+  switch (kind as OptimizerKind) {
+    case 'sgd':
+      return { kind: 'sgd', lr };
+    case 'momentum':
+      return { kind: 'momentum', lr, momentum: 0.9 };
+    case 'adagrad':
+      return { kind: 'adagrad', lr, eps: 1e-10, initialAccumulator: 0 };
+    case 'rowwise_adagrad':
+      return { kind: 'rowwise_adagrad', lr, eps: 1e-10, initialAccumulator: 0 };
+    case 'adam':
+      return { kind: 'adam', lr, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
+    default:
+      throw bad(`--optimizer must be one of ${OPTIMIZERS.join(', ')}, not "${kind}"`);
+  }
+}
+
+/** `name=value`, for flags that only a model knows; numbers and booleans become such. */
+export function modelOption(text: string, before: Record<string, unknown> = {}): Record<string, unknown> {
+  const at = text.indexOf('=');
+  if (at < 1) throw bad(`--model-option must be name=value, not "${text}"`);
+  const raw = text.slice(at + 1);
+  const value = raw === 'true' || raw === 'false' ? raw === 'true' : raw !== '' && !Number.isNaN(Number(raw)) ? Number(raw) : raw;
+  return { ...before, [text.slice(0, at)]: value };
+}
+
+// ---- options that commands share
+
+export interface SharedFlags {
+  tokenFile?: string;
+  logFormat?: LogFormat;
+}
+
+export function withToken(command: Command): Command {
+  return command.option(
+    '--token-file <file>',
+    'file with the shared token of the job (default: KINTSUGI_TOKEN, else none)',
+  );
+}
+
+export function withLogFormat(command: Command): Command {
+  return command.addOption(
+    new Option(
+      '--log-format <format>',
+      'log records on standard error (default: text on a terminal, else json)',
+    ).choices(['text', 'json']),
+  );
+}
+
+export function withScheduler(command: Command): Command {
+  return withToken(command)
+    .option('--scheduler <host:port>', 'address of the scheduler', DEFAULT_SCHEDULER)
+    .addOption(
+      new Option('--connect-timeout <time>', 'how long to wait for the scheduler and for the job to start')
+        .argParser(duration('--connect-timeout'))
+        .default(10_000, '10s'),
+    );
+}
+
+/** The training flags of `worker` and `local`; `local` hands them on to the workers it starts. */
+export function withTraining(command: Command): Command {
+  return command
+    .option('--test <file...>', 'data to evaluate with after training (AUC, log loss)')
+    .option('--epochs <n>', 'passes over the data', integer('--epochs', 0), 1)
+    .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
+    .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
+    .option('--optimizer <name>', `of the embedding: ${OPTIMIZERS.join(', ')}`, 'adagrad')
+    .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
+    .option('--dense-lr <rate>', 'learning rate of the dense parameters (Adam)', positive('--dense-lr'), 1e-3)
+    .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
+    .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
+    .option('--model <file.js>', 'train a model of your own: a file that exports a model factory (default: DLRM)')
+    .option('--model-option <name=value>', 'flag for the model; repeatable (default: none)', modelOption)
+    .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
+    .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)
+    .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
+    .option('--deterministic', 'the same bits every time: one step after the other, one thread', false);
+}
+
+export interface TrainingFlags {
+  test?: string[];
+  epochs: number;
+  batch: number;
+  dim: number;
+  optimizer: string;
+  lr: number;
+  denseLr: number;
+  bottom?: string;
+  top?: string;
+  model?: string;
+  modelOption?: Record<string, unknown>;
+  seed: number;
+  inFlight: number;
+  threads: number;
+  deterministic: boolean;
+}
+
+/** The token of the flag, else of the environment. @throws BAD_ARGUMENT */
+export function tokenOf(flags: SharedFlags): string | undefined {
+  if (flags.tokenFile === undefined) return process.env.KINTSUGI_TOKEN || undefined;
+  let token: string;
+  try {
+    token = readFileSync(flags.tokenFile, 'utf8').trim();
+  } catch (error) {
+    throw bad(`--token-file ${flags.tokenFile} cannot be read: ${describe(error)}`);
+  }
+  if (token === '') throw bad(`--token-file ${flags.tokenFile} is empty`);
+  return token;
+}
+
+export function loggerOf(flags: SharedFlags, base: LogFields): Logger {
+  return createLogger(flags.logFormat ?? (process.stderr.isTTY ? 'text' : 'json'), base);
+}

@@ -1,0 +1,26 @@
+/**
+ * How a role's process ends: by SIGTERM or SIGINT, cleanly; or, when a launcher started it, with its launcher. The launcher
+ * holds the other end of standard input, so that even a SIGKILL of the launcher is noticed and leaves no role behind.
+ */
+export const LIFELINE_ENV = 'KINTSUGI_LIFELINE';
+
+/** Exits when standard input ends, if a launcher asked for it. Call it first, before anything can block. */
+export function followLauncher(): void {
+  if (process.env[LIFELINE_ENV] !== 'stdin') return;
+  const leave = () => process.exit(1);
+  process.stdin.on('end', leave).on('close', leave).on('error', leave);
+  process.stdin.resume();
+}
+
+/** Resolves at the first SIGTERM or SIGINT; a second one ends the process at once. */
+export function stopSignal(): Promise<void> {
+  return new Promise((resolve) => {
+    let stopping = false;
+    const stop = () => {
+      if (stopping) process.exit(130);
+      stopping = true;
+      resolve();
+    };
+    process.on('SIGTERM', stop).on('SIGINT', stop);
+  });
+}

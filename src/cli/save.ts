@@ -1,0 +1,29 @@
+/** `kintsugi save DIR`: writes every table of a running job, with optimizer state. */
+import type { Command } from 'commander';
+import { connect } from '../client.js';
+import { saveJob } from '../tools/save.js';
+import { type SharedFlags, tokenOf, withScheduler } from './flags.js';
+
+interface Flags extends SharedFlags {
+  scheduler: string;
+  connectTimeout: number;
+}
+
+async function run(directory: string, flags: Flags): Promise<void> {
+  const client = await connect(flags.scheduler, { token: tokenOf(flags), timeoutMs: flags.connectTimeout });
+  try {
+    await saveJob(client, directory);
+    process.stdout.write(`saved to ${directory}\n`);
+  } finally {
+    await client.close();
+  }
+}
+
+export function registerSave(program: Command): void {
+  withScheduler(
+    program
+      .command('save')
+      .description('Save every table of a running job with its optimizer state, as safetensors files and a manifest.')
+      .argument('<directory>', 'must not exist, or be empty'),
+  ).action(run);
+}

@@ -1,0 +1,57 @@
+/** `kintsugi scheduler`: the role that makes the map of a job. */
+import { randomUUID } from 'node:crypto';
+import type { Command } from 'commander';
+import type { DurableState } from '../core/scheduler.js';
+import { parseCode, poolsFor } from '../runtime/job.js';
+import { startScheduler } from '../runtime/scheduler.js';
+import { MemoryStore } from '../storage/index.js';
+import { openLmdbStore } from '../storage/lmdb.js';
+import {
+  DEFAULT_CODE,
+  DEFAULT_SCHEDULER,
+  integer,
+  loggerOf,
+  type SharedFlags,
+  tokenOf,
+  withLogFormat,
+  withToken,
+} from './flags.js';
+import { followLauncher, stopSignal } from './lifetime.js';
+
+interface Flags extends SharedFlags {
+  listen: string;
+  ps?: number;
+  code: string;
+  groups?: number;
+  dir?: string;
+}
+
+async function run(flags: Flags): Promise<void> {
+  followLauncher();
+  const stopped = stopSignal();
+  const code = parseCode(flags.code);
+  const nodes = flags.ps ?? code.k + code.r;
+  const pools = poolsFor(code, nodes, flags.groups);
+  const token = tokenOf(flags);
+  const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
+  const store = flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
+  const scheduler = await startScheduler({ listen: flags.listen, token, store, job: randomUUID(), nodes, pools, log });
+  await stopped;
+  await scheduler.close();
+  log.info('scheduler.stopped');
+}
+
+export function registerScheduler(program: Command): void {
+  const command = program
+    .command('scheduler')
+    .description('Run the scheduler of a job: membership, placement, repair.')
+    .option('--listen <host:port>', 'address to listen on', DEFAULT_SCHEDULER)
+    .option('--ps <n>', 'PS nodes to wait for before the job starts (default: k+r)', integer('--ps', 1, 4096))
+    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--groups <n>', 'groups of the embedding pool, fixed for the job (default: one per PS)', integer('--groups', 1))
+    .option(
+      '--dir <directory>',
+      'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',
+    );
+  withLogFormat(withToken(command)).action(run);
+}

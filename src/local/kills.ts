@@ -1,0 +1,83 @@
+/**
+ * `--kill ROLE[:INDEX]@P%`: what to kill and when. Progress decides, not time, so that a run on a slow machine loses the same
+ * process at the same sample; and a seed decides which one, so that a run can be repeated.
+ */
+import { KintsugiError } from '../errors.js';
+
+export type KillRole = 'ps' | 'scheduler';
+
+export interface Kill {
+  role: KillRole;
+  /** Launch order from 0; undefined: a live one chosen by the seed. */
+  index: number | undefined;
+  /** Percent of all samples. */
+  percent: number;
+}
+
+/** @throws BAD_ARGUMENT */
+export function parseKill(text: string): Kill {
+  const match = /^([a-z]+)(?::(\d{1,6}))?@(\d{1,3}(?:\.\d+)?)%$/.exec(text);
+  const percent = Number(match?.[3]);
+  if (!match || percent > 100) {
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--kill must be ROLE[:INDEX]@P% with P from 0 to 100, for example ps@50% or ps:2@80%, not "${text}"`,
+    );
+  }
+  const role = match[1]!;
+  if (role === 'worker') {
+    throw new KintsugiError('BAD_ARGUMENT', `--kill ${text}: killing workers comes with elastic workers; roles are ps and scheduler`);
+  }
+  if (role !== 'ps' && role !== 'scheduler') {
+    throw new KintsugiError('BAD_ARGUMENT', `--kill ${text}: "${role}" is not a role; roles are ps and scheduler`);
+  }
+  return { role, index: match[2] === undefined ? undefined : Number(match[2]), percent };
+}
+
+/** Every INDEX must name a process that the job starts. @throws BAD_ARGUMENT */
+export function checkKills(kills: readonly Kill[], nodes: number): void {
+  for (const { role, index } of kills) {
+    const count = role === 'ps' ? nodes : 1;
+    if (index === undefined || index < count) continue;
+    const range = count === 1 ? 'only index 0' : `indices 0 to ${count - 1}`;
+    throw new KintsugiError('BAD_ARGUMENT', `--kill ${role}:${index}: the job has ${range}`);
+  }
+}
+
+/** u32 numbers from a seed (SplitMix32). */
+export function seededRandom(seed: number): () => number {
+  let state = Math.floor(seed) >>> 0;
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let z = state;
+    z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return (z ^ (z >>> 15)) >>> 0;
+  };
+}
+
+/** Which kills are due, each once, in the order of their percentages. */
+export class KillPlan {
+  private readonly waiting: Kill[];
+  private readonly random: () => number;
+
+  constructor(
+    kills: readonly Kill[],
+    private readonly totalSamples: number,
+    seed: number,
+  ) {
+    this.waiting = [...kills].sort((a, b) => a.percent - b.percent);
+    this.random = seededRandom(seed);
+  }
+
+  due(samples: number): Kill[] {
+    const due: Kill[] = [];
+    while (this.waiting[0] && samples * 100 >= this.waiting[0].percent * this.totalSamples) due.push(this.waiting.shift()!);
+    return due;
+  }
+
+  /** One of `live`; undefined when there is none. */
+  choose<T>(live: readonly T[]): T | undefined {
+    return live.length === 0 ? undefined : live[this.random() % live.length];
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * Headers come from outside: before a machine sees one, its fields are checked against the table below. One line per
+ * message kind; a new message is added here and in messages.ts. Payload parts are checked by the engine.
+ */
+import { ERROR_CODES, KintsugiError } from '../errors.js';
+import type { Message } from './messages.js';
+
+type Check = (value: unknown) => boolean;
+
+const natural: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
+const bool: Check = (v) => typeof v === 'boolean';
+const text: Check = (v) => typeof v === 'string' && v.length <= 4096;
+const optional =
+  (check: Check): Check =>
+  (v) =>
+    v === undefined || check(v);
+const either =
+  (...checks: Check[]): Check =>
+  (v) =>
+    checks.some((check) => check(v));
+const list =
+  (check: Check): Check =>
+  (v) =>
+    Array.isArray(v) && v.every(check);
+/** Fixed positions; trailing optional ones may be absent. */
+const tuple =
+  (...checks: Check[]): Check =>
+  (v) =>
+    Array.isArray(v) && v.length <= checks.length && checks.every((check, i) => check(v[i]));
+const record =
+  (fields: Record<string, Check>): Check =>
+  (v) =>
+    typeof v === 'object' &&
+    v !== null &&
+    !Array.isArray(v) &&
+    Object.entries(fields).every(([name, check]) => check((v as Record<string, unknown>)[name]));
+const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
+const code: Check = (v) => typeof v === 'string' && v in ERROR_CODES;
+const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
+
+const shard = { g: natural, m: natural };
+const stream = { ...shard, sid: natural, gen: natural };
+const pushId = tuple(natural, natural, optional(code));
+const dedup = list(tuple(natural, natural, list(tuple(natural, code))));
+const extents = list(tuple(natural, natural, natural));
+
+const data = record({ node: natural, inc: natural, gen: natural, init: bool });
+const sink = record({
+  sid: natural,
+  kind: (v) => v === 'P' || v === 'M',
+  index: natural,
+  node: natural,
+  inc: natural,
+  init: bool,
+});
+const group = record({ id: natural, pool: natural, version: natural, data: list(data), sinks: list(sink) });
+const map = record({
+  epoch: natural,
+  job: text,
+  pools: list(record({ name: text, k: natural, r: natural, firstGroup: natural, groups: natural })),
+  groups: list(group),
+  nodes: list(record({ id: natural, inc: natural, name: text, host: text, address: text, standby: bool })),
+  tables: list(
+    record({
+      id: natural,
+      name: text,
+      pool: text,
+      dim: natural,
+      optimizer: object,
+      initializer: object,
+      seed: natural,
+    }),
+  ),
+});
+const recovery = record({
+  ...shard,
+  gen: natural,
+  blocksLost: natural,
+  blocksPresent: natural,
+  blocksOnDemand: natural,
+});
+
+const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
+  hello: { peer: natural, inc: natural, job: text },
+  push: { epoch: natural, items: list(tuple(natural, natural, natural)) },
+  pull: { epoch: natural, id: natural, items: list(tuple(natural, natural)) },
+  keys: { ...shard, epoch: natural, id: natural, table: natural, from: natural, max: natural },
+  shardStats: { ...shard, epoch: natural, id: natural },
+  pushAck: { items: list(tuple(natural, natural, natural, optional(code))) },
+  gap: { ...shard, expected: natural },
+  rows: { id: natural, items: list(natural) },
+  reject: {
+    id: natural,
+    items: list(
+      tuple(
+        integer,
+        either(code, (v) => v === 'WRONG_OWNER'),
+      ),
+    ),
+  },
+  lost: shard,
+  keysPage: { id: natural, next: integer },
+  shardStatsReply: { id: natural, extents, tables: list(object) },
+  open: { ...stream, v: natural },
+  openAck: { ...stream, none: bool, sgen: natural, applied: natural },
+  start: { ...stream, v: natural, base: natural, dedup, extents },
+  startAck: { ...stream, applied: natural, dedup, extents },
+  delta: { ...stream, seq: natural, ids: list(pushId), committed: natural },
+  applied: { ...stream, applied: natural },
+  want: { ...stream, v: natural },
+  content: { ...stream, seq: natural },
+  lacking: { ...stream, seq: natural, v: natural },
+  recover: { ...stream, seq: natural, v: natural },
+  equation: { ...stream, v: natural, index: natural, lacking: list(tuple(natural, natural)), ok: bool },
+  install: { ...shard, gen: natural },
+  check: { epoch: natural, id: natural, g: natural, sid: natural },
+  checked: {
+    id: natural,
+    g: natural,
+    sid: natural,
+    checked: natural,
+    unprotected: natural,
+    mismatched: natural,
+    unknown: bool,
+  },
+  join: {
+    name: text,
+    host: text,
+    address: text,
+    standby: bool,
+    id: optional(natural),
+    inc: optional(natural),
+  },
+  welcome: { id: natural, inc: natural, map },
+  stale: { code },
+  attach: { id: optional(natural) },
+  map: { map },
+  heartbeat: {
+    inc: natural,
+    epoch: natural,
+    full: list(natural),
+    whole: list(tuple(natural, natural, natural)),
+    recoveries: list(recovery),
+    bytes: natural,
+    rows: natural,
+  },
+  unrecoverable: { ...shard, gen: natural, v: natural, blocks: natural },
+  createTables: {
+    id: natural,
+    specs: list(
+      record({ name: text, pool: text, dim: natural, optimizer: object, initializer: object, seed: natural }),
+    ),
+  },
+  tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
+  status: { id: natural },
+  statusReply: { id: natural, status: object },
+};
+
+/** A header that arrived, as the message it claims to be. @throws BAD_FRAME */
+export function toMessage(header: Record<string, unknown>): Message {
+  const kind = header.t as Message['t'];
+  const fields = Object.hasOwn(FIELDS, kind) ? FIELDS[kind] : undefined;
+  if (!fields) throw new KintsugiError('BAD_FRAME', `unknown kind of message "${String(kind).slice(0, 40)}"`);
+  for (const [name, check] of Object.entries(fields)) {
+    if (!check(header[name]))
+      throw new KintsugiError('BAD_FRAME', `message "${kind}": field "${name}" is missing or malformed`);
+  }
+  return header as unknown as Message;
+}

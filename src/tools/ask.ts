@@ -1,0 +1,43 @@
+/**
+ * Questions about shards, for tools. A question to an owner waits while a shard is being recovered, as it should; but a
+ * shard that is beyond repair would never answer, so the scheduler is asked now and then whether that is the case.
+ */
+import type { Client } from '../client.js';
+import { KintsugiError } from '../errors.js';
+import type { MessageOf } from '../protocol/messages.js';
+
+const STATUS_MS = 1000;
+
+type Asked = MessageOf<'keys'> | MessageOf<'shardStats'>;
+type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStatsReply'> };
+/** A question without the fields that the client fills in. */
+type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
+
+/** Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group cannot answer any more. */
+export function unlessLost<T>(client: Client, g: number, work: Promise<T>): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const look = async () => {
+      const { unrecoverable } = await client.status();
+      const lost = unrecoverable.find((entry) => entry.g === g);
+      if (!lost) return;
+      const text = `shard ${lost.g}/${lost.m} lost more than its code can restore`;
+      reject(new KintsugiError('UNRECOVERABLE', text));
+    };
+    const timer = setInterval(() => void look().catch(reject), STATUS_MS);
+    work.then(resolve, reject).finally(() => clearInterval(timer));
+  });
+}
+
+/** Asks the owner of a shard; `read` runs while the payload views are valid. @throws UNRECOVERABLE, CLOSED */
+export function askOwner<Q extends Question<Asked>, T>(
+  client: Client,
+  question: Q,
+  read: (answer: AnswerTo[Q['t']], parts: readonly Uint8Array[]) => T,
+): Promise<T> {
+  const { g, m } = question;
+  const message = { ...question, id: 0, epoch: 0 } as unknown as Asked;
+  const answer = client.query({ to: { g, m }, message }, (reply, parts) =>
+    read(reply as AnswerTo[Q['t']], parts),
+  );
+  return unlessLost(client, g, answer);
+}

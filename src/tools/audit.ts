@@ -1,0 +1,58 @@
+/**
+ * Were all acknowledged pushes applied, each once? Compares what clients counted themselves with the audit rows that their
+ * pushes changed (see ../audit.ts), not with the protocol's own de-duplication tables. Exact up to 2^24 pushes of a client
+ * to a shard.
+ */
+import { auditKeys, auditTable } from '../audit.js';
+import type { Client, PushCounts } from '../client.js';
+import { loadNative } from '../native.js';
+import { type Pool, tableByName } from '../protocol/map.js';
+
+/** What one client counted: `client.id` and `client.pushCounts()`. */
+export interface ClientCounts {
+  client: number;
+  counts: PushCounts[];
+}
+
+export interface PushAudit {
+  /** Pushes that clients saw acknowledged; a push counts once per shard that it touches. */
+  acked: number;
+  /** Acknowledged, but not in the audit row. */
+  lost: number;
+  /** In the audit row more often than the client sent it. */
+  duplicated: number;
+}
+
+/** Compares the counts of clients that connected with `audit` and have stopped pushing. @throws UNKNOWN_TABLE */
+export async function checkPushes(client: Client, counts: readonly ClientCounts[]): Promise<PushAudit> {
+  const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };
+  const { pools } = client.clusterMap;
+  for (const pool of pools) {
+    const pushed = counts.filter((entry) => entry.counts.some((count) => count.pool === pool.name));
+    if (pushed.length === 0 && !tableByName(client.clusterMap, auditTable(pool).name)) continue;
+    for (const { client: id, counts: own } of counts) {
+      await comparePool(client, pool, id, own, result);
+    }
+  }
+  return result;
+}
+
+async function comparePool(
+  client: Client,
+  pool: Pool,
+  id: number,
+  own: readonly PushCounts[],
+  result: PushAudit,
+): Promise<void> {
+  const keys = auditKeys(loadNative(), pool, id);
+  const [rows] = await client.pull([{ table: auditTable(pool).name, keys }]);
+  const byShard = new Map(own.filter((count) => count.pool === pool.name).map((count) => [count.shard, count]));
+  // Also shards that the client says it never pushed to: a row there would be a push that went astray.
+  for (const [shard, applied] of rows!.entries()) {
+    const { sent, acknowledged, refused } = byShard.get(shard) ?? { sent: 0, acknowledged: 0, refused: 0 };
+    result.acked += acknowledged;
+    result.lost += Math.max(0, acknowledged - applied);
+    // A refused push changed nothing, so only the others may have reached the row.
+    result.duplicated += Math.max(0, applied - (sent - refused));
+  }
+}

@@ -1,0 +1,63 @@
+/**
+ * A digest of everything that training has produced: the evidence that a recovered job has, bit for bit, what an
+ * undisturbed one has. It depends on rows only, not on where they lie: SHA-256 over the tables in order of name, of each
+ *
+ *   u32 bytes of its name, its name (UTF-8), u32 floats per row, u64 rows, then per row in order of key:
+ *   u64 key, f32 values[dim], f32 optimizer state[...]                                 (little-endian, no padding)
+ *
+ * A job that is being trained has no single state; digest it when its workers have stopped.
+ */
+import { createHash, type Hash } from 'node:crypto';
+import type { Client } from '../client.js';
+import type { TableSpec } from '../protocol/map.js';
+import { pullRows, type RowBatch, tableKeys } from './rows.js';
+
+export interface Digest {
+  /** hexadecimal */
+  sha256: string;
+  rows: number;
+  tables: number;
+}
+
+/** Digest of every row of every table, without the tables of audits. @throws UNRECOVERABLE, CLOSED */
+export async function digest(client: Client): Promise<Digest> {
+  const hash = createHash('sha256');
+  const tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
+  let rows = 0;
+  for (const spec of tables) rows += await addTable(client, spec, hash);
+  return { sha256: hash.digest('hex'), rows, tables: tables.length };
+}
+
+async function addTable(client: Client, spec: TableSpec, hash: Hash): Promise<number> {
+  const keys = await tableKeys(client, spec);
+  const width = client.rowWidth(spec);
+  hash.update(tableHeader(spec.name, width, keys.length));
+  for await (const batch of pullRows(client, spec, keys)) hash.update(interleave(batch, width));
+  return keys.length;
+}
+
+function tableHeader(name: string, width: number, rows: number): Uint8Array {
+  const text = new TextEncoder().encode(name);
+  const header = new Uint8Array(text.length + 16);
+  const view = new DataView(header.buffer);
+  view.setUint32(0, text.length, true);
+  header.set(text, 4);
+  view.setUint32(text.length + 4, width, true);
+  view.setBigUint64(text.length + 8, BigInt(rows), true);
+  return header;
+}
+
+/** key, row, key, row ...: as 32-bit words, so that bits stay what they are (also of NaNs) and no call is made per row. */
+export function interleave({ keys, rows }: RowBatch, width: number): Uint32Array {
+  const from = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
+  const keyWords = new Uint32Array(keys.buffer, keys.byteOffset, keys.length * 2);
+  const to = new Uint32Array(keys.length * (width + 2));
+  let at = 0;
+  let word = 0;
+  for (let i = 0; i < keys.length; i++) {
+    to[at++] = keyWords[i * 2]!;
+    to[at++] = keyWords[i * 2 + 1]!;
+    for (let x = 0; x < width; x++) to[at++] = from[word++]!;
+  }
+  return to;
+}

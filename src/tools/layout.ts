@@ -1,0 +1,81 @@
+/**
+ * What a whole row consists of, and moving between rows as the engine has them (one after the other) and tensors as files
+ * have them (one per part of the row). Copies run over 32-bit words: bits stay what they are (also of NaNs), and there is no
+ * call per row.
+ */
+import type { OptimizerSpec } from '../native.js';
+
+/** A part of every row that is a tensor of its own in files. */
+export interface RowPart {
+  name: string;
+  /** Where it starts in a row, and its length, in floats. */
+  offset: number;
+  floats: number;
+  /** One number per row: the tensor's shape is [rows], not [rows, floats]. */
+  scalar: boolean;
+}
+
+/** Parts of a row in order, named as torch.optim names its state. */
+export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
+  const parts: RowPart[] = [];
+  let offset = 0;
+  const add = (name: string, floats: number, scalar = false) => {
+    parts.push({ name, offset, floats, scalar });
+    offset += floats;
+  };
+  add('values', dim);
+  switch (optimizer.kind) {
+    case 'sgd':
+      break;
+    case 'momentum':
+      add('momentum', dim);
+      break;
+    case 'adagrad':
+      add('sum', dim);
+      break;
+    case 'rowwise_adagrad':
+      add('sum', 1, true);
+      break;
+    case 'adam':
+      add('exp_avg', dim);
+      add('exp_avg_sq', dim);
+      add('step', 1, true);
+      break;
+  }
+  return parts;
+}
+
+export function shapeOf(part: RowPart, rows: number): number[] {
+  return part.scalar ? [rows] : [rows, part.floats];
+}
+
+function words(array: Float32Array): Uint32Array {
+  return new Uint32Array(array.buffer, array.byteOffset, array.length);
+}
+
+/** One part of all rows. */
+export function takePart(rows: Float32Array, width: number, part: RowPart): Float32Array {
+  if (part.floats === width) return rows;
+  const count = rows.length / width;
+  const result = new Float32Array(count * part.floats);
+  const from = words(rows);
+  const to = words(result);
+  let at = 0;
+  for (let row = 0; row < count; row++) {
+    const start = row * width + part.offset;
+    for (let x = 0; x < part.floats; x++) to[at++] = from[start + x]!;
+  }
+  return result;
+}
+
+/** The inverse of `takePart`: puts one part into all rows. */
+export function putPart(rows: Float32Array, width: number, part: RowPart, values: Float32Array): void {
+  const count = rows.length / width;
+  const from = words(values);
+  const to = words(rows);
+  let at = 0;
+  for (let row = 0; row < count; row++) {
+    const start = row * width + part.offset;
+    for (let x = 0; x < part.floats; x++) to[start + x] = from[at++]!;
+  }
+}

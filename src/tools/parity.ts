@@ -1,0 +1,134 @@
+/**
+ * Checks the parity equation on every block of a job: what sinks hold must be exactly the coded sum of what owners hold now.
+ * The check itself runs in the sinks, on the streams (core/check.ts); here is the book-keeping that makes the answer
+ * complete: how many blocks there should be follows from the owners' extents, so a sink that is missing, or does not know of
+ * some blocks, shows up as unprotected instead of not at all.
+ */
+import type { Client } from '../client.js';
+import { KintsugiError } from '../errors.js';
+import type { Extent } from '../native.js';
+import type { Group, Pool, SinkEntry } from '../protocol/map.js';
+import type { MessageOf } from '../protocol/messages.js';
+import { askOwner, unlessLost } from './ask.js';
+import { eachAtMost } from './concurrent.js';
+
+export interface ParityCheck {
+  /** Blocks of both columns of every table, each counted once per parity that the code has. */
+  blocksExpected: number;
+  /** Blocks whose equation was evaluated. */
+  blocksChecked: number;
+  /** Blocks that some member lacks, or whose parity does not exist. */
+  blocksUnprotected: number;
+  /** Checked blocks where the equation does not hold. */
+  mismatched: number;
+}
+
+/** Groups under check at once: each sink has up to 1 MiB of accumulators under way per member. */
+const GROUPS_AT_ONCE = 4;
+/** A group whose map entry changes under the check is checked again, at most so often. */
+const MAX_ATTEMPTS = 100;
+const MAP_POLL_MS = 20;
+const BLOCK_BYTES = 4096;
+const KEY_BYTES = 8;
+
+/**
+ * Checks every block, also under live traffic; the counts are exact when nobody pushes. Waits for shards that are being
+ * taken over. @throws UNRECOVERABLE, CLOSED
+ */
+export async function checkParity(client: Client): Promise<ParityCheck> {
+  const total: ParityCheck = { blocksExpected: 0, blocksChecked: 0, blocksUnprotected: 0, mismatched: 0 };
+  const { groups, pools } = client.clusterMap;
+  await eachAtMost(GROUPS_AT_ONCE, groups, async ({ id, pool }) => {
+    const part = await checkGroup(client, id, pools[pool]!);
+    for (const name of Object.keys(total) as (keyof ParityCheck)[]) total[name] += part[name];
+  });
+  return total;
+}
+
+async function checkGroup(client: Client, g: number, pool: Pool): Promise<ParityCheck> {
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const group = client.clusterMap.groups[g]!;
+    const { epoch } = client.clusterMap;
+    const expected = pool.r === 0 ? 0 : await expectedBlocks(client, group);
+    const sinks = Array.from({ length: pool.r }, (_, index) => sinkOf(group, index));
+    const answers = await Promise.all(sinks.map((sink) => sink && checkSink(client, g, sink)));
+    if (answers.includes('gone')) await newerMap(client, epoch);
+    else if (client.clusterMap.groups[g]!.version === group.version) {
+      return summarise(expected, answers as (MessageOf<'checked'> | undefined)[]);
+    }
+  }
+  throw new KintsugiError('LIMIT', `group ${g} changed ${MAX_ATTEMPTS} times while it was checked`);
+}
+
+/** Of two sinks with one index the older one is complete: it is dropped only when the newer one is. */
+function sinkOf(group: Group, index: number): SinkEntry | undefined {
+  const same = group.sinks.filter((sink) => sink.kind === 'P' && sink.index === index);
+  return same.sort((a, b) => a.sid - b.sid)[0];
+}
+
+function summarise(expected: number, answers: readonly (MessageOf<'checked'> | undefined)[]): ParityCheck {
+  const sum: ParityCheck = { blocksExpected: 0, blocksChecked: 0, blocksUnprotected: 0, mismatched: 0 };
+  for (const answer of answers) {
+    const { checked, unprotected, mismatched } = answer ?? { checked: 0, unprotected: 0, mismatched: 0 };
+    // More than expected: rows came while the check ran.
+    const blocks = Math.max(expected, checked + unprotected);
+    sum.blocksExpected += blocks;
+    sum.blocksChecked += checked;
+    sum.blocksUnprotected += blocks - checked;
+    sum.mismatched += mismatched;
+  }
+  return sum;
+}
+
+/** Blocks of one parity of the group: each table reaches as far as its longest member. */
+async function expectedBlocks(client: Client, group: Group): Promise<number> {
+  const members = await Promise.all(
+    group.data.map((_, m) =>
+      askOwner(client, { t: 'shardStats', g: group.id, m }, ({ extents }) => extents),
+    ),
+  );
+  const longest = new Map<number, Extent>();
+  for (const extents of members) {
+    for (const extent of extents) {
+      if (extent[2] > (longest.get(extent[0])?.[2] ?? 0)) longest.set(extent[0], extent);
+    }
+  }
+  let blocks = 0;
+  for (const [, stride, extent] of longest.values()) blocks += blocksOf(KEY_BYTES, extent) + blocksOf(stride, extent);
+  return blocks;
+}
+
+/** Blocks of a column: as many whole slots as fit in 4 KiB each, at least one. */
+export function blocksOf(stride: number, extent: number): number {
+  return Math.ceil(extent / Math.max(1, Math.floor(BLOCK_BYTES / stride)));
+}
+
+/** The answer of one sink, or 'gone' when the map does not list it there any more. */
+async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<MessageOf<'checked'> | 'gone'> {
+  const message: MessageOf<'check'> = { t: 'check', epoch: 0, id: 0, g, sid: sink.sid };
+  const answer = client.query({ to: { node: sink.node }, message }, (reply) => reply as MessageOf<'checked'>);
+  const gone = new AbortController();
+  const listed = () =>
+    client.clusterMap.groups[g]?.sinks.some(
+      (now) => now.sid === sink.sid && now.node === sink.node && now.inc === sink.inc,
+    );
+  // A sink that stays is waited for also when its group changes: it starts again by itself.
+  const timer = setInterval(() => !listed() && gone.abort(), MAP_POLL_MS);
+  try {
+    const left = new Promise<'gone'>((resolve) => {
+      gone.signal.addEventListener('abort', () => resolve('gone'));
+    });
+    const first = await unlessLost(client, g, Promise.race([answer, left]));
+    return first === 'gone' || first.unknown ? 'gone' : first;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** A node that does not know a sink has seen a newer map, which is on its way to us. */
+async function newerMap(client: Client, epoch: number): Promise<void> {
+  while (client.clusterMap.epoch <= epoch) {
+    await client.status();
+    await new Promise((resolve) => setTimeout(resolve, MAP_POLL_MS));
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * The trainer interface: what a model declares and computes, and what the worker loop needs of a parameter server. Only
+ * types, so that a model file and the client library agree without importing each other.
+ *
+ * Shapes: B is the size of a batch (the last one of a pass may be smaller); matrices are row-major.
+ */
+import type { InitializerSpec, OptimizerSpec } from '../native.js';
+
+/** Number of integer fields and of category fields of a row in the Criteo layout. */
+export const DENSE_FIELDS = 13;
+export const CATEGORY_FIELDS = 26;
+
+/** An embedding table, sharded over the PS nodes and erasure coded. */
+export interface SparseTable {
+  name: string;
+  dim: number;
+  optimizer: OptimizerSpec;
+  initializer: InitializerSpec;
+}
+
+/** A dense parameter of any shape. It lives on the PS as a mirrored table of chunk rows; no worker initialises it. */
+export interface DenseTensor {
+  name: string;
+  shape: number[];
+  optimizer: OptimizerSpec;
+  initializer: InitializerSpec;
+}
+
+export interface Batch {
+  size: number;
+  /** B labels, 0 or 1 */
+  labels: Float32Array;
+  /** B x 13, log1p of the integer fields */
+  dense: Float32Array;
+  /** B x 26: (column + 1) << 32 | value; a missing value is a key of its own, see `missingKey` in criteo.ts */
+  keys: BigUint64Array;
+}
+
+/**
+ * Arrays may be reused by the model: the loop has taken what it needs before the next call.
+ */
+export interface StepResult {
+  /** Mean over the batch */
+  loss: number;
+  /** Per table: keys.length x dim, the gradient of the mean loss for each row that `step` was given */
+  rowGrads: Float32Array[];
+  /** Per tensor: as many values as its shape has */
+  denseGrads: Float32Array[];
+}
+
+/** `rows` and `dense` belong to the loop and are valid only during the call. */
+export interface Model {
+  readonly tables: readonly SparseTable[];
+  readonly tensors: readonly DenseTensor[];
+  /** The keys that each table needs for a batch: one array per table, duplicates allowed. */
+  keys(batch: Batch): BigUint64Array[];
+  /** `rows[t]`: keys(batch)[t].length x dim values; `dense[i]`: the values of tensor i. */
+  step(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<StepResult>;
+  /** B probabilities that the label is 1. */
+  predict(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<Float32Array>;
+  close?(): Promise<void>;
+}
+
+export interface ModelOptions {
+  /** Width of an embedding row */
+  dim: number;
+  /** Size of a full batch */
+  batch: number;
+  seed: number;
+  optimizer: OptimizerSpec;
+  denseOptimizer: OptimizerSpec;
+  /** Threads for dense math in this worker */
+  threads: number;
+  /** Flags that only the model knows */
+  [flag: string]: unknown;
+}
+
+/** The default export of a model file (`--model ./file.js`). */
+export type ModelFactory = (options: ModelOptions) => Promise<Model> | Model;
+
+/** A table as the parameter server is to create it. */
+export interface TableSpec {
+  name: string;
+  dim: number;
+  optimizer: OptimizerSpec;
+  initializer: InitializerSpec;
+  seed: number;
+  /** `dense` is mirrored, `embedding` erasure coded. */
+  pool: 'embedding' | 'dense';
+}
+
+export interface PullRequest {
+  table: string;
+  /** Unique keys */
+  keys: BigUint64Array;
+}
+
+export interface PushUpdate {
+  table: string;
+  /** Unique keys */
+  keys: BigUint64Array;
+  /** keys.length x dim */
+  gradients: Float32Array;
+}
+
+/** What the worker loop needs of a parameter server. */
+export interface ParameterStore {
+  /** Does nothing for a table that exists with the same specification. */
+  createTables(specs: TableSpec[]): Promise<void>;
+  /** One fused request; keys.length x dim values for each entry. */
+  pull(requests: PullRequest[]): Promise<Float32Array[]>;
+  /** One fused update; resolves when it is durable. The arrays must not be changed before that. */
+  push(updates: PushUpdate[]): Promise<void>;
+}

@@ -1,0 +1,45 @@
+// `npm test`: the native tests under AddressSanitizer and UBSan, then the TypeScript tests. What a missing tool makes us
+// leave out is said loudly, and fails where CI demands everything.
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+const leftOut = [];
+
+function has(tool) {
+  return spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
+}
+
+function run(title, command, args, env = {}) {
+  console.log(`\n== ${title}`);
+  const done = spawnSync(command, args, { cwd: root, stdio: 'inherit', env: { ...process.env, ...env } });
+  if (done.status !== 0) {
+    console.error(`\nnpm test: ${title} failed`);
+    process.exit(done.status ?? 1);
+  }
+}
+
+if (has('cmake')) {
+  const build = join(root, 'build/native-test');
+  run('configure native tests', 'cmake', [
+    '-S',
+    'native/test',
+    '-B',
+    build,
+    '-DCMAKE_BUILD_TYPE=RelWithDebInfo',
+  ]);
+  run('build native tests', 'cmake', ['--build', build, '-j', '2']);
+  run('native tests (AddressSanitizer, UBSan)', 'ctest', ['--test-dir', build, '--output-on-failure']);
+} else {
+  leftOut.push('the native tests under sanitizers: cmake is not installed (Debian: apt-get install cmake)');
+}
+
+const vitest = join(root, 'node_modules/vitest/vitest.mjs');
+run('TypeScript tests', process.execPath, [vitest, 'run', ...process.argv.slice(2)]);
+
+if (!existsSync(join(root, '../shared/data')))
+  leftOut.push('tests on real data: ../shared/data is not there');
+for (const what of leftOut) console.error(`\nnpm test: LEFT OUT: ${what}`);
+if (leftOut.length > 0 && process.env.CI && !has('cmake')) process.exit(1);
