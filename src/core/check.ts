@@ -8,12 +8,17 @@ import type { PeerId } from '../protocol/map.js';
 
 /** Blocks under check at once. */
 const WINDOW = 256;
+/** Chunks that are looked at again because a member said that it lacks blocks. */
+const MAX_ATTEMPTS = 5;
 
 export class Check {
   private cursor = 0;
   private chunkStart = 0;
   private before: [number, number, number] = [0, 0, 0];
   private waiting = 0;
+  private attempts = 0;
+  /** Blocks of the chunk that have an accumulator of a recovery; checked once that is gone. */
+  private deferred: BlockList | undefined;
   private checkedBlocks = 0;
   private unprotected = 0;
   private mismatched = 0;
@@ -28,9 +33,10 @@ export class Check {
 
   /** Accumulators were dropped: what was under way starts again. */
   restart(): void {
-    if (this.waiting === 0) return;
+    if (this.waiting === 0 && !this.deferred) return;
     this.cursor = this.chunkStart;
     this.waiting = 0;
+    this.deferred = undefined;
     [this.checkedBlocks, this.unprotected, this.mismatched] = this.before;
     this.pump();
   }
@@ -38,15 +44,17 @@ export class Check {
   /** Starts chunks until one has something to wait for, or there are no more. */
   pump(): void {
     while (!this.done && this.waiting === 0) {
-      const blocks = this.native.allBlocks(this.cursor, WINDOW);
+      const blocks = this.deferred ?? this.native.allBlocks(this.cursor, WINDOW);
       if (blocks.length === 0) {
         this.done = true;
         return;
       }
-      this.before = [this.checkedBlocks, this.unprotected, this.mismatched];
-      this.chunkStart = this.cursor;
-      this.cursor += blocks.length / 2;
-      this.begin(blocks);
+      if (!this.deferred) {
+        this.before = [this.checkedBlocks, this.unprotected, this.mismatched];
+        this.chunkStart = this.cursor;
+        this.cursor += blocks.length / 2;
+      }
+      if (!this.begin(blocks)) return;
     }
   }
 
@@ -54,12 +62,16 @@ export class Check {
     const count = done.blocks.length / 2;
     if (this.waiting === 0) return;
     this.waiting -= count;
-    if (done.lacking.length > 0) this.unprotected += count;
+    if (done.lacking.length > 0 && this.attempts < MAX_ATTEMPTS) {
+      // Perhaps an old word that came late: look again before we say so.
+      this.attempts++;
+      this.deferred = Uint32Array.from([...(this.deferred ?? []), ...done.blocks]);
+    } else if (done.lacking.length > 0) this.unprotected += count;
     else {
       this.checkedBlocks += count;
       this.mismatched += done.nonZero;
     }
-    this.pump();
+    if (!this.deferred) this.pump();
   }
 
   result(): { id: number; checked: number; unprotected: number; mismatched: number; unknown: boolean } {
@@ -67,11 +79,22 @@ export class Check {
     return { id, checked, unprotected, mismatched, unknown: false };
   }
 
-  private begin(blocks: BlockList): void {
+  /** False when all of them are being recovered right now: they are tried again at the next tick. */
+  private begin(blocks: BlockList): boolean {
     const created = this.native.check(blocks);
-    if (created.length > 0) this.want(created);
+    this.deferred = created.length < blocks.length ? without(blocks, created) : undefined;
     this.waiting = created.length / 2;
-    // Blocks with an accumulator already are being recovered right now: somebody lacks them.
-    this.unprotected += (blocks.length - created.length) / 2;
+    if (created.length > 0) this.want(created);
+    return created.length > 0;
   }
+}
+
+function without(blocks: BlockList, others: BlockList): BlockList {
+  const names = new Set<string>();
+  for (let i = 0; i < others.length; i += 2) names.add(`${others[i]}/${others[i + 1]}`);
+  const rest: number[] = [];
+  for (let i = 0; i < blocks.length; i += 2) {
+    if (!names.has(`${blocks[i]}/${blocks[i + 1]}`)) rest.push(blocks[i]!, blocks[i + 1]!);
+  }
+  return Uint32Array.from(rest);
 }

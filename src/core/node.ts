@@ -353,6 +353,14 @@ export class PsNode implements OwnerHost {
     });
   }
 
+  ownerAt(g: number, m: number): Owner | undefined {
+    return this.owners.get(`${g}/${m}`);
+  }
+
+  sinkAt(sid: number): Sink | undefined {
+    return this.sinks.get(sid);
+  }
+
   /** What this node holds, for metrics. */
   summary(): { owners: number; sinks: number; recovering: number; bytes: number } {
     let recovering = 0;

@@ -446,12 +446,21 @@ export class Owner {
     if (this.phase !== 'ACTIVE') return;
     const follower = this.followers.get(message.sid);
     if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
+    const list = words(blocks);
+    // The sink may have heard of a table before we did; it asks again.
+    if (!this.knowsTablesOf(list)) return;
     this.flush();
-    const { present, bytes: content, lacking } = this.native.read(words(blocks));
+    const { present, bytes: content, lacking } = this.native.read(list);
     const stream = { g: this.group.id, m: this.member, sid: message.sid, gen: this.gen, seq: this.seq };
     if (present.length > 0) this.host.out.send(from, { t: 'content', ...stream }, [bytes(present), content]);
     if (lacking.length > 0)
       this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
+  }
+
+  private knowsTablesOf(blocks: BlockList): boolean {
+    const newest = this.tables.at(-1)?.id ?? 0;
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > newest) return false;
+    return true;
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: Uint8Array, content: Uint8Array): void {
@@ -478,6 +487,7 @@ export class Owner {
         gen: this.gen,
         seq: this.seq,
         v: this.group.version,
+        extents: this.native.extents(),
       },
       [bytes(blocks)],
     );

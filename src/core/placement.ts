@@ -265,9 +265,12 @@ export function repair(
   return changed ? repaired : undefined;
 }
 
-/** True when a node is free for something that the group misses or shares: the next repair will improve it. */
+/** True when a node is free for a parity that the group misses or that shares its node: the next repair will improve it. */
 export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
-  if (isSpread(group, pool)) return false;
   const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
-  return view.nodes.some((node) => !used.has(node.id));
+  if (!view.nodes.some((node) => !used.has(node.id))) return false;
+  if (new Set(group.sinks.map((sink) => sink.index)).size < pool.r) return true;
+  return group.sinks.some((sink) =>
+    [...group.data, ...group.sinks].some((e) => e !== sink && e.node === sink.node),
+  );
 }

@@ -70,6 +70,8 @@ export class Recovery {
     const { native } = this.owner;
     const parities = this.owner.usableParities;
     const lacking = message.lacking.map(([member]) => member);
+    // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
+    if (!lacking.includes(this.owner.member)) return;
     const solved = native.addEquations(message.index, parities.length, lacking, message.ok, blocks, content);
     for (const other of solved.others) this.sendInstall(message, other);
     if (solved.installed > 0) this.settled(blocks);
@@ -131,22 +133,24 @@ export class Recovery {
       if (this.outstanding >= (keysFirst ? native.absentKeyBlocks : native.absentRowBlocks)) return;
       const blocks = native.nextAbsent(keysFirst ? 0 : 1, recoveryChunk);
       if (blocks.length === 0) return;
+      if (!this.ask(blocks)) return;
       this.rate.take(blocks.length / 2);
-      this.ask(blocks);
       // Fewer than asked for: the cursor went all the way round, everything absent is under way.
       if (blocks.length / 2 < recoveryChunk) return;
     }
   }
 
-  private ask(blocks: BlockList): void {
+  /** False when there is nobody to ask. */
+  private ask(blocks: BlockList): boolean {
     const parities = this.owner.usableParities;
     if (parities.length === 0) {
       this.report('no parity of this shard is left', blocks.length / 2);
-      return;
+      return false;
     }
     this.requests.push({ blocks, sentAt: this.host.now });
     const chosen = parities[this.rotation++ % parities.length];
     if (chosen) this.owner.sendRecover(chosen, blocks);
+    return true;
   }
 
   /** One equation was not enough: ask the other parities for the same blocks. */

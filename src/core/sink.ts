@@ -199,6 +199,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.v !== this.group.version || message.seq !== member.applied) return;
     if (message.gen !== member.sgen || message.gen !== member.fence) return;
+    this.native.learn(message.m, message.extents);
     const created = this.native.recover(message.m, words(blocks));
     if (created.length > 0) this.wantFromOthers(message.m, created);
     this.completed();
@@ -268,6 +269,8 @@ export class Sink {
         if (pending.length > 0) this.want(m, pending);
       }
     }
+    for (const check of this.checks) check.pump();
+    this.finishChecks();
     const full = this.full;
     if (full !== this.wasFull) {
       this.wasFull = full;

@@ -149,11 +149,12 @@ export interface Lacking extends StreamOf {
   seq: number;
   v: number;
 }
-/** parts: BLOCKS */
+/** parts: BLOCKS. `extents`: the sink may not know a table whose only deltas it never got or took back. */
 export interface Recover extends StreamOf {
   t: 'recover';
   seq: number;
   v: number;
+  extents: Extent[];
 }
 /** parts: BLOCKS, bytes */
 export interface Equation extends ShardOf {

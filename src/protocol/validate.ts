@@ -110,7 +110,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   want: { ...stream, v: natural },
   content: { ...stream, seq: natural },
   lacking: { ...stream, seq: natural, v: natural },
-  recover: { ...stream, seq: natural, v: natural },
+  recover: { ...stream, seq: natural, v: natural, extents },
   equation: { ...stream, v: natural, index: natural, lacking: list(tuple(natural, natural)), ok: bool },
   install: { ...shard, gen: natural },
   check: { epoch: natural, id: natural, g: natural, sid: natural },

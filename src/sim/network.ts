@@ -1,0 +1,118 @@
+/**
+ * The simulated network: a queue per ordered pair of actors, delivered in any order between pairs and in order within a
+ * connection. Connections break (what was in flight is lost, or a part of it arrives late, beside the new connection),
+ * sides are partitioned, links lag, messages are doubled.
+ */
+import type { Message } from '../protocol/messages.js';
+import type { Random } from './random.js';
+
+export interface Packet {
+  message: Message;
+  parts: readonly Uint8Array[];
+}
+
+interface Queue {
+  from: number;
+  to: number;
+  packets: Packet[];
+}
+
+export class Network {
+  /** Queues with something in them. */
+  private active: Queue[] = [];
+  private readonly current = new Map<number, Queue>();
+  private readonly blocked = new Set<number>();
+  private readonly lagging = new Map<number, number>();
+
+  constructor(
+    private readonly random: Random,
+    private readonly actors: number,
+    private readonly duplicate: number,
+  ) {}
+
+  private pair(from: number, to: number): number {
+    return from * this.actors + to;
+  }
+
+  get inFlight(): number {
+    let count = 0;
+    for (const queue of this.active) count += queue.packets.length;
+    return count;
+  }
+
+  send(from: number, to: number, packet: Packet): void {
+    const pair = this.pair(from, to);
+    let queue = this.current.get(pair);
+    if (!queue) {
+      queue = { from, to, packets: [] };
+      this.current.set(pair, queue);
+    }
+    if (queue.packets.length === 0) this.active.push(queue);
+    queue.packets.push(packet);
+    const introduction =
+      packet.message.t === 'join' || packet.message.t === 'attach' || packet.message.t === 'welcome';
+    if (this.duplicate > 0 && !introduction && this.random.chance(this.duplicate))
+      this.active.push({ from, to, packets: [packet] });
+  }
+
+  /** The next packet of a random queue, or undefined when nothing can move now. */
+  next(): { from: number; to: number; packet: Packet } | undefined {
+    for (let attempt = 0; attempt < 4 && this.active.length > 0; attempt++) {
+      const index = this.random.below(this.active.length);
+      const queue = this.active[index]!;
+      const pair = this.pair(queue.from, queue.to);
+      if (this.blocked.has(pair)) continue;
+      const lag = this.lagging.get(pair);
+      if (lag !== undefined && this.random.chance(lag)) continue;
+      const packet = queue.packets.shift()!;
+      if (queue.packets.length === 0) this.remove(index);
+      return { from: queue.from, to: queue.to, packet };
+    }
+    return undefined;
+  }
+
+  private remove(index: number): void {
+    const last = this.active.pop()!;
+    if (index < this.active.length) this.active[index] = last;
+  }
+
+  /** The connection from one to the other ends; a prefix of what was in flight may still arrive, beside newer messages. */
+  cut(from: number, to: number, mayArrive: boolean): void {
+    const pair = this.pair(from, to);
+    const queue = this.current.get(pair);
+    if (!queue) return;
+    this.current.delete(pair);
+    const kept = mayArrive && this.random.chance(0.5) ? this.random.below(queue.packets.length + 1) : 0;
+    queue.packets.length = Math.min(queue.packets.length, kept);
+    if (queue.packets.length === 0) this.active = this.active.filter((other) => other !== queue);
+  }
+
+  /** A process ended: nothing reaches it any more; what it sent may still arrive. */
+  kill(actor: number): void {
+    for (let other = 0; other < this.actors; other++) {
+      this.cut(other, actor, false);
+      this.cut(actor, other, true);
+    }
+    this.active = this.active.filter((queue) => queue.to !== actor);
+  }
+
+  partition(side: readonly boolean[]): void {
+    for (let a = 0; a < this.actors; a++) {
+      for (let b = 0; b < this.actors; b++) if (side[a] !== side[b]) this.blocked.add(this.pair(a, b));
+    }
+  }
+
+  heal(): void {
+    this.blocked.clear();
+    this.lagging.clear();
+  }
+
+  lag(from: number, to: number, chance: number): void {
+    this.lagging.set(this.pair(from, to), chance);
+  }
+
+  /** Two actors can talk now. */
+  connected(a: number, b: number): boolean {
+    return !this.blocked.has(this.pair(a, b)) && !this.blocked.has(this.pair(b, a));
+  }
+}

@@ -1,0 +1,2 @@
+/** A guarantee that did not hold. */
+export class Violation extends Error {}
