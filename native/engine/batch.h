@@ -72,7 +72,7 @@ class OpenBatch {
 
  private:
   /** A batch larger than this gives its memory back at the flush. */
-  static constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 
   static std::uint8_t* put(std::uint8_t* to, const void* from, std::size_t bytes) {
     const std::size_t padded = alignUp(bytes, 8);

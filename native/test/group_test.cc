@@ -1,6 +1,7 @@
-// Random operations on a whole group: k owners, r parities, lost members that are recovered while others go on pushing, lost
-// parities that are rebuilt under traffic, deltas that are taken back and applied again. After each story every row is
-// compared bit for bit with the model, and every parity block with the sum of its members.
+// Random operations on a whole group: k owners, r parities, lost members that are recovered while others go
+// on pushing, lost parities that are rebuilt under traffic, deltas that are taken back and applied again.
+// After each story every row is compared bit for bit with the model, and every parity block with the sum of
+// its members.
 #include <algorithm>
 #include <memory>
 
@@ -64,7 +65,8 @@ class Group {
     part.width = mode ? spec.width() : spec.dim;
     const std::uint32_t count = random_.below(spec.dim > 1000 ? 4 : 60);
     for (std::uint32_t i = 0; i < count; i++) {
-      part.keys.push_back(random_.chance(10) && i ? part.keys[random_.below(i)] : random_.below(spec.dim > 1000 ? 40 : kKeySpace));
+      part.keys.push_back(random_.chance(10) && i ? part.keys[random_.below(i)]
+                                                  : random_.below(spec.dim > 1000 ? 40 : kKeySpace));
       for (std::uint32_t x = 0; x < part.width; x++) part.rows.push_back(random_.real());
     }
     return part;
@@ -129,7 +131,8 @@ class Group {
     CHECK(!sink.lacking(m, list(result.lacking)));
   }
 
-  void rebuildSink(std::uint32_t j) {
+  /** An empty parity takes the place of one that is gone; nothing of anybody is included yet. */
+  void replaceSink(std::uint32_t j) {
     auto fresh = std::make_unique<Sink>(memory_, k_, j, false);
     for (std::uint32_t m = 0; m < k_; m++) {
       flush(m);
@@ -137,17 +140,22 @@ class Group {
       CHECK(!fresh->start(m, members_[m].shard->extents()));
     }
     sinks_[j] = std::move(fresh);
-    Sink& sink = *sinks_[j];
-    while (!sink.full()) {
-      push(random_.below(k_));
-      flush(random_.below(k_));
-      for (std::uint32_t m = 0; m < k_; m++) {
-        BlockPairs wanted;
-        sink.nextExcluded(m, 1 + random_.below(5), wanted);
-        CHECK_EQ(wanted.empty(), sink.excludedBlocks(m) == 0);
-        answerWant(sink, m, wanted);
-      }
+  }
+
+  void fillSink(Sink& sink) {
+    push(random_.below(k_));
+    flush(random_.below(k_));
+    for (std::uint32_t m = 0; m < k_; m++) {
+      BlockPairs wanted;
+      sink.nextExcluded(m, 1 + random_.below(5), wanted);
+      CHECK_EQ(wanted.empty(), sink.excludedBlocks(m) == 0);
+      answerWant(sink, m, wanted);
     }
+  }
+
+  void rebuildSink(std::uint32_t j) {
+    replaceSink(j);
+    while (!sinks_[j]->full()) fillSink(*sinks_[j]);
   }
 
   /** Loses `count` members at once and brings them back while everybody goes on pushing. */
@@ -156,6 +164,14 @@ class Group {
     while (lost.size() < count) {
       const std::uint32_t m = random_.below(k_);
       if (std::find(lost.begin(), lost.end(), m) == lost.end()) lost.push_back(m);
+    }
+    // With a parity to spare, one of them is half rebuilt when the members are lost.
+    Sink* partial = nullptr;
+    if (count < r_) {
+      const std::uint32_t j = random_.below(r_);
+      replaceSink(j);
+      partial = sinks_[j].get();
+      for (std::uint32_t i = random_.below(4); i; i--) fillSink(*partial);
     }
     for (const std::uint32_t m : lost) {
       Member fresh = birth(m);
@@ -170,7 +186,9 @@ class Group {
       push(random_.below(k_));
       if (random_.chance(30)) flush(random_.below(k_));
       for (const std::uint32_t m : lost) left |= recoverSome(m);
+      if (partial) fillSink(*partial);
     }
+    while (partial && !partial->full()) fillSink(*partial);
     for (const std::uint32_t m : lost) CHECK(members_[m].shard->keysReady());
   }
 
@@ -190,8 +208,8 @@ class Group {
       CHECK(!shard.filterAbsent(list(wanted), still));
       CHECK(!sinks_[j]->recover(m, list(still), created));
       for (std::uint32_t other = 0; other < k_; other++) {
-        if (random_.chance(30)) push(other);
-        if (random_.chance(30)) flush(other);
+        if (random_.chance(30)) push(random_.below(k_));
+        if (random_.chance(30)) flush(random_.below(k_));
         pending.clear();
         sinks_[j]->nextPending(other, 1000, pending);
         answerWant(*sinks_[j], other, pending);
@@ -210,7 +228,8 @@ class Group {
       for (std::uint32_t m = 0; m < k_; m++) {
         if (!(group.requesters >> m & 1) || !(group.lacking >> m & 1)) continue;
         EquationsResult result;
-        CHECK(!members_[m].shard->addEquations(j, r_, lacking, group.ok, list(group.blocks), view(group.bytes), result));
+        CHECK(!members_[m].shard->addEquations(j, r_, lacking, group.ok, list(group.blocks),
+                                               view(group.bytes), result));
         CHECK(result.stuck.empty());
         for (const auto& other : result.others) {
           std::uint32_t installed = 0;

@@ -1,5 +1,5 @@
-// Building requests, and a model of a table that shares nothing with the engine's slots, blocks, index and batches: a map
-// from key to row. Only the row functions are the same, and those have tests of their own.
+// Building requests, and a model of a table that shares nothing with the engine's slots, blocks, index and
+// batches: a map from key to row. Only the row functions are the same, and those have tests of their own.
 #pragma once
 #include <map>
 #include <memory>
@@ -45,8 +45,8 @@ inline Bytes encode(std::uint32_t mode, const std::vector<PartData>& data, bool 
     for (std::uint32_t k = 0; k < d.keys.size(); k++) orders[i].push_back(k);
     static const float nothing = 0;
     const float* rows = d.rows.empty() ? &nothing : d.rows.data();
-    parts.push_back({d.table, d.width, d.keys.data(), withRows ? rows : nullptr, d.keys.size(), orders[i].data(), 0,
-                     d.keys.size()});
+    parts.push_back({d.table, d.width, d.keys.data(), withRows ? rows : nullptr, d.keys.size(),
+                     orders[i].data(), 0, d.keys.size()});
   }
   Bytes section(requestBytes(parts));
   CHECK(encodeRequest(mode, parts, section.data()));
