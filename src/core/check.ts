@@ -8,8 +8,8 @@ import type { PeerId } from '../protocol/map.js';
 
 /** Blocks under check at once. */
 const WINDOW = 256;
-/** Chunks that are looked at again because a member said that it lacks blocks. */
-const MAX_ATTEMPTS = 5;
+/** How often blocks of a chunk are looked at again because a member said that it lacks them. */
+const MAX_ATTEMPTS = 16;
 
 export class Check {
   private cursor = 0;
@@ -53,6 +53,7 @@ export class Check {
         this.before = [this.checkedBlocks, this.unprotected, this.mismatched];
         this.chunkStart = this.cursor;
         this.cursor += blocks.length / 2;
+        this.attempts = 0;
       }
       if (!this.begin(blocks)) return;
     }

@@ -71,7 +71,7 @@ export class Recovery {
     const parities = this.owner.usableParities;
     const lacking = message.lacking.map(([member]) => member);
     // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
-    if (!lacking.includes(this.owner.member)) return;
+    if (parities.length === 0 || !lacking.includes(this.owner.member)) return;
     const solved = native.addEquations(message.index, parities.length, lacking, message.ok, blocks, content);
     for (const other of solved.others) this.sendInstall(message, other);
     if (solved.installed > 0) this.settled(blocks);

@@ -297,6 +297,7 @@ export class Scheduler {
     member.heartbeat = heartbeat;
     const revived = member.dead;
     member.dead = false;
+    member.connected = true;
     for (const sid of heartbeat.full) this.full.add(sid);
     for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
     if (heartbeat.epoch < this.state.map.epoch) {

@@ -6,7 +6,7 @@
  * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was applied, and the
  * log of deltas that a new owner may still ask us to take back.
  */
-import { invariant } from '../errors.js';
+import { invariant, KintsugiError } from '../errors.js';
 import type { BlockList, NativeSink } from '../native.js';
 import type { PeerId } from '../protocol/map.js';
 import { type Group, INITIAL_GENERATION, type SinkEntry } from '../protocol/map.js';
@@ -157,9 +157,11 @@ export class Sink {
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
       const again = this.native.apply(m, delta);
+      if (typeof again === 'number')
+        throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
       member.log.push({ seq, delta: delta.slice(), ids: message.ids });
       member.applied = seq;
-      if (typeof again !== 'number' && again.length > 0) this.want(m, again);
+      if (again.length > 0) this.want(m, again);
     }
     this.trim(member, message.committed);
     this.host.out.send(from, {

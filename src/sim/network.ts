@@ -82,7 +82,9 @@ export class Network {
     const queue = this.current.get(pair);
     if (!queue) return;
     this.current.delete(pair);
-    const kept = mayArrive && this.random.chance(0.5) ? this.random.below(queue.packets.length + 1) : 0;
+    // The scheduler knows its peers by connection: nothing arrives there beside a newer one.
+    const kept =
+      mayArrive && to !== 0 && this.random.chance(0.5) ? this.random.below(queue.packets.length + 1) : 0;
     queue.packets.length = Math.min(queue.packets.length, kept);
     if (queue.packets.length === 0) this.active = this.active.filter((other) => other !== queue);
   }
@@ -91,7 +93,7 @@ export class Network {
   kill(actor: number): void {
     for (let other = 0; other < this.actors; other++) {
       this.cut(other, actor, false);
-      this.cut(actor, other, true);
+      this.cut(actor, other, actor !== 0);
     }
     this.active = this.active.filter((queue) => queue.to !== actor);
   }
