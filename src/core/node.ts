@@ -235,6 +235,8 @@ export class PsNode implements OwnerHost {
         return this.ownerOf(message)?.onStartAck(message);
       case 'applied':
         return this.ownerOf(message)?.onApplied(message);
+      case 'confirmedLost':
+        return this.ownerOf(message)?.onConfirmedLost(message);
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':

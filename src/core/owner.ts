@@ -344,7 +344,8 @@ export class Owner {
     }
     if (this.phase !== 'ACTIVE' || follower.state === 'silent' || follower.state === 'opened') return;
     if (message.sgen !== this.gen) {
-      this.sendStart(follower, true);
+      // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
+      if (follower.state === 'starting') this.sendStart(follower, true);
       return;
     }
     follower.state = 'started';
@@ -532,10 +533,16 @@ export class Owner {
     }
   }
 
+  /** The scheduler agrees that in the newest version of the group too few members are left. */
+  onConfirmedLost(message: MessageOf<'confirmedLost'>): void {
+    if (message.v === this.group.version) this.recovery.confirm();
+  }
+
+  /** Parities that had this shard when we took over: what can be decoded, they can decode. */
   get usableParities(): Follower[] {
     const byIndex = new Map<number, Follower>();
     for (const follower of this.followers.values()) {
-      if (follower.entry.kind !== 'P' || follower.none || follower.state !== 'started') continue;
+      if (follower.entry.kind !== 'P' || follower.none) continue;
       const other = byIndex.get(follower.entry.index);
       // Of two sinks with one index the older one is complete: it is dropped only when the newer one is.
       if (!other || follower.entry.sid < other.entry.sid) byIndex.set(follower.entry.index, follower);

@@ -4,6 +4,7 @@
  * blocks that were asked for, bounded in number, repeated by a timer, void when the group changes.
  */
 import type { BlockList } from '../native.js';
+import { SCHEDULER } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import { bytes } from './effects.js';
 import type { Follower, Owner, OwnerHost } from './owner.js';
@@ -17,7 +18,7 @@ interface Request {
 const BLOCK_NUMBER = 2 ** 32;
 
 export class Recovery {
-  /** Set when every parity answered and there are too few equations, or nobody has the shard, in this version. */
+  /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
   unrecoverable = false;
   private reportedAt = Number.NEGATIVE_INFINITY;
   private requests: Request[] = [];
@@ -93,14 +94,30 @@ export class Recovery {
     this.pump();
   }
 
-  /** Tells the scheduler, and fails what waits, once per version of the group and retry time. */
+  /**
+   * Rule 26: tells the scheduler. Only it knows whether our view is the newest; until it confirms, requests go on waiting,
+   * so that an owner that was cut off does not call lost what lives on elsewhere.
+   */
   report(reason: string, blocks: number): void {
     if (this.host.now - this.reportedAt <= this.host.policy.retryMs) return;
+    if (this.reportedAt === Number.NEGATIVE_INFINITY) {
+      const { group, member, gen } = this.owner;
+      this.host.out.event('shard.unrecoverable', { group: group.id, member, gen, blocks, reason });
+    }
     this.reportedAt = this.host.now;
-    this.unrecoverable = true;
     const { group, member, gen } = this.owner;
-    this.host.out.send(0, { t: 'unrecoverable', g: group.id, m: member, gen, v: group.version, blocks });
-    this.host.out.event('shard.unrecoverable', { group: group.id, member, gen, blocks, reason });
+    this.host.out.send(SCHEDULER, {
+      t: 'unrecoverable',
+      g: group.id,
+      m: member,
+      gen,
+      v: group.version,
+      blocks,
+    });
+  }
+
+  confirm(): void {
+    this.unrecoverable = true;
     this.owner.giveUp();
   }
 

@@ -274,7 +274,7 @@ export class Scheduler {
       case 'heartbeat':
         return this.onHeartbeat(from, message);
       case 'unrecoverable':
-        return this.onUnrecoverable(message);
+        return this.onUnrecoverable(from, message);
       case 'createTables':
         return this.onCreateTables(from, message);
       case 'status':
@@ -306,10 +306,11 @@ export class Scheduler {
     this.reconfigure(revived ? 'revived' : 'progress');
   }
 
-  private onUnrecoverable(report: MessageOf<'unrecoverable'>): void {
-    const { g, m, v, blocks } = report;
+  private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
+    const { g, m, gen, v, blocks } = report;
     if (this.state.map.groups[g]?.version !== v) return;
     this.unrecoverable.set(`${g}/${m}`, { g, m, v, blocks });
+    this.gated.push({ kind: 'send', to: from, message: { t: 'confirmedLost', g, m, gen, v }, parts: [] });
   }
 
   // ---- placement

@@ -249,6 +249,12 @@ export interface UnrecoverableReport extends ShardOf {
   v: number;
   blocks: number;
 }
+/** The report was made with the newest version of the group: what it names is beyond repair. */
+export interface ConfirmedLost extends ShardOf {
+  t: 'confirmedLost';
+  gen: number;
+  v: number;
+}
 export interface CreateTables {
   t: 'createTables';
   id: number;
@@ -334,6 +340,7 @@ export type Message =
   | MapMessage
   | Heartbeat
   | UnrecoverableReport
+  | ConfirmedLost
   | CreateTables
   | TablesCreated
   | StatusRequest

@@ -144,6 +144,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     bytes: natural,
     rows: natural,
   },
+  confirmedLost: { ...shard, gen: natural, v: natural },
   unrecoverable: { ...shard, gen: natural, v: natural, blocks: natural },
   createTables: {
     id: natural,
