@@ -35,6 +35,8 @@ export interface ConnectOptions {
   /** Wait at most so long for the scheduler and for the job's groups to be formed; default 10 s. */
   timeoutMs?: number | undefined;
   signal?: AbortSignal | undefined;
+  /** false: do not wait for the groups; only `status` is useful before they are formed. Default true. */
+  waitForJob?: boolean | undefined;
   /** Pushes that are not durable yet hold at most so many bytes; further ones wait. Default 256 MiB. */
   maxInFlightBytes?: number | undefined;
   /** Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or repeated. */
@@ -151,7 +153,7 @@ export class Client {
     const deadline = monotonicMs() + timeoutMs;
     try {
       await client.attach(timeoutMs);
-      await client.formed(deadline);
+      if (options.waitForJob ?? true) await client.formed(deadline);
       if (options.audit) await client.createTables(client.map.pools.map(auditTable));
     } catch (error) {
       await client.close();

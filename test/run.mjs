@@ -36,6 +36,8 @@ if (has('cmake')) {
   leftOut.push('the native tests under sanitizers: cmake is not installed (Debian: apt-get install cmake)');
 }
 
+// Tests run the compiled CLI: compile what is here now.
+run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', 'tsconfig.json']);
 const vitest = join(root, 'node_modules/vitest/vitest.mjs');
 run('TypeScript tests', process.execPath, [vitest, 'run', ...process.argv.slice(2)]);
 

@@ -81,7 +81,12 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
   const at = text.indexOf('=');
   if (at < 1) throw bad(`--model-option must be name=value, not "${text}"`);
   const raw = text.slice(at + 1);
-  const value = raw === 'true' || raw === 'false' ? raw === 'true' : raw !== '' && !Number.isNaN(Number(raw)) ? Number(raw) : raw;
+  const value =
+    raw === 'true' || raw === 'false'
+      ? raw === 'true'
+      : raw !== '' && !Number.isNaN(Number(raw))
+        ? Number(raw)
+        : raw;
   return { ...before, [text.slice(0, at)]: value };
 }
 
@@ -130,7 +135,10 @@ export function withTraining(command: Command): Command {
     .option('--dense-lr <rate>', 'learning rate of the dense parameters (Adam)', positive('--dense-lr'), 1e-3)
     .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
     .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
-    .option('--model <file.js>', 'train a model of your own: a file that exports a model factory (default: DLRM)')
+    .option(
+      '--model <file.js>',
+      'train a model of your own: a file that exports a model factory (default: DLRM)',
+    )
     .option('--model-option <name=value>', 'flag for the model; repeatable (default: none)', modelOption)
     .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
     .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)

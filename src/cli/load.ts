@@ -23,7 +23,9 @@ export function registerLoad(program: Command): void {
   withScheduler(
     program
       .command('load')
-      .description('Load saved tables into a running job; it may have another number of nodes and another code.')
+      .description(
+        'Load saved tables into a running job; it may have another number of nodes and another code.',
+      )
       .argument('<directory>', 'what "kintsugi save" wrote'),
   ).action(run);
 }

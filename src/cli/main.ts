@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
 import { registerDemo } from './demo.js';
+import { RunFailure } from './failure.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
@@ -27,7 +28,10 @@ export function createProgram(): Command {
     .exitOverride()
     .configureOutput({ writeErr: () => {} })
     .showHelpAfterError(false)
-    .addHelpText('after', '\nEvery flag is listed by "kintsugi COMMAND --help". Errors end in one line with a code, exit 2.');
+    .addHelpText(
+      'after',
+      '\nEvery flag is listed by "kintsugi COMMAND --help". Errors end in one line with a code, exit 2.',
+    );
   registerScheduler(program);
   registerPs(program);
   registerWorker(program);
@@ -42,14 +46,16 @@ export function createProgram(): Command {
 function fail(error: unknown): void {
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return;
-    const message = error.code === 'commander.help' ? 'a command is needed; see kintsugi --help' : error.message;
+    const message =
+      error.code === 'commander.help' ? 'a command is needed; see kintsugi --help' : error.message;
     return fail(new KintsugiError('BAD_ARGUMENT', message.replace(/^error: /, '')));
   }
   const known = error instanceof KintsugiError && error.code !== 'INTERNAL';
   const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
   process.stderr.write(`kintsugi: ${code}: ${describe(error)}\n`);
-  if (!known && process.env.KINTSUGI_DEBUG === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
-  process.exitCode = known ? 2 : 1;
+  if (!known && process.env.KINTSUGI_DEBUG === '1' && error instanceof Error)
+    process.stderr.write(`${error.stack}\n`);
+  process.exitCode = known && !(error instanceof RunFailure) ? 2 : 1;
 }
 
 /** A thing left open (a socket that redials, a model's threads) must not keep a finished command alive. */

@@ -52,18 +52,31 @@ async function run(flags: Flags): Promise<void> {
 }
 
 export function registerPs(program: Command): void {
-  const command = withScheduler(program.command('ps').description('Run a PS node: it holds shards of tables and parity.'))
+  const command = withScheduler(
+    program.command('ps').description('Run a PS node: it holds shards of tables and parity.'),
+  )
     .option('--listen <host:port>', 'address to listen on; port 0 takes a free one', '127.0.0.1:0')
     .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)')
-    .option('--host-label <label>', 'failure domain: shards of a group go to different ones (default: the host name)')
-    .option('--name <name>', 'name of the node; a new process with the name replaces the old (default: host name and process id)')
+    .option(
+      '--host-label <label>',
+      'failure domain: shards of a group go to different ones (default: the host name)',
+    )
+    .option(
+      '--name <name>',
+      'name of the node; a new process with the name replaces the old (default: host name and process id)',
+    )
     .option('--standby', 'join without shards, to take over when a node is lost', false)
     .addOption(
       new Option('--memory <size>', 'limit for tables and parity; 0 = none')
         .argParser(size('--memory'))
-        .default(2 * 2 ** 30, '2GiB'),
+        .default(0, '0, no limit'),
     )
-    .option('--recovery-rate <size>', 'bytes per second that a shard recovers at in the background; 0 = no limit', size('--recovery-rate'), 0)
+    .option(
+      '--recovery-rate <size>',
+      'bytes per second that a shard recovers at in the background; 0 = no limit',
+      size('--recovery-rate'),
+      0,
+    )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
   withLogFormat(command).action(run);
 }

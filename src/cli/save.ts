@@ -23,7 +23,9 @@ export function registerSave(program: Command): void {
   withScheduler(
     program
       .command('save')
-      .description('Save every table of a running job with its optimizer state, as safetensors files and a manifest.')
+      .description(
+        'Save every table of a running job with its optimizer state, as safetensors files and a manifest.',
+      )
       .argument('<directory>', 'must not exist, or be empty'),
   ).action(run);
 }

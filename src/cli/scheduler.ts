@@ -34,8 +34,17 @@ async function run(flags: Flags): Promise<void> {
   const pools = poolsFor(code, nodes, flags.groups);
   const token = tokenOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
-  const store = flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
-  const scheduler = await startScheduler({ listen: flags.listen, token, store, job: randomUUID(), nodes, pools, log });
+  const store =
+    flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
+  const scheduler = await startScheduler({
+    listen: flags.listen,
+    token,
+    store,
+    job: randomUUID(),
+    nodes,
+    pools,
+    log,
+  });
   await stopped;
   await scheduler.close();
   log.info('scheduler.stopped');
@@ -48,7 +57,11 @@ export function registerScheduler(program: Command): void {
     .option('--listen <host:port>', 'address to listen on', DEFAULT_SCHEDULER)
     .option('--ps <n>', 'PS nodes to wait for before the job starts (default: k+r)', integer('--ps', 1, 4096))
     .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
-    .option('--groups <n>', 'groups of the embedding pool, fixed for the job (default: one per PS)', integer('--groups', 1))
+    .option(
+      '--groups <n>',
+      'groups of the embedding pool, fixed for the job (default: one per PS)',
+      integer('--groups', 1),
+    )
     .option(
       '--dir <directory>',
       'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',

@@ -1,8 +1,8 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
 import { connect } from '../client.js';
-import type { JobStatus } from '../protocol/messages.js';
 import { bytesText, percentText, table } from '../local/text.js';
+import type { JobStatus } from '../protocol/messages.js';
 import { type SharedFlags, tokenOf, withScheduler } from './flags.js';
 
 interface Flags extends SharedFlags {
@@ -26,7 +26,10 @@ export function renderStatus(status: JobStatus): string {
     `${node.rows}`,
     bytesText(node.bytes),
   ]);
-  lines.push(...table(['node', 'host', 'address', 'state', 'data', 'parity', 'rows', 'memory'], nodes, 4), '');
+  lines.push(
+    ...table(['node', 'host', 'address', 'state', 'data', 'parity', 'rows', 'memory'], nodes, 4),
+    '',
+  );
   const pools = status.pools.map((pool) => [pool.name, pool.code, `${pool.groups}`, `${pool.shards}`]);
   lines.push(...table(['pool', 'code', 'groups', 'shards'], pools, 2), '');
   const tables = status.tables.map((entry) => [entry.name, entry.pool, `${entry.dim}`, entry.optimizer]);
@@ -34,14 +37,21 @@ export function renderStatus(status: JobStatus): string {
   const running = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
   for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of running) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));
-    lines.push(`recovering group ${g} shard ${m}: ${done} of ${blocksLost} blocks, ${blocksOnDemand} on demand`);
+    lines.push(
+      `recovering group ${g} shard ${m}: ${done} of ${blocksLost} blocks, ${blocksOnDemand} on demand`,
+    );
   }
-  for (const { g, m, blocks } of status.unrecoverable) lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks`);
+  for (const { g, m, blocks } of status.unrecoverable)
+    lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks`);
   return `${lines.join('\n').trimEnd()}\n`;
 }
 
 async function run(flags: Flags): Promise<void> {
-  const client = await connect(flags.scheduler, { token: tokenOf(flags), timeoutMs: flags.connectTimeout });
+  const client = await connect(flags.scheduler, {
+    token: tokenOf(flags),
+    timeoutMs: flags.connectTimeout,
+    waitForJob: false,
+  });
   try {
     const status = await client.status();
     process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : renderStatus(status));
@@ -51,7 +61,9 @@ async function run(flags: Flags): Promise<void> {
 }
 
 export function registerStatus(program: Command): void {
-  withScheduler(program.command('status').description('Show nodes, shards, redundancy and recoveries of a running job.'))
+  withScheduler(
+    program.command('status').description('Show nodes, shards, redundancy and recoveries of a running job.'),
+  )
     .option('--json', 'print JSON', false)
     .action(run);
 }

@@ -86,7 +86,13 @@ class Progress {
   }
 }
 
-async function trainAll(options: WorkerOptions, model: Model, store: ParameterStore, clientId: number, counts: () => unknown) {
+async function trainAll(
+  options: WorkerOptions,
+  model: Model,
+  store: ParameterStore,
+  clientId: number,
+  counts: () => unknown,
+) {
   const { log, data, batch, index, count, signal, inFlight, deterministic } = options;
   const helpers = loadNative();
   const share = options.bar ? Math.ceil(((await countRows(data)) * options.epochs) / count) : undefined;
@@ -119,8 +125,13 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
   const { log, test, signal } = options;
   const helpers = loadNative();
   // Everything that can be wrong with the files shows before the job is touched.
-  await Promise.all([...(options.epochs > 0 ? [options.data] : []), ...(test.length > 0 ? [test] : [])].map(countRows));
-  const model = options.model === undefined ? await createDlrm(options.modelOptions) : await loadModel(options.model, options.modelOptions);
+  await Promise.all(
+    [...(options.epochs > 0 ? [options.data] : []), ...(test.length > 0 ? [test] : [])].map(countRows),
+  );
+  const model =
+    options.model === undefined
+      ? await createDlrm(options.modelOptions)
+      : await loadModel(options.model, options.modelOptions);
   let client: Client | undefined;
   try {
     client = await connect(options.scheduler, {

@@ -28,11 +28,19 @@ interface Flags extends SharedFlags, TrainingFlags {
 async function run(flags: Flags): Promise<void> {
   followLauncher();
   const { workerIndex: index, workerCount: count, evaluate } = flags;
-  if (index >= count) throw new KintsugiError('BAD_ARGUMENT', `--worker-index ${index} needs a --worker-count above it, not ${count}`);
+  if (index >= count)
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--worker-index ${index} needs a --worker-count above it, not ${count}`,
+    );
   if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
-  if (!evaluate && !flags.data) throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
+  if (!evaluate && !flags.data)
+    throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
   if (flags.deterministic && count > 1) {
-    throw new KintsugiError('BAD_ARGUMENT', '--deterministic needs --worker-count 1: pushes of two workers have no fixed order');
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      '--deterministic needs --worker-count 1: pushes of two workers have no fixed order',
+    );
   }
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
@@ -68,14 +76,22 @@ async function run(flags: Flags): Promise<void> {
 }
 
 export function registerWorker(program: Command): void {
-  const command = withScheduler(program.command('worker').description('Train a model on data in the Criteo layout.')).option(
-    '--data <file...>',
-    'files to train on, plain or .gz; repeatable',
-  );
+  const command = withScheduler(
+    program.command('worker').description('Train a model on data in the Criteo layout.'),
+  ).option('--data <file...>', 'files to train on, plain or .gz; repeatable');
   withTraining(command)
     .option('--evaluate', 'do not train: only evaluate on --test', false)
-    .option('--worker-index <i>', 'this worker takes every n-th batch, starting with the i-th', integer('--worker-index', 0), 0)
+    .option(
+      '--worker-index <i>',
+      'this worker takes every n-th batch, starting with the i-th',
+      integer('--worker-index', 0),
+      0,
+    )
     .option('--worker-count <n>', 'number of workers that share the data', integer('--worker-count', 1), 1)
-    .option('--audit', 'count every push in a row of its own, to prove afterwards that none was lost or repeated', false);
+    .option(
+      '--audit',
+      'count every push in a row of its own, to prove afterwards that none was lost or repeated',
+      false,
+    );
   withLogFormat(command).action(run);
 }

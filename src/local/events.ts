@@ -4,19 +4,18 @@ export interface RoleEvent {
   /** Milliseconds of CLOCK_MONOTONIC. */
   mono: number;
   event: string;
-  role: string;
-  name: string;
-  level: string;
+  /** The process that wrote it: scheduler, ps-0, worker-1. */
+  source: string;
   [field: string]: unknown;
 }
 
 /** A line of a role's standard error as a record; undefined for anything else a process may print there. */
-export function parseEvent(line: string): RoleEvent | undefined {
+export function parseEvent(line: string, source: string): RoleEvent | undefined {
   if (!line.startsWith('{')) return undefined;
   try {
     const value = JSON.parse(line) as Partial<RoleEvent>;
     if (typeof value.mono !== 'number' || typeof value.event !== 'string') return undefined;
-    return { role: '', name: '', level: 'info', ...value } as RoleEvent;
+    return { ...value, source } as RoleEvent;
   } catch {
     return undefined;
   }

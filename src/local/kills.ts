@@ -26,10 +26,16 @@ export function parseKill(text: string): Kill {
   }
   const role = match[1]!;
   if (role === 'worker') {
-    throw new KintsugiError('BAD_ARGUMENT', `--kill ${text}: killing workers comes with elastic workers; roles are ps and scheduler`);
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--kill ${text}: killing workers comes with elastic workers; roles are ps and scheduler`,
+    );
   }
   if (role !== 'ps' && role !== 'scheduler') {
-    throw new KintsugiError('BAD_ARGUMENT', `--kill ${text}: "${role}" is not a role; roles are ps and scheduler`);
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--kill ${text}: "${role}" is not a role; roles are ps and scheduler`,
+    );
   }
   return { role, index: match[2] === undefined ? undefined : Number(match[2]), percent };
 }
@@ -72,7 +78,8 @@ export class KillPlan {
 
   due(samples: number): Kill[] {
     const due: Kill[] = [];
-    while (this.waiting[0] && samples * 100 >= this.waiting[0].percent * this.totalSamples) due.push(this.waiting.shift()!);
+    while (this.waiting[0] && samples * 100 >= this.waiting[0].percent * this.totalSamples)
+      due.push(this.waiting.shift()!);
     return due;
   }
 

@@ -2,10 +2,9 @@
  * The report of a local run, from collected events: pure functions, so that they can be tested without processes. All times
  * are counted from the SIGKILL on the launcher's monotonic clock; what did not happen is null.
  */
-import type { NodeStatus } from '../protocol/messages.js';
+import type { ParityCheck } from '../tools/parity.js';
 import { numberOf, type RoleEvent } from './events.js';
-import type { ProgressPoint } from './throughput.js';
-import { Throughput } from './throughput.js';
+import { type ProgressPoint, Throughput } from './throughput.js';
 
 const WINDOW_MS = 1000;
 /** Caches, code and connections warm up in the first second: it says nothing about steady throughput. */
@@ -22,7 +21,7 @@ export interface ShardAt {
 
 /** A SIGKILL that was sent, with what the process held then. */
 export interface KillRecord {
-  role: string;
+  role: 'ps' | 'scheduler';
   name: string;
   /** Incarnation of the node; 0 for a scheduler. */
   inc: number;
@@ -32,6 +31,7 @@ export interface KillRecord {
 
 export interface Failure {
   node: string;
+  /** Since training began. */
   atSeconds: number;
   detectedMs: number | null;
   keysReadyMs: number | null;
@@ -39,39 +39,58 @@ export interface Failure {
   redundantMs: number | null;
   blocksLost: number;
   blocksDecodedOnDemand: number;
+  /** Whole one-second windows from the kill to redundancy, or to the end of training. */
   windows: number;
   steadySamplesPerSecond: number | null;
   minThroughputRatio: number | null;
   meanThroughputRatio: number | null;
 }
 
+/** `lost` and `duplicated` are null without an audit. */
 export interface PushCheck {
   acked: number;
   lost: number | null;
   duplicated: number | null;
 }
 
-export interface ParityCheck {
-  blocksExpected: number;
-  blocksChecked: number;
-  blocksUnprotected: number;
-  mismatched: number;
+export interface NodeReport {
+  id: string;
+  host: string;
+  dataShards: number;
+  parityShards: number;
+  bytes: number;
 }
 
-export interface Report {
+export interface TrainingSummary {
   samples: number;
   seconds: number;
   samplesPerSecond: number;
   trainLoss: number | null;
+}
+
+export interface Report extends TrainingSummary {
   testAuc: number | null;
   testLogLoss: number | null;
   digest: string;
+  /** Rows that the digest covers. */
   rows: number;
   pushes: PushCheck;
   parity: ParityCheck;
+  /** State of the job at the end: full, degraded or lost. */
   redundancy: string;
   failures: Failure[];
-  nodes: { id: string; host: string; dataShards: number; parityShards: number; bytes: number }[];
+  nodes: NodeReport[];
+}
+
+/** When training began and ended on the monotonic clock; undefined before any worker has started. */
+export function trainingSpan(events: readonly RoleEvent[]): { start: number; end: number } | undefined {
+  let start = Number.POSITIVE_INFINITY;
+  let end = Number.NEGATIVE_INFINITY;
+  for (const event of events) {
+    if (event.event === 'worker.training') start = Math.min(start, event.mono);
+    if (event.event === 'worker.done' || event.event === 'worker.progress') end = Math.max(end, event.mono);
+  }
+  return start <= end ? { start, end } : undefined;
 }
 
 /** Progress of the workers, from their events. */
@@ -80,19 +99,22 @@ export function progressPoints(events: readonly RoleEvent[]): ProgressPoint[] {
   for (const event of events) {
     const starts = event.event === 'worker.training';
     if (!starts && event.event !== 'worker.progress' && event.event !== 'worker.done') continue;
-    points.push({ mono: event.mono, worker: event.name, samples: starts ? 0 : numberOf(event, 'samples') });
+    points.push({ mono: event.mono, worker: event.source, samples: starts ? 0 : numberOf(event, 'samples') });
   }
   return points;
 }
 
 /** What was trained, and how fast: from the first worker's start to the last one's end. */
-export function trainingSummary(events: readonly RoleEvent[]) {
-  const starts = events.filter((event) => event.event === 'worker.training').map((event) => event.mono);
-  const done = events.filter((event) => event.event === 'worker.done');
-  const samples = done.reduce((sum, event) => sum + numberOf(event, 'samples'), 0);
-  const seconds = done.length === 0 ? 0 : (Math.max(...done.map((event) => event.mono)) - Math.min(...starts)) / 1000;
+export function summarize(events: readonly RoleEvent[]): TrainingSummary {
+  const span = trainingSpan(events);
+  let samples = 0;
   let lossSum = 0;
-  for (const event of done) if (event.trainLoss !== null) lossSum += numberOf(event, 'trainLoss') * numberOf(event, 'samples');
+  for (const event of events) {
+    if (event.event !== 'worker.done') continue;
+    samples += numberOf(event, 'samples');
+    if (event.trainLoss !== null) lossSum += numberOf(event, 'trainLoss') * numberOf(event, 'samples');
+  }
+  const seconds = span ? (span.end - span.start) / 1000 : 0;
   return {
     samples,
     seconds,
@@ -101,8 +123,15 @@ export function trainingSummary(events: readonly RoleEvent[]) {
   };
 }
 
-/** The first event of every lost shard in a generation after the lost one; undefined where there is none. */
-function firstPerShard(events: readonly RoleEvent[], name: string, kill: KillRecord): (RoleEvent | undefined)[] {
+/**
+ * The first event of every lost shard in a later generation. One may be missing for ever: a second failure can take the new
+ * home before it got so far, and then the home after that one counts.
+ */
+function firstPerShard(
+  events: readonly RoleEvent[],
+  name: string,
+  kill: KillRecord,
+): (RoleEvent | undefined)[] {
   return kill.shards.map(({ group, member, gen }) =>
     events.find(
       (event) =>
@@ -115,12 +144,95 @@ function firstPerShard(events: readonly RoleEvent[], name: string, kill: KillRec
   );
 }
 
-/** The durable map without the dead process: it was noticed, or a newer process of the same name was there first. */
-function detection(events: readonly RoleEvent[], kill: KillRecord): RoleEvent | undefined {
+/**
+ * The first durable map without the dead process: it was noticed, or a newer process of the same name was there first. A
+ * scheduler has no place in a map: it is missed when it is back.
+ */
+export function detectionOf(events: readonly RoleEvent[], kill: KillRecord): RoleEvent | undefined {
   return events.find((event) => {
-    if (event.event !== 'map.durable' || event.mono < kill.mono || event.lostName(kill)) return false;
-    return false;
+    if (event.mono < kill.mono) return false;
+    if (kill.role === 'scheduler') return event.event === 'scheduler.ready';
+    if (event.event !== 'map.durable' || event.name !== kill.name) return false;
+    const inc = numberOf(event, 'inc');
+    return event.reason === 'lost' ? inc === kill.inc : event.reason === 'join' && inc > kill.inc;
   });
 }
 
-const since = (kill: KillRecord, event: RoleEvent | undefined): number | null => (event ? event.mono - kill.mono : null);
+/** Throughput before and during a failure. `calmFrom` is where the steady state began. */
+function throughputOf(points: Throughput, kill: KillRecord, until: number, calmFrom: number) {
+  const steady = kill.mono > calmFrom ? points.rate(calmFrom, kill.mono) : 0;
+  const windows = points.windows(kill.mono, until, WINDOW_MS);
+  const ratios = steady > 0 && windows.length >= MIN_WINDOWS ? windows.map((rate) => rate / steady) : [];
+  const mean = ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
+  return {
+    windows: windows.length,
+    steadySamplesPerSecond: steady > 0 ? steady : null,
+    minThroughputRatio: ratios.length > 0 ? Math.min(...ratios) : null,
+    meanThroughputRatio: ratios.length > 0 ? mean : null,
+  };
+}
+
+/** One entry per kill, in the order of the kills. `events` are in the order of their clocks (see `inOrder`). */
+export function failuresOf(events: readonly RoleEvent[], kills: readonly KillRecord[]): Failure[] {
+  const span = trainingSpan(events);
+  const start = span?.start ?? 0;
+  const throughput = new Throughput(progressPoints(events));
+  const redundantAt: (number | undefined)[] = [];
+  return kills.map((kill, index): Failure => {
+    const since = (event: RoleEvent | undefined) => (event ? round(event.mono - kill.mono) : null);
+    const detected = detectionOf(events, kill);
+    const full = events.find(
+      (event) =>
+        event.event === 'redundancy' && event.state === 'full' && detected && event.mono >= detected.mono,
+    );
+    redundantAt.push(full?.mono);
+    const keysReady = firstPerShard(events, 'shard.keysReady', kill);
+    const served = firstPerShard(events, 'shard.served', kill).filter((event) => event !== undefined);
+    const whole = firstPerShard(events, 'shard.whole', kill).filter((event) => event !== undefined);
+    const allReady = keysReady.length > 0 && keysReady.every((event) => event !== undefined);
+    const sum = (field: string) => whole.reduce((total, event) => total + (numberOf(event, field) || 0), 0);
+    // Steady is what came before: after the warm-up, or after the recovery before this one, whichever is later.
+    const warm = kill.mono - start > 2 * WARM_UP_MS ? start + WARM_UP_MS : start;
+    const before = redundantAt[index - 1];
+    const calmFrom = before !== undefined && before < kill.mono ? Math.max(warm, before) : warm;
+    const until = Math.min(full?.mono ?? Number.POSITIVE_INFINITY, span?.end ?? 0);
+    return {
+      node: kill.name,
+      atSeconds: round((kill.mono - start) / 1000),
+      detectedMs: since(detected),
+      keysReadyMs: allReady ? since(latest(keysReady)) : null,
+      firstServedMs: since(earliest(served)),
+      redundantMs: since(full),
+      blocksLost: sum('blocksLost'),
+      blocksDecodedOnDemand: sum('blocksOnDemand'),
+      ...throughputOf(throughput, kill, until, calmFrom),
+    };
+  });
+}
+
+/** Events of several processes arrive over several pipes: the clock, not the arrival, orders them. */
+export function inOrder(events: readonly RoleEvent[]): RoleEvent[] {
+  return [...events].sort((a, b) => a.mono - b.mono);
+}
+
+function latest(events: readonly (RoleEvent | undefined)[]): RoleEvent | undefined {
+  return events.reduce((last, event) => ((event?.mono ?? 0) >= (last?.mono ?? 0) ? event : last));
+}
+
+function earliest(events: readonly RoleEvent[]): RoleEvent | undefined {
+  return inOrder(events)[0];
+}
+
+function round(value: number): number {
+  return Math.round(value * 1000) / 1000;
+}
+
+/** Why a finished run is not clean, in one line; undefined when it is. */
+export function problemOf(report: Pick<Report, 'pushes' | 'parity'>): string | undefined {
+  const { pushes, parity } = report;
+  const problems: string[] = [];
+  if ((pushes.lost ?? 0) > 0) problems.push(`${pushes.lost} acknowledged pushes are lost`);
+  if ((pushes.duplicated ?? 0) > 0) problems.push(`${pushes.duplicated} pushes were applied twice`);
+  if (parity.mismatched > 0) problems.push(`${parity.mismatched} blocks do not match their parity`);
+  return problems.length > 0 ? problems.join('; ') : undefined;
+}

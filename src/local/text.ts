@@ -26,12 +26,18 @@ export function countText(count: number): string {
 }
 
 /** Aligned columns; from column `numbers` on to the right. */
-export function table(head: readonly string[], rows: readonly (readonly string[])[], numbers: number): string[] {
+export function table(
+  head: readonly string[],
+  rows: readonly (readonly string[])[],
+  numbers: number,
+): string[] {
   const all = [head, ...rows];
   const widths = head.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0)));
   return all.map((row) =>
     row
-      .map((cell, column) => (column >= numbers ? cell.padStart(widths[column]!) : cell.padEnd(widths[column]!)))
+      .map((cell, column) =>
+        column >= numbers ? cell.padStart(widths[column]!) : cell.padEnd(widths[column]!),
+      )
       .join('  ')
       .trimEnd(),
   );

@@ -36,7 +36,8 @@ export class Throughput {
   /** Rates of whole windows from `from` on that end before `to`. */
   windows(from: number, to: number, widthMs: number): number[] {
     const rates: number[] = [];
-    for (let start = from; start + widthMs <= to; start += widthMs) rates.push(this.rate(start, start + widthMs));
+    for (let start = from; start + widthMs <= to; start += widthMs)
+      rates.push(this.rate(start, start + widthMs));
     return rates;
   }
 }
@@ -53,5 +54,7 @@ function interpolate(points: readonly { mono: number; samples: number }[], mono:
   const after = points[low];
   if (!before) return 0;
   if (!after) return before.samples;
-  return before.samples + ((after.samples - before.samples) * (mono - before.mono)) / (after.mono - before.mono);
+  return (
+    before.samples + ((after.samples - before.samples) * (mono - before.mono)) / (after.mono - before.mono)
+  );
 }

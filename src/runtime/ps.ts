@@ -115,6 +115,8 @@ class PsRuntime {
       }),
       onWelcome: ({ id, inc, map }) => {
         this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy);
+        // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
+        this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
       },
       onMessage: (message) => this.receive(SCHEDULER, message, []),

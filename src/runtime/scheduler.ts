@@ -170,6 +170,10 @@ class SchedulerRuntime {
     const known = this.links.get(effect.link);
     if (!known) return;
     if (effect.admit) {
+      // A newer process has taken the name: the older one, still connected, must stop.
+      const before = this.byPeer.get(effect.admit.peer);
+      if (before && this.links.get(before.id)?.inc !== effect.admit.inc)
+        before.send({ t: 'stale', code: 'STALE_NODE' });
       known.peer = effect.admit.peer;
       known.inc = effect.admit.inc;
       this.byPeer.set(effect.admit.peer, known.link);

@@ -46,7 +46,9 @@ async function comparePool(
 ): Promise<void> {
   const keys = auditKeys(loadNative(), pool, id);
   const [rows] = await client.pull([{ table: auditTable(pool).name, keys }]);
-  const byShard = new Map(own.filter((count) => count.pool === pool.name).map((count) => [count.shard, count]));
+  const byShard = new Map(
+    own.filter((count) => count.pool === pool.name).map((count) => [count.shard, count]),
+  );
   // Also shards that the client says it never pushed to: a row there would be a push that went astray.
   for (const [shard, applied] of rows!.entries()) {
     const { sent, acknowledged, refused } = byShard.get(shard) ?? { sent: 0, acknowledged: 0, refused: 0 };

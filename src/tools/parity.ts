@@ -83,9 +83,7 @@ function summarise(expected: number, answers: readonly (MessageOf<'checked'> | u
 /** Blocks of one parity of the group: each table reaches as far as its longest member. */
 async function expectedBlocks(client: Client, group: Group): Promise<number> {
   const members = await Promise.all(
-    group.data.map((_, m) =>
-      askOwner(client, { t: 'shardStats', g: group.id, m }, ({ extents }) => extents),
-    ),
+    group.data.map((_, m) => askOwner(client, { t: 'shardStats', g: group.id, m }, ({ extents }) => extents)),
   );
   const longest = new Map<number, Extent>();
   for (const extents of members) {
@@ -94,7 +92,8 @@ async function expectedBlocks(client: Client, group: Group): Promise<number> {
     }
   }
   let blocks = 0;
-  for (const [, stride, extent] of longest.values()) blocks += blocksOf(KEY_BYTES, extent) + blocksOf(stride, extent);
+  for (const [, stride, extent] of longest.values())
+    blocks += blocksOf(KEY_BYTES, extent) + blocksOf(stride, extent);
   return blocks;
 }
 
@@ -107,18 +106,17 @@ export function blocksOf(stride: number, extent: number): number {
 async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<MessageOf<'checked'> | 'gone'> {
   const message: MessageOf<'check'> = { t: 'check', epoch: 0, id: 0, g, sid: sink.sid };
   const answer = client.query({ to: { node: sink.node }, message }, (reply) => reply as MessageOf<'checked'>);
-  const gone = new AbortController();
   const listed = () =>
     client.clusterMap.groups[g]?.sinks.some(
       (now) => now.sid === sink.sid && now.node === sink.node && now.inc === sink.inc,
     );
+  let timer: NodeJS.Timeout | undefined;
   // A sink that stays is waited for also when its group changes: it starts again by itself.
-  const timer = setInterval(() => !listed() && gone.abort(), MAP_POLL_MS);
+  const gone = new Promise<'gone'>((resolve) => {
+    timer = setInterval(() => !listed() && resolve('gone'), MAP_POLL_MS);
+  });
   try {
-    const left = new Promise<'gone'>((resolve) => {
-      gone.signal.addEventListener('abort', () => resolve('gone'));
-    });
-    const first = await unlessLost(client, g, Promise.race([answer, left]));
+    const first = await unlessLost(client, g, Promise.race([answer, gone]));
     return first === 'gone' || first.unknown ? 'gone' : first;
   } finally {
     clearInterval(timer);

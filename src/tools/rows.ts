@@ -3,8 +3,8 @@
  * size. The key list is the only thing that grows with the table: 8 bytes a row.
  */
 import type { Client, RequestOptions } from '../client.js';
-import { locate, type Pool, poolOf, shardCount, type TableSpec } from '../protocol/map.js';
 import { KintsugiError } from '../errors.js';
+import { locate, type Pool, poolOf, shardCount, type TableSpec } from '../protocol/map.js';
 import { askOwner } from './ask.js';
 import { eachAtMost, pipelined, ranges } from './concurrent.js';
 

@@ -101,7 +101,8 @@ export class Connection implements Link {
 
   /** The library says that the socket is closed. */
   closed(code: number, reason: string): void {
-    const text = reason || CLOSE_TEXT[code] || `closed with code ${code}`;
+    const refused = code === CloseCode.UNAUTHORIZED ? 'the token is missing or wrong' : reason;
+    const text = refused || CLOSE_TEXT[code] || `closed with code ${code}`;
     this.#finish(new KintsugiError(code === CloseCode.UNAUTHORIZED ? 'UNAUTHORIZED' : 'UNREACHABLE', text));
   }
 

@@ -1,0 +1,87 @@
+/** `kintsugi demo`: generated data, a small job, a PS killed half-way, and a picture of what happened. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { createDisplay } from '../local/display.js';
+import { runLocal } from '../local/launcher.js';
+import type { LocalOptions } from '../local/options.js';
+import { renderPicture } from '../local/picture.js';
+import { problemOf } from '../local/report.js';
+import { renderSummary } from '../local/summary.js';
+import { countText } from '../local/text.js';
+import { writeDemoData } from '../train/demo-data.js';
+import { RunFailure } from './failure.js';
+import { integer } from './flags.js';
+import { stopSignal } from './lifetime.js';
+
+interface Flags {
+  out: string;
+  rows: number;
+  keys: number;
+  dim: number;
+  seed: number;
+  quiet: boolean;
+}
+
+const PS = 5;
+const WORKERS = 2;
+const CODE = '4+1';
+const KILL_PERCENT = 50;
+
+function jobOptions({ dim, seed }: Flags, train: string, test: string): LocalOptions {
+  return {
+    ps: PS,
+    workers: WORKERS,
+    code: CODE,
+    groups: undefined,
+    standby: 0,
+    data: [train],
+    test: [test],
+    epochs: 1,
+    workerArgs: ['--dim', `${dim}`, '--seed', `${seed}`, '--bottom', `64-${dim}`],
+    seed,
+    deterministic: false,
+    audit: true,
+    kills: [{ role: 'ps', index: undefined, percent: KILL_PERCENT }],
+    respawnMs: 1000,
+    memory: undefined,
+    recoveryRate: undefined,
+    resume: undefined,
+    save: undefined,
+    log: undefined,
+  };
+}
+
+async function run(flags: Flags): Promise<void> {
+  const { out, rows, keys, dim, seed } = flags;
+  const abort = new AbortController();
+  void stopSignal().then(() => abort.abort());
+  const display = createDisplay(flags.quiet);
+  mkdirSync(out, { recursive: true });
+  const train = join(out, 'train.tsv');
+  const test = join(out, 'test.tsv');
+  display.line(`generating ${countText(rows)} rows in the Criteo layout`);
+  const { bestAuc } = await writeDemoData({ train, test, rows, keys, seed });
+  const { report, events, kills } = await runLocal(jobOptions(flags, train, test), display, abort.signal);
+  const subtitle = `${WORKERS} workers train a DLRM of dim ${dim} on ${PS} parameter servers with code ${CODE}; one is killed half-way and comes back empty a second later.`;
+  const picture = join(out, 'throughput.html');
+  writeFileSync(picture, renderPicture({ report, events, kills, subtitle }));
+  writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, null, 2)}\n`);
+  process.stdout.write(renderSummary(report));
+  process.stdout.write(`\nbest reachable AUC of this data: ${bestAuc.toFixed(4)}\npicture: ${picture}\n`);
+  const problem = problemOf(report);
+  if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+}
+
+export function registerDemo(program: Command): void {
+  program
+    .command('demo')
+    .description('Generate data, train while a PS is killed half-way, and draw the throughput.')
+    .option('--out <directory>', 'where data, report and picture go', 'demo-out')
+    .option('--rows <n>', 'rows to train on', integer('--rows', 1000), 400_000)
+    .option('--keys <n>', 'distinct keys that can occur', integer('--keys', 1000), 2_000_000)
+    .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 1024), 32)
+    .option('--seed <n>', 'seed of data and model', integer('--seed', 0), 1)
+    .option('--quiet', 'nothing but the summary', false)
+    .action(run);
+}

@@ -1,0 +1,173 @@
+/** `kintsugi local`: a whole job on this machine as real processes. */
+import { writeFileSync } from 'node:fs';
+import { type Command, Option } from 'commander';
+import { KintsugiError } from '../errors.js';
+import { createDisplay } from '../local/display.js';
+import { type Kill, parseKill } from '../local/kills.js';
+import { runLocal } from '../local/launcher.js';
+import { checkWritable, type LocalOptions } from '../local/options.js';
+import { problemOf } from '../local/report.js';
+import { renderSummary } from '../local/summary.js';
+import { RunFailure } from './failure.js';
+import {
+  DEFAULT_CODE,
+  duration,
+  integer,
+  optimizerSpec,
+  type SharedFlags,
+  size,
+  type TrainingFlags,
+  tokenOf,
+  withToken,
+  withTraining,
+} from './flags.js';
+import { stopSignal } from './lifetime.js';
+
+interface Flags extends SharedFlags, TrainingFlags {
+  data: string[];
+  ps?: number;
+  workers: number;
+  code: string;
+  groups?: number;
+  standby: number;
+  kill: Kill[];
+  respawn: number | 'never';
+  audit: boolean;
+  memory?: string;
+  recoveryRate?: string;
+  resume?: string;
+  save?: string;
+  json?: string;
+  log?: string;
+  quiet: boolean;
+}
+
+function respawn(text: string): number | 'never' {
+  return text === 'never' ? 'never' : duration('--respawn')(text);
+}
+
+/** Checked here for its message, handed on as it is. */
+function sizeText(flag: string) {
+  return (text: string): string => {
+    size(flag)(text);
+    return text;
+  };
+}
+
+/** The training flags as arguments of a worker. */
+export function workerArgs(flags: TrainingFlags): string[] {
+  optimizerSpec(flags.optimizer, flags.lr);
+  const args = ['--batch', flags.batch, '--dim', flags.dim, '--optimizer', flags.optimizer, '--lr', flags.lr];
+  args.push(
+    '--dense-lr',
+    flags.denseLr,
+    '--seed',
+    flags.seed,
+    '--in-flight',
+    flags.inFlight,
+    '--threads',
+    flags.threads,
+  );
+  if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);
+  if (flags.top !== undefined) args.push('--top', flags.top);
+  if (flags.model !== undefined) args.push('--model', flags.model);
+  for (const [name, value] of Object.entries(flags.modelOption ?? {}))
+    args.push('--model-option', `${name}=${value}`);
+  if (flags.deterministic) args.push('--deterministic');
+  return args.map(String);
+}
+
+export function localOptions(flags: Flags): LocalOptions {
+  return {
+    ps: flags.ps ?? 5,
+    workers: flags.workers,
+    code: flags.code,
+    groups: flags.groups,
+    standby: flags.standby,
+    data: flags.data,
+    test: flags.test ?? [],
+    epochs: flags.epochs,
+    workerArgs: workerArgs(flags),
+    seed: flags.seed,
+    deterministic: flags.deterministic,
+    audit: flags.audit,
+    kills: flags.kill,
+    respawnMs: flags.respawn === 'never' ? undefined : flags.respawn,
+    memory: flags.memory,
+    recoveryRate: flags.recoveryRate,
+    resume: flags.resume,
+    save: flags.save,
+    log: flags.log,
+    token: tokenOf(flags),
+  };
+}
+
+async function run(flags: Flags): Promise<void> {
+  if (flags.json !== undefined) checkWritable('--json', flags.json);
+  const abort = new AbortController();
+  void stopSignal().then(() => abort.abort());
+  const { report } = await runLocal(localOptions(flags), createDisplay(flags.quiet), abort.signal).catch(
+    (error: unknown) => Promise.reject(asRunFailure(error)),
+  );
+  if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
+  process.stdout.write(renderSummary(report));
+  const problem = problemOf(report);
+  if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+}
+
+/** What is wrong with the input has exit 2 here as everywhere; a run that was begun and failed has exit 1. */
+function asRunFailure(error: unknown): unknown {
+  const codes = new Set([
+    'UNRECOVERABLE',
+    'TIMEOUT',
+    'ABORTED',
+    'MEMORY_LIMIT',
+    'LIMIT',
+    'UNREACHABLE',
+    'CLOSED',
+  ]);
+  return error instanceof KintsugiError && codes.has(error.code)
+    ? new RunFailure(error.code, error.message)
+    : error;
+}
+
+export function registerLocal(program: Command): void {
+  const command = program
+    .command('local')
+    .description(
+      'Run a whole job on this machine as real processes; kill some on purpose; check that nothing was lost.',
+    )
+    .requiredOption('--data <file...>', 'files to train on, plain or .gz; repeatable')
+    .option('--ps <n>', 'PS nodes', integer('--ps', 1, 256), 5)
+    .option('--workers <n>', 'workers', integer('--workers', 1, 256), 2)
+    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--groups <n>', 'groups of the embedding pool (default: one per PS)', integer('--groups', 1))
+    .option('--standby <n>', 'empty PS beyond --ps', integer('--standby', 0, 256), 0)
+    .addOption(
+      new Option(
+        '--kill <role[:index]@p%>',
+        'SIGKILL at P % of all samples; repeatable; roles: ps, scheduler',
+      )
+        .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
+        .default([], 'none'),
+    )
+    .addOption(
+      new Option('--respawn <time|never>', 'start a killed process again, empty, after this time')
+        .argParser(respawn)
+        .default(1000, '1s'),
+    );
+  withTraining(command)
+    .option('--no-audit', 'do not count every push in a row of its own')
+    .option('--memory <size>', 'limit of each PS (default: 0, no limit)', sizeText('--memory'))
+    .option(
+      '--recovery-rate <size>',
+      'bytes per second that a shard recovers at (default: no limit)',
+      sizeText('--recovery-rate'),
+    )
+    .option('--resume <directory>', 'load what "kintsugi save" wrote before training (default: start afresh)')
+    .option('--save <directory>', 'save all tables at the end (default: do not)')
+    .option('--json <file>', 'write the report here (default: do not)')
+    .option('--log <file>', 'append the log records of all roles here (default: do not)')
+    .option('--quiet', 'nothing but the summary', false);
+  withToken(command).action(run);
+}

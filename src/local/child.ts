@@ -1,0 +1,124 @@
+/**
+ * One role as a real process of the same command line. Its standard error carries log records, line by line, and what is
+ * not a record is kept for the message when it dies. Its standard input is a pipe that we hold: when this process is gone, in
+ * whatever way, the pipe ends and the child leaves by itself.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { KintsugiError } from '../errors.js';
+import { parseEvent, type RoleEvent } from './events.js';
+
+/** The command line that is beside this file once compiled. */
+export const CLI_PATH = fileURLToPath(new URL('../cli/main.js', import.meta.url));
+/** The child looks for this variable to know that it must follow its launcher. */
+export const LIFELINE = { KINTSUGI_LIFELINE: 'stdin' };
+/** Lines that are kept for the message when it dies. */
+const LAST_LINES = 5;
+/** A role that was asked to stop and has not after this time is killed. */
+const STOP_MS = 5000;
+
+export interface Exit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+export interface ChildOptions {
+  name: string;
+  args: string[];
+  cliPath?: string | undefined;
+  env?: NodeJS.ProcessEnv | undefined;
+  /** Every record, and the raw line for a log file. */
+  onEvent(event: RoleEvent, line: string): void;
+}
+
+export class Child {
+  readonly name: string;
+  /** Resolves when the process is gone and everything it wrote was read. */
+  readonly exited: Promise<Exit>;
+  /** Its end was asked for; an end without that is an error of the run. */
+  expected = false;
+  alive = true;
+  private readonly process: ChildProcess;
+  private readonly lastLines: string[] = [];
+  private errorLine: string | undefined;
+  private readonly waiters = new Map<string, ((event: RoleEvent) => void)[]>();
+
+  constructor(private readonly options: ChildOptions) {
+    this.name = options.name;
+    this.process = spawn(
+      process.execPath,
+      [options.cliPath ?? CLI_PATH, ...options.args, '--log-format', 'json'],
+      {
+        stdio: ['pipe', 'ignore', 'pipe'],
+        env: { ...process.env, ...options.env, ...LIFELINE },
+        // A group of its own: Ctrl-C reaches the launcher alone, which then ends the run in order.
+        detached: true,
+      },
+    );
+    this.process.stdin?.on('error', () => {});
+    const lines = createInterface({ input: this.process.stderr!, crlfDelay: Number.POSITIVE_INFINITY });
+    lines.on('line', (line) => this.onLine(line));
+    this.exited = new Promise((resolve) => {
+      this.process.on('error', (error) => this.lastLines.push(error.message));
+      this.process.on('exit', () => {
+        this.alive = false;
+      });
+      this.process.on('close', (code, signal) => {
+        this.alive = false;
+        resolve({ code, signal });
+      });
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.process.pid;
+  }
+
+  private onLine(line: string): void {
+    if (line.startsWith('kintsugi: ')) this.errorLine = line;
+    const event = parseEvent(line, this.name);
+    if (!event || event.level === 'error') {
+      this.lastLines.push(line);
+      if (this.lastLines.length > LAST_LINES) this.lastLines.shift();
+    }
+    if (!event) return;
+    this.options.onEvent(event, line);
+    for (const waiter of this.waiters.get(event.event)?.splice(0) ?? []) waiter(event);
+  }
+
+  /** The next record of that name. @throws what `deathOf` says when the process ends first */
+  event(name: string): Promise<RoleEvent> {
+    const arrived = new Promise<RoleEvent>((resolve) => {
+      const known = this.waiters.get(name);
+      if (known) known.push(resolve);
+      else this.waiters.set(name, [resolve]);
+    });
+    return Promise.race([arrived, this.exited.then((exit) => Promise.reject(this.deathOf(exit)))]);
+  }
+
+  /** Names the process, and says what it said: its own error line, or how it ended and its last lines. */
+  deathOf({ code, signal }: Exit): KintsugiError {
+    const match = /^kintsugi: ([A-Z_]+): (.*)$/.exec(this.errorLine ?? '');
+    if (match) return new KintsugiError(match[1] as KintsugiError['code'], `${this.name}: ${match[2]}`);
+    const how = signal ? `was ended by ${signal}` : `ended with exit code ${code}`;
+    const said = this.lastLines.length > 0 ? `; its last lines: ${this.lastLines.join(' | ')}` : '';
+    return new KintsugiError('INTERNAL', `${this.name} ${how} unasked${said}`);
+  }
+
+  /** SIGKILL: no goodbye, as when a machine is lost. */
+  kill(): void {
+    this.expected = true;
+    this.process.kill('SIGKILL');
+  }
+
+  /** SIGTERM, and SIGKILL if that is not enough. */
+  async stop(): Promise<void> {
+    this.expected = true;
+    if (!this.alive) return;
+    this.process.kill('SIGTERM');
+    const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS);
+    await this.exited;
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,325 @@
+/**
+ * `kintsugi local`: a whole job on one machine as real processes, with failures on purpose, and the proof afterwards that
+ * nothing was lost. The order: scheduler, PS, what is to be resumed, workers; then wait for redundancy; then evaluate, check
+ * and digest; then stop everything.
+ */
+import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Client, connect, type PushCounts } from '../client.js';
+import { KintsugiError } from '../errors.js';
+import type { JobStatus } from '../protocol/messages.js';
+import { monotonicMs } from '../runtime/log.js';
+import { checkPushes } from '../tools/audit.js';
+import { digest } from '../tools/digest.js';
+import { loadJob } from '../tools/load.js';
+import { checkParity } from '../tools/parity.js';
+import { saveJob } from '../tools/save.js';
+import { countRows } from '../train/criteo.js';
+import type { Display } from './display.js';
+import { numberOf, type RoleEvent } from './events.js';
+import { type Kill, KillPlan } from './kills.js';
+import { Narrator } from './narrator.js';
+import { checkLocalOptions, type LocalOptions } from './options.js';
+import { Processes, psName } from './processes.js';
+import {
+  detectionOf,
+  failuresOf,
+  inOrder,
+  type KillRecord,
+  type PushCheck,
+  type Report,
+  summarize,
+} from './report.js';
+import { percentText } from './text.js';
+
+const FORM_LIMIT_MS = 60_000;
+/** After the last sample the job gets so long to become redundant, or to know that it cannot. */
+const SETTLE_LIMIT_MS = 10 * 60_000;
+const SETTLE_POLL_MS = 20;
+/** How often recovery is asked about for the display, and the span that live throughput is taken over. */
+const WATCH_MS = 250;
+const RATE_SPAN_MS = 2000;
+
+export interface LocalRun {
+  report: Report;
+  /** Everything that the roles told, in the order of their clocks. */
+  events: RoleEvent[];
+  kills: KillRecord[];
+}
+
+class LocalJob {
+  private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-'));
+  private readonly processes: Processes;
+  private readonly narrator: Narrator;
+  private readonly events: RoleEvent[] = [];
+  private readonly kills: KillRecord[] = [];
+  /** Kills of processes that are down at the moment, by name: due when they are back. */
+  private readonly deferred: { kill: Kill; name: string }[] = [];
+  private readonly samples = new Map<string, number>();
+  private rates: { mono: number; samples: number }[] = [];
+  private plan: KillPlan | undefined;
+  private client: Client | undefined;
+  private total = 0;
+  private loss = Number.NaN;
+  private cluster = 'starting';
+  private watch: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly options: LocalOptions,
+    private readonly display: Display,
+  ) {
+    this.narrator = new Narrator((text) => display.line(text));
+    this.processes = new Processes({
+      options,
+      directory: this.directory,
+      onEvent: (event, line) => this.onEvent(event, line),
+      onBack: (name) => this.onBack(name),
+    });
+  }
+
+  async run(signal: AbortSignal | undefined): Promise<LocalRun> {
+    const abort = () => this.processes.fail(new KintsugiError('ABORTED', 'interrupted'));
+    signal?.addEventListener('abort', abort);
+    if (signal?.aborted) abort();
+    try {
+      const run = await this.processes.race(this.story());
+      this.display.end();
+      await this.client?.close();
+      await this.processes.stop();
+      return run;
+    } catch (error) {
+      this.display.end();
+      await this.processes.abandon();
+      await this.client?.close();
+      throw error;
+    } finally {
+      clearInterval(this.watch);
+      signal?.removeEventListener('abort', abort);
+      rmSync(this.directory, { recursive: true, force: true });
+    }
+  }
+
+  private async story(): Promise<LocalRun> {
+    const { options, processes } = this;
+    const rows = await countRows(options.data);
+    if (options.test.length > 0) await countRows(options.test);
+    this.total = rows * options.epochs;
+    this.plan = new KillPlan(options.kills, this.total, options.seed);
+    await this.form();
+    const client = this.client!;
+    if (options.resume !== undefined) await loadJob(client, options.resume);
+    await this.train();
+    const status = await this.settle();
+    if (options.test.length > 0) await this.evaluate();
+    if (options.save !== undefined) await saveJob(client, options.save);
+    this.display.line('checking pushes, parity and digest');
+    const pushes = await this.checkPushes(client);
+    const parity = await checkParity(client);
+    const { sha256, rows: digestRows } = await digest(client);
+    processes.check();
+    const events = inOrder(this.events);
+    const tested = events.find((event) => event.event === 'worker.test');
+    const report: Report = {
+      ...summarize(events),
+      testAuc: tested ? numberOf(tested, 'auc') : null,
+      testLogLoss: tested ? numberOf(tested, 'logloss') : null,
+      digest: sha256,
+      rows: digestRows,
+      pushes,
+      parity,
+      redundancy: status.redundancy,
+      failures: failuresOf(events, this.kills),
+      nodes: (await client.status()).nodes
+        .filter((node) => node.alive)
+        .map(({ name, host, dataShards, parityShards, bytes }) => ({
+          id: name,
+          host,
+          dataShards,
+          parityShards,
+          bytes,
+        })),
+    };
+    return { report, events, kills: this.kills };
+  }
+
+  // ---- chapters
+
+  private async form(): Promise<void> {
+    const { options, processes } = this;
+    await processes.startScheduler();
+    const nodes = Array.from({ length: options.ps + options.standby }, (_, index) => index);
+    await Promise.all(nodes.map((index) => processes.startPs(index)));
+    this.client = await connect(processes.address, { token: options.token, timeoutMs: FORM_LIMIT_MS });
+    this.cluster = 'redundant';
+    const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
+    this.display.line(`${options.ps} PS${standby} are up, code ${options.code}`);
+    this.watch = setInterval(() => void this.look(), WATCH_MS);
+  }
+
+  private async train(): Promise<void> {
+    const { options, processes } = this;
+    if (this.total > 0) {
+      const workers = Array.from({ length: options.workers }, (_, index) => {
+        const share = ['--worker-index', `${index}`, '--worker-count', `${options.workers}`];
+        const args = [
+          '--data',
+          ...options.data,
+          '--epochs',
+          `${options.epochs}`,
+          ...share,
+          ...options.workerArgs,
+        ];
+        if (options.audit) args.push('--audit');
+        return processes.startWorker(`worker-${index}`, args);
+      });
+      await Promise.all(workers.map((worker) => worker.exited));
+      processes.check();
+    }
+    this.strike(this.total);
+  }
+
+  /** Until every failure was noticed and redundancy is back, or cannot come back. */
+  private async settle(): Promise<JobStatus> {
+    const deadline = monotonicMs() + SETTLE_LIMIT_MS;
+    for (;;) {
+      const status = await this.client!.status();
+      const open = this.deferred.length > 0 && this.processes.returning > 0;
+      const noticed = this.kills.every((kill) => detectionOf(this.events, kill) !== undefined);
+      const final =
+        status.redundancy === 'lost' || (status.redundancy === 'degraded' && this.processes.returning === 0);
+      if (noticed && !open && (status.redundancy === 'full' || final)) {
+        for (const { name } of this.deferred) this.display.line(`${name} was down when it was to be killed`);
+        if (status.redundancy !== 'full')
+          this.display.line(`${status.redundancy}: ${status.reasons.join('; ')}`);
+        return status;
+      }
+      if (monotonicMs() > deadline) {
+        throw new KintsugiError(
+          'TIMEOUT',
+          `no redundancy after ${SETTLE_LIMIT_MS / 1000} s: ${status.reasons.join('; ')}`,
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, SETTLE_POLL_MS));
+    }
+  }
+
+  private async evaluate(): Promise<void> {
+    const args = ['--evaluate', ...this.options.workerArgs, '--test', ...this.options.test];
+    await this.processes.startWorker('evaluation', args).event('worker.test');
+  }
+
+  private async checkPushes(client: Client): Promise<PushCheck> {
+    const counts = this.events
+      .filter((event) => event.event === 'worker.done')
+      .map((event) => ({ client: numberOf(event, 'client'), counts: event.pushCounts as PushCounts[] }));
+    if (this.options.audit) return checkPushes(client, counts);
+    const acked = counts.flatMap((each) => each.counts).reduce((sum, each) => sum + each.acknowledged, 0);
+    return { acked, lost: null, duplicated: null };
+  }
+
+  // ---- while it runs
+
+  private onEvent(event: RoleEvent, line: string): void {
+    if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
+    this.events.push(event);
+    this.narrator.event(event);
+    if (event.event === 'redundancy' && event.state === 'full') this.cluster = 'redundant';
+    if (event.event !== 'worker.progress') return;
+    this.samples.set(event.source, numberOf(event, 'samples'));
+    this.loss = numberOf(event, 'loss');
+    const done = [...this.samples.values()].reduce((sum, samples) => sum + samples, 0);
+    this.rates.push({ mono: event.mono, samples: done });
+    while (this.rates[0] && this.rates[0].mono < event.mono - RATE_SPAN_MS) this.rates.shift();
+    this.strike(done);
+    this.show();
+  }
+
+  private show(): void {
+    const first = this.rates[0];
+    const last = this.rates.at(-1);
+    if (!first || !last) return;
+    const span = (last.mono - first.mono) / 1000;
+    const samplesPerSecond = span > 0 ? (last.samples - first.samples) / span : 0;
+    const { total, loss, cluster } = this;
+    this.display.progress({ samples: last.samples, total, samplesPerSecond, loss, cluster });
+  }
+
+  private async look(): Promise<void> {
+    if (!this.narrator.busy) return;
+    const status = await this.client?.status().catch(() => undefined);
+    if (!status) return;
+    const lost = status.recoveries.reduce((sum, each) => sum + each.blocksLost, 0);
+    const present = status.recoveries.reduce((sum, each) => sum + each.blocksPresent, 0);
+    if (status.redundancy === 'full') this.cluster = 'redundant';
+    else if (status.redundancy !== 'recovering') this.cluster = status.redundancy;
+    else if (lost === 0) this.cluster = 'recovering';
+    else if (present < lost) this.cluster = `recovering ${percentText(present / lost)}`;
+    else this.cluster = 'rebuilding parity';
+    this.show();
+  }
+
+  // ---- failures on purpose
+
+  private strike(samples: number): void {
+    for (const kill of this.plan?.due(samples) ?? []) {
+      const name = kill.role === 'scheduler' ? 'scheduler' : this.victim(kill);
+      if (name === undefined) this.display.line('no PS is left to be killed');
+      else if (this.processes.isReady(name)) this.strikeNow(kill, name);
+      else this.deferred.push({ kill, name });
+    }
+  }
+
+  /** The one that was named, or one that holds shards, chosen by the seed. */
+  private victim({ index }: Kill): string | undefined {
+    if (index !== undefined) return psName(index);
+    const { ps, standby } = this.options;
+    const live = Array.from({ length: ps + standby }, (_, i) => psName(i)).filter((name) =>
+      this.processes.isReady(name),
+    );
+    const map = this.client!.clusterMap;
+    const holders = new Set(
+      map.groups.flatMap((group) => [...group.data, ...group.sinks]).map((entry) => entry.node),
+    );
+    const holding = live.filter((name) =>
+      map.nodes.some((node) => node.name === name && holders.has(node.id)),
+    );
+    return this.plan?.choose(holding.length > 0 ? holding : live);
+  }
+
+  private strikeNow(kill: Kill, name: string): void {
+    const map = this.client!.clusterMap;
+    const node = kill.role === 'ps' ? map.nodes.find((entry) => entry.name === name) : undefined;
+    const shards = map.groups.flatMap((group) =>
+      group.data.flatMap((entry, member) =>
+        node && entry.node === node.id && entry.inc === node.inc
+          ? [{ group: group.id, member, gen: entry.gen }]
+          : [],
+      ),
+    );
+    const record: KillRecord = { role: kill.role, name, inc: node?.inc ?? 0, mono: monotonicMs(), shards };
+    this.processes.kill(kill.role, name);
+    this.kills.push(record);
+    this.narrator.killed(record, kill.percent);
+  }
+
+  private onBack(name: string): void {
+    if (name !== 'scheduler') this.display.line(`${name} was started again, empty`);
+    const at = this.deferred.findIndex((each) => each.name === name);
+    const [due] = at < 0 ? [] : this.deferred.splice(at, 1);
+    if (due) this.strikeNow(due.kill, name);
+  }
+}
+
+/**
+ * Runs a job to its end. Leaves no process behind, whatever happens.
+ * @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, BAD_DATA, ... and ABORTED after the signal; an error of a role names the role
+ */
+export async function runLocal(
+  options: LocalOptions,
+  display: Display,
+  signal?: AbortSignal,
+): Promise<LocalRun> {
+  checkLocalOptions(options);
+  return new LocalJob(options, display).run(signal);
+}

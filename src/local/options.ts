@@ -1,0 +1,59 @@
+/** What `kintsugi local` can be told, and the checks that need no process to be started. */
+import { accessSync, constants, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { describe, KintsugiError } from '../errors.js';
+import { parseCode, poolsFor } from '../runtime/job.js';
+import { checkKills, type Kill } from './kills.js';
+
+export interface LocalOptions {
+  ps: number;
+  workers: number;
+  code: string;
+  groups: number | undefined;
+  standby: number;
+  data: string[];
+  test: string[];
+  epochs: number;
+  /** Flags for workers, as they are: model, optimizer, batch, ... */
+  workerArgs: string[];
+  seed: number;
+  deterministic: boolean;
+  audit: boolean;
+  kills: Kill[];
+  /** Milliseconds after which a killed process is started again; undefined = never. */
+  respawnMs: number | undefined;
+  memory: string | undefined;
+  recoveryRate: string | undefined;
+  resume: string | undefined;
+  save: string | undefined;
+  /** Append every record of every role here. */
+  log: string | undefined;
+  token?: string | undefined;
+  /** The command line to start roles with; default: the one beside this code. */
+  cliPath?: string | undefined;
+}
+
+/** The directory that will hold `file` must be there, or an hour of training ends without its report. @throws BAD_ARGUMENT */
+export function checkWritable(flag: string, file: string): void {
+  const directory = dirname(resolve(file));
+  try {
+    accessSync(directory, constants.W_OK);
+    if (statSync(file, { throwIfNoEntry: false })?.isDirectory()) throw new Error('it is a directory');
+  } catch (error) {
+    throw new KintsugiError('BAD_ARGUMENT', `${flag} ${file} cannot be written: ${describe(error)}`);
+  }
+}
+
+/** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
+export function checkLocalOptions(options: LocalOptions): void {
+  const { ps, workers, standby, kills, deterministic } = options;
+  poolsFor(parseCode(options.code), ps, options.groups);
+  checkKills(kills, ps + standby);
+  if (deterministic && workers !== 1) {
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--deterministic needs --workers 1, not ${workers}: pushes of two workers have no fixed order`,
+    );
+  }
+  if (options.log !== undefined) checkWritable('--log', options.log);
+}

@@ -1,0 +1,194 @@
+/**
+ * The processes of a local job: started, watched, killed on purpose, started again. A process that ends without being told
+ * to fails the run; whatever happens, none is left behind.
+ */
+import { join } from 'node:path';
+import { KintsugiError } from '../errors.js';
+import { monotonicMs } from '../runtime/log.js';
+import { Child } from './child.js';
+import type { RoleEvent } from './events.js';
+import type { KillRole } from './kills.js';
+import type { LocalOptions } from './options.js';
+
+/** A killed scheduler always comes back, also when killed PS do not. */
+const SCHEDULER_RESPAWN_MS = 1000;
+/** Many processes start at once on a small machine: give them time before "unreachable". */
+const CONNECT = ['--connect-timeout', '60s'];
+
+export interface ProcessesOptions {
+  options: LocalOptions;
+  /** For the scheduler's state; removed by the caller at the end. */
+  directory: string;
+  onEvent(event: RoleEvent, line: string): void;
+  /** A killed process is up again. */
+  onBack(name: string): void;
+}
+
+export class Processes {
+  /** Rejects when a process ends that should not have, or `fail` is called. */
+  readonly failed: Promise<never>;
+  address = '';
+  private reject: (error: Error) => void = () => {};
+  private readonly children = new Map<string, Child>();
+  private readonly ready = new Set<string>();
+  private readonly timers = new Set<NodeJS.Timeout>();
+  private respawning = 0;
+  private stopping = false;
+  private failure: Error | undefined;
+  private readonly emergency = () => this.killAll();
+
+  constructor(private readonly settings: ProcessesOptions) {
+    this.failed = new Promise((_, reject) => {
+      this.reject = reject;
+    });
+    this.failed.catch(() => {});
+    process.on('exit', this.emergency);
+  }
+
+  /** What `promise` gives, unless the run fails first. */
+  race<T>(promise: Promise<T>): Promise<T> {
+    return Promise.race([promise, this.failed]);
+  }
+
+  fail(error: Error): void {
+    this.failure ??= error;
+    this.reject(error);
+  }
+
+  /** @throws what made the run fail */
+  check(): void {
+    if (this.failure) throw this.failure;
+  }
+
+  /** Killed processes that will come back and have not yet. */
+  get returning(): number {
+    return this.respawning;
+  }
+
+  isReady(name: string): boolean {
+    return this.ready.has(name);
+  }
+
+  // ---- roles
+
+  async startScheduler(): Promise<void> {
+    const { options, directory } = this.settings;
+    const listen = this.address === '' ? '127.0.0.1:0' : this.address;
+    const groups = options.groups === undefined ? [] : ['--groups', `${options.groups}`];
+    const shape = ['--ps', `${options.ps}`, '--code', options.code, ...groups];
+    const args = ['scheduler', '--listen', listen, '--dir', join(directory, 'scheduler'), ...shape];
+    const ready = await this.start('scheduler', args).event('scheduler.ready');
+    this.address = String(ready.address);
+    this.ready.add('scheduler');
+  }
+
+  async startPs(index: number): Promise<void> {
+    const { options } = this.settings;
+    const name = psName(index);
+    const args = ['ps', ...this.connect(), '--name', name, '--host-label', `host-${index}`];
+    if (index >= options.ps) args.push('--standby');
+    if (options.memory !== undefined) args.push('--memory', options.memory);
+    if (options.recoveryRate !== undefined) args.push('--recovery-rate', options.recoveryRate);
+    await this.start(name, args).event('ps.ready');
+    this.ready.add(name);
+  }
+
+  startWorker(name: string, args: string[]): Child {
+    return this.start(name, ['worker', ...this.connect(), ...args]);
+  }
+
+  private connect(): string[] {
+    return ['--scheduler', this.address, ...CONNECT];
+  }
+
+  private start(name: string, args: string[]): Child {
+    if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
+    const { options, onEvent } = this.settings;
+    const env = options.token === undefined ? {} : { KINTSUGI_TOKEN: options.token };
+    const child = new Child({ name, args, cliPath: options.cliPath, env, onEvent });
+    this.children.set(name, child);
+    const record = {
+      mono: monotonicMs(),
+      event: 'process.started',
+      source: 'launcher',
+      name,
+      pid: child.pid,
+    };
+    onEvent(record, JSON.stringify(record));
+    void child.exited.then((exit) => {
+      if (this.children.get(name) === child) this.ready.delete(name);
+      const finished = args[0] === 'worker' && exit.code === 0;
+      if (!child.expected && !finished) this.fail(child.deathOf(exit));
+    });
+    return child;
+  }
+
+  // ---- failures on purpose
+
+  /** SIGKILL now, and a new process later. */
+  kill(role: KillRole, name: string): void {
+    const { respawnMs } = this.settings.options;
+    const child = this.children.get(name);
+    this.ready.delete(name);
+    child?.kill();
+    if (role === 'scheduler')
+      this.respawn(name, child, respawnMs ?? SCHEDULER_RESPAWN_MS, () => this.startScheduler());
+    else if (respawnMs !== undefined)
+      this.respawn(name, child, respawnMs, () => this.startPs(Number(name.slice(3))));
+  }
+
+  private respawn(
+    name: string,
+    killed: Child | undefined,
+    afterMs: number,
+    start: () => Promise<void>,
+  ): void {
+    this.respawning++;
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      // Its port is free only when it is really gone.
+      Promise.resolve(killed?.exited)
+        .then(start)
+        .then(() => {
+          this.respawning--;
+          this.settings.onBack(name);
+        })
+        .catch((error: Error) => {
+          if (!this.stopping) this.fail(error);
+        });
+    }, afterMs);
+    this.timers.add(timer);
+  }
+
+  // ---- the end
+
+  /** Asks all to stop, waits until they are gone. */
+  async stop(): Promise<void> {
+    this.quiet();
+    await Promise.all([...this.children.values()].map((child) => child.stop()));
+    process.off('exit', this.emergency);
+  }
+
+  /** No goodbye: after a failure, or when this process is about to end. */
+  async abandon(): Promise<void> {
+    this.killAll();
+    await Promise.all([...this.children.values()].map((child) => child.exited));
+    process.off('exit', this.emergency);
+  }
+
+  private killAll(): void {
+    this.quiet();
+    for (const child of this.children.values()) if (child.alive) child.kill();
+  }
+
+  private quiet(): void {
+    this.stopping = true;
+    for (const timer of this.timers) clearTimeout(timer);
+    this.timers.clear();
+    for (const child of this.children.values()) child.expected = true;
+  }
+}
+
+export function psName(index: number): string {
+  return `ps-${index}`;
+}

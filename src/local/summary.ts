@@ -1,0 +1,57 @@
+/** The end of a run in a few lines for a person. */
+import type { Failure, Report } from './report.js';
+import { bytesText, countText, percentText, table, timeText } from './text.js';
+
+function orDash(value: number | null, text: (value: number) => string): string {
+  return value === null ? '-' : text(value);
+}
+
+function failureLines(failures: readonly Failure[]): string[] {
+  if (failures.length === 0) return [];
+  const rows = failures.map((failure) => [
+    failure.node,
+    `${failure.atSeconds.toFixed(1)} s`,
+    orDash(failure.detectedMs, timeText),
+    orDash(failure.keysReadyMs, timeText),
+    orDash(failure.firstServedMs, timeText),
+    orDash(failure.redundantMs, timeText),
+    countText(failure.blocksLost),
+    countText(failure.blocksDecodedOnDemand),
+    orDash(failure.meanThroughputRatio, percentText),
+  ]);
+  const head = [
+    'lost',
+    'at',
+    'detected',
+    'keys ready',
+    'first served',
+    'redundant',
+    'blocks',
+    'on demand',
+    'throughput',
+  ];
+  return ['', ...table(head, rows, 1)];
+}
+
+export function renderSummary(report: Report): string {
+  const { pushes, parity, failures } = report;
+  const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
+  const lines = [
+    `trained ${countText(report.samples)} samples in ${report.seconds.toFixed(1)} s (${countText(report.samplesPerSecond)}/s), loss ${loss}`,
+  ];
+  if (report.testAuc !== null) {
+    lines.push(
+      `test AUC ${report.testAuc.toFixed(4)}, log loss ${orDash(report.testLogLoss, (value) => value.toFixed(4))}`,
+    );
+  }
+  lines.push(...failureLines(failures), '');
+  const audit = pushes.lost === null ? 'not audited' : `${pushes.lost} lost, ${pushes.duplicated} duplicated`;
+  lines.push(
+    `pushes      ${countText(pushes.acked)} acknowledged, ${audit}`,
+    `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
+    `redundancy  ${report.redundancy}`,
+    `digest      ${report.digest} over ${countText(report.rows)} rows`,
+    `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,
+  );
+  return `${lines.join('\n')}\n`;
+}

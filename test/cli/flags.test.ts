@@ -1,0 +1,93 @@
+import { expect, test } from 'vitest';
+import { duration, integer, modelOption, optimizerSpec, positive, size } from '../../src/cli/flags.js';
+import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
+import { workerArgs } from '../../src/cli/local.js';
+import { LIFELINE } from '../../src/local/child.js';
+
+const refusal = { code: 'BAD_ARGUMENT' };
+
+test('sizes are powers of 1024, with or without a unit', () => {
+  const parse = size('--memory');
+  expect(['2GiB', '512M', '1.5k', '7', '0', '1 TB', '3b'].map(parse)).toEqual([
+    2 ** 31,
+    2 ** 29,
+    1536,
+    7,
+    0,
+    2 ** 40,
+    3,
+  ]);
+  for (const text of ['', 'GiB', '-1', '1e9', '2 GiBs', '99999999T']) {
+    expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+  }
+});
+
+test('durations need a unit', () => {
+  const parse = duration('--respawn');
+  expect(['500ms', '1s', '0s', '1.5s', '2m'].map(parse)).toEqual([500, 1000, 0, 1500, 120_000]);
+  for (const text of ['', '1', 's', '-1s', '1h'])
+    expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+});
+
+test('integers have a range', () => {
+  const parse = integer('--ps', 1, 8);
+  expect([parse('1'), parse('8')]).toEqual([1, 8]);
+  for (const text of ['0', '9', '1.0', '1e0', '', ' 1', '-1']) {
+    expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+  }
+});
+
+test('rates are finite and above zero', () => {
+  expect(positive('--lr')('1e-3')).toBe(0.001);
+  for (const text of ['0', '-1', '', 'x', 'Infinity']) {
+    expect(() => positive('--lr')(text), text).toThrow(expect.objectContaining(refusal));
+  }
+});
+
+test('model options become numbers and booleans where they are some', () => {
+  const first = modelOption('a=1');
+  expect(modelOption('d=x=y', modelOption('c=', modelOption('b=true', first)))).toEqual({
+    a: 1,
+    b: true,
+    c: '',
+    d: 'x=y',
+  });
+  expect(() => modelOption('a')).toThrow(expect.objectContaining(refusal));
+});
+
+test('every optimizer has its constants', () => {
+  expect(optimizerSpec('sgd', 0.1)).toEqual({ kind: 'sgd', lr: 0.1 });
+  expect(optimizerSpec('adam', 0.1)).toEqual({ kind: 'adam', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+  expect(() => optimizerSpec('adamw', 0.1)).toThrow(expect.objectContaining(refusal));
+});
+
+test('a launcher hands the training flags on to its workers', () => {
+  const flags = {
+    epochs: 1,
+    batch: 8,
+    dim: 4,
+    optimizer: 'sgd',
+    lr: 0.1,
+    denseLr: 0.01,
+    seed: 3,
+    inFlight: 2,
+    threads: 1,
+  };
+  const args = workerArgs({ ...flags, deterministic: true, model: 'm.js', modelOption: { a: 1 } }).join(' ');
+  for (const part of [
+    '--batch 8',
+    '--dim 4',
+    '--optimizer sgd',
+    '--lr 0.1',
+    '--dense-lr 0.01',
+    '--seed 3',
+    '--in-flight 2',
+  ]) {
+    expect(args).toContain(part);
+  }
+  expect(args).toContain('--model m.js --model-option a=1 --deterministic');
+});
+
+test('launcher and roles agree on the lifeline', () => {
+  expect(Object.keys(LIFELINE)).toEqual([LIFELINE_ENV]);
+});

@@ -1,0 +1,78 @@
+/** Runs the real command line, as compiled: `npm install` (or `npm run build`) makes it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+export const CLI = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
+if (!existsSync(CLI)) throw new Error(`${CLI} is not there: run "npm run build"`);
+
+export interface Output {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+  /** Lines of standard error that are not log records. */
+  said: string[];
+}
+
+/** To the end of the process. */
+export async function kintsugi(args: string[], env: NodeJS.ProcessEnv = {}): Promise<Output> {
+  const running = start(args, env);
+  return running.ended;
+}
+
+export interface Running {
+  process: ChildProcess;
+  ended: Promise<Output>;
+  /** The first line of standard error, now or later, that `matches`; rejects when the process ends without one. */
+  line(matches: (line: string) => boolean): Promise<string>;
+}
+
+export function start(args: string[], env: NodeJS.ProcessEnv = {}): Running {
+  const child = spawn(process.execPath, [CLI, ...args], {
+    env: { ...process.env, KINTSUGI_TOKEN: '', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let stdout = '';
+  const lines: string[] = [];
+  const waiters = new Set<() => void>();
+  child.stdout!.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString();
+  });
+  createInterface({ input: child.stderr! }).on('line', (line) => {
+    lines.push(line);
+    for (const waiter of waiters) waiter();
+  });
+  let over = false;
+  const ended = new Promise<Output>((resolve) => {
+    child.on('close', (code) => {
+      over = true;
+      for (const waiter of waiters) waiter();
+      resolve({
+        code,
+        stdout,
+        stderr: lines.join('\n'),
+        said: lines.filter((line) => !line.startsWith('{')),
+      });
+    });
+  });
+  const line = (matches: (line: string) => boolean) =>
+    new Promise<string>((resolve, reject) => {
+      const look = () => {
+        const found = lines.find(matches);
+        if (found === undefined && !over) return;
+        waiters.delete(look);
+        if (found !== undefined) resolve(found);
+        else reject(new Error(`the process ended: ${lines.join(' | ')}`));
+      };
+      waiters.add(look);
+      look();
+    });
+  return { process: child, ended, line };
+}
+
+/** The fields of the first log record of that name. */
+export async function record(running: Running, event: string): Promise<Record<string, unknown>> {
+  const line = await running.line((text) => text.includes(`"event":"${event}"`));
+  return JSON.parse(line) as Record<string, unknown>;
+}

@@ -1,0 +1,135 @@
+/** Whole jobs as real processes: a kill costs no bit, and nothing is left behind whatever happens. */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Report } from '../../src/local/report.js';
+import { writeDemoData } from '../../src/train/demo-data.js';
+import { kintsugi, type Running, start } from '../cli/support.js';
+
+const CLUSTER = ['--ps', '3', '--code', '2+1', '--dim', '8', '--bottom', '16-8', '--top', '16-1'];
+let directory = '';
+let data: string[] = [];
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-local-'));
+  const [train, held] = [join(directory, 'train.tsv'), join(directory, 'test.tsv.gz')];
+  await writeDemoData({ train, test: held, rows: 6000, testRows: 500, keys: 5000, seed: 1 });
+  data = ['--data', train, '--test', held];
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+async function run(name: string, args: string[]): Promise<Report> {
+  const json = join(directory, `${name}.json`);
+  const output = await kintsugi(['local', ...data, ...CLUSTER, ...args, '--json', json, '--quiet']);
+  expect(output.stderr).toBe('');
+  expect(output.code).toBe(0);
+  expect(output.stdout).toContain('trained 6,000 samples');
+  return JSON.parse(readFileSync(json, 'utf8')) as Report;
+}
+
+function expectClean({ pushes, parity }: Report): void {
+  expect(pushes.acked).toBeGreaterThan(0);
+  expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+  expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0, blocksChecked: parity.blocksExpected });
+  expect(parity.blocksExpected).toBeGreaterThan(0);
+}
+
+test('a killed PS changes no bit of a deterministic run', async () => {
+  const deterministic = ['--workers', '1', '--deterministic'];
+  const quiet = await run('quiet', deterministic);
+  expectClean(quiet);
+  expect(quiet.failures).toEqual([]);
+  expect(quiet.testAuc).toBeGreaterThan(0.5);
+  const killed = await run('killed', [...deterministic, '--kill', 'ps:1@40%', '--respawn', '200ms']);
+  expectClean(killed);
+  expect(killed.digest).toBe(quiet.digest);
+  expect(killed.testAuc).toBe(quiet.testAuc);
+  expect(killed.redundancy).toBe('full');
+  const [failure] = killed.failures;
+  expect(failure?.node).toBe('ps-1');
+  for (const field of ['detectedMs', 'keysReadyMs', 'redundantMs'] as const)
+    expect(failure?.[field], field).toBeGreaterThan(0);
+  expect(failure?.blocksLost).toBeGreaterThan(0);
+  expect(killed.nodes.map((node) => node.id)).toEqual(['ps-0', 'ps-1', 'ps-2']);
+});
+
+test('two workers train on through the loss of a PS and of the scheduler', async () => {
+  const report = await run('both', ['--kill', 'scheduler@20%', '--kill', 'ps@60%', '--respawn', '200ms']);
+  expectClean(report);
+  expect(report.failures.map((failure) => failure.node)[0]).toBe('scheduler');
+  expect(report.failures[1]?.node).toMatch(/^ps-[0-2]$/);
+  expect(report.failures[1]?.detectedMs).toBeGreaterThan(0);
+});
+
+// ---- how it ends
+
+interface Started extends Running {
+  /** Ids of the processes that the launcher has started, by name. */
+  pids(): Map<string, number>;
+}
+
+/** A run that would take for ever, once its workers train. */
+async function endless(name: string): Promise<Started> {
+  const log = join(directory, `${name}.log`);
+  // A launcher that is killed cannot clean up: what it leaves goes with the test's own directory.
+  const running = start(['local', ...data, ...CLUSTER, '--epochs', '100000', '--log', log], {
+    TMPDIR: directory,
+  });
+  await running.line((line) => / of [\d,]+ samples/.test(line));
+  const pids = () => {
+    const records = (existsSync(log) ? readFileSync(log, 'utf8') : '')
+      .split('\n')
+      .filter((line) => line.includes('process.started'));
+    return new Map(
+      records
+        .map((line) => JSON.parse(line) as { name: string; pid: number })
+        .map(({ name: who, pid }) => [who, pid]),
+    );
+  };
+  return { ...running, pids };
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function expectAllGone(pids: Map<string, number>): Promise<void> {
+  expect([...pids.keys()].sort()).toEqual(['ps-0', 'ps-1', 'ps-2', 'scheduler', 'worker-0', 'worker-1']);
+  await expect
+    .poll(() => [...pids].filter(([, pid]) => isAlive(pid)).map(([who]) => who), { timeout: 20_000 })
+    .toEqual([]);
+}
+
+test('Ctrl-C leaves no process behind', async () => {
+  const running = await endless('interrupted');
+  const pids = running.pids();
+  running.process.kill('SIGINT');
+  const output = await running.ended;
+  expect(output.code).toBe(1);
+  expect(output.said.at(-1)).toBe('kintsugi: ABORTED: interrupted');
+  await expectAllGone(pids);
+});
+
+test('the processes of a launcher that was killed leave by themselves', async () => {
+  const running = await endless('orphaned');
+  const pids = running.pids();
+  running.process.kill('SIGKILL');
+  await running.ended;
+  await expectAllGone(pids);
+});
+
+test('a process that dies unasked ends the run and is named', async () => {
+  const running = await endless('broken');
+  const pids = running.pids();
+  process.kill(pids.get('worker-1')!, 'SIGKILL');
+  const output = await running.ended;
+  expect(output.code).toBe(1);
+  expect(output.said.at(-1)).toMatch(/^kintsugi: INTERNAL: worker-1 was ended by SIGKILL unasked/);
+  await expectAllGone(pids);
+});

@@ -1,0 +1,70 @@
+/** A job with a table per optimizer, filled by pushes that are the same for every shape of the job. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { type Client, type ConnectOptions, connect } from '../../src/client.js';
+import type { OptimizerSpec } from '../../src/native.js';
+import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '../../src/runtime/cluster.js';
+
+export const OPTIMIZERS: OptimizerSpec[] = [
+  { kind: 'sgd', lr: 0.1 },
+  { kind: 'momentum', lr: 0.1, momentum: 0.9 },
+  { kind: 'adagrad', lr: 0.1, eps: 1e-8, initialAccumulator: 0.1 },
+  { kind: 'rowwise_adagrad', lr: 0.1, eps: 1e-8, initialAccumulator: 0 },
+  { kind: 'adam', lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+];
+
+export function temporaryDirectory(): string {
+  const path = mkdtempSync(join(tmpdir(), 'kintsugi-tools-'));
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+export interface Job {
+  cluster: LocalCluster;
+  client: Client;
+}
+
+export async function startJob(options: LocalClusterOptions, connection: ConnectOptions = {}): Promise<Job> {
+  const cluster = await startLocalCluster(options);
+  onTestFinished(() => cluster.close());
+  const client = await connect(cluster.address, connection);
+  onTestFinished(() => client.close());
+  return { cluster, client };
+}
+
+/** Keys that look random, the largest legal one among them, the same every time. */
+export function keysOf(count: number): BigUint64Array {
+  const keys = BigUint64Array.from({ length: count }, (_, i) => BigInt(i) * 0x9e3779b97f4a7c15n);
+  keys[count - 1] = 0xfffffffffffffffen;
+  return keys;
+}
+
+/** One table per optimizer in the embedding pool, one in the dense pool; some rows are pushed twice. */
+export async function fill(client: Client, rows = 300): Promise<void> {
+  const tables = OPTIMIZERS.map((optimizer, i) => ({
+    name: `t/${optimizer.kind}`,
+    dim: 3 + i,
+    optimizer,
+    seed: 7,
+  }));
+  await client.createTables([...tables, { name: 'dense', dim: 5, pool: 'dense', optimizer: OPTIMIZERS[2] }]);
+  const keys = keysOf(rows);
+  for (const part of [keys, keys.subarray(0, rows / 3), keys.subarray(rows / 2)]) {
+    await client.push(
+      client.tables().map(({ name, dim }) => ({
+        table: name,
+        keys: part,
+        gradients: Float32Array.from({ length: part.length * dim }, (_, i) => Math.fround(Math.sin(i + dim))),
+      })),
+    );
+  }
+}
+
+/** Resolves when the scheduler reports this redundancy. */
+export async function redundancy(client: Client, wanted: string): Promise<void> {
+  for (let status = await client.status(); status.redundancy !== wanted; status = await client.status()) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
