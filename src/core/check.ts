@@ -24,12 +24,17 @@ export class Check {
   private mismatched = 0;
   done = false;
 
+  /** Numbers of the messages that ask for it: a client repeats its question under a new one. */
+  readonly ids: number[];
+
   constructor(
-    private readonly id: number,
+    id: number,
     readonly from: PeerId,
     private readonly native: NativeSink,
     private readonly want: (blocks: BlockList) => void,
-  ) {}
+  ) {
+    this.ids = [id];
+  }
 
   /** Accumulators were dropped: what was under way starts again. */
   restart(): void {
@@ -75,9 +80,9 @@ export class Check {
     if (!this.deferred) this.pump();
   }
 
-  result(): { id: number; checked: number; unprotected: number; mismatched: number; unknown: boolean } {
-    const { id, checkedBlocks: checked, unprotected, mismatched } = this;
-    return { id, checked, unprotected, mismatched, unknown: false };
+  result(): { checked: number; unprotected: number; mismatched: number; unknown: boolean } {
+    const { checkedBlocks: checked, unprotected, mismatched } = this;
+    return { checked, unprotected, mismatched, unknown: false };
   }
 
   /** False when all of them are being recovered right now: they are tried again at the next tick. */

@@ -91,7 +91,7 @@ export class Sink {
   onGroup(group: Group): void {
     this.group = group;
     this.native.dropAccumulators();
-    for (const check of this.checks) check.restart();
+    this.checks[0]?.restart();
   }
 
   close(): void {
@@ -209,16 +209,23 @@ export class Sink {
 
   /** Starts to check the parity equation on every block; answers `from` when done. */
   onCheck(message: MessageOf<'check'>, from: PeerId): void {
+    // Clients repeat their questions: the same one joins the check that it started.
+    const known = this.checks.find((check) => check.from === from);
+    if (known) {
+      known.ids.push(message.id);
+      return;
+    }
     const check = new Check(message.id, from, this.native, (blocks) => this.wantFromOthers(-1, blocks));
+    // One at a time: a completed accumulator does not say which check it belongs to.
     this.checks.push(check);
-    check.pump();
+    this.checks[0]?.pump();
     this.finishChecks();
   }
 
   /** Rule 24: sends Equations of accumulators with nothing pending. */
   private completed(): void {
     for (const done of this.native.takeCompleted()) {
-      if (done.checked) for (const check of this.checks) check.completed(done);
+      if (done.checked) this.checks[0]?.completed(done);
       const lacking = done.lacking.map((m): [number, number] => [m, this.member(m).sgen]);
       for (const m of done.requesters) {
         const owner = this.group.data[m];
@@ -244,11 +251,13 @@ export class Sink {
   }
 
   private finishChecks(): void {
-    for (let i = this.checks.length - 1; i >= 0; i--) {
-      const check = this.checks[i];
-      if (!check?.done) continue;
-      this.checks.splice(i, 1);
-      this.host.out.send(check.from, { t: 'checked', g: this.group.id, sid: this.sid, ...check.result() });
+    for (let check = this.checks[0]; check?.done; check = this.checks[0]) {
+      this.checks.shift();
+      for (const id of check.ids) {
+        const answer = { t: 'checked' as const, id, g: this.group.id, sid: this.sid, ...check.result() };
+        this.host.out.send(check.from, answer);
+      }
+      this.checks[0]?.pump();
     }
   }
 
@@ -271,7 +280,7 @@ export class Sink {
         if (pending.length > 0) this.want(m, pending);
       }
     }
-    for (const check of this.checks) check.pump();
+    this.checks[0]?.pump();
     this.finishChecks();
     const full = this.full;
     if (full !== this.wasFull) {

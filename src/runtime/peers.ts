@@ -29,6 +29,7 @@ export interface PeersOptions {
   /** Where to dial a peer; undefined when it cannot or should not be dialed. */
   resolve(peer: PeerId): PeerAddress | undefined;
   onMessage(from: PeerId, message: Message, parts: readonly Uint8Array[]): void;
+  /** Connected again after messages to or from it may have been lost. */
   onUp(peer: PeerId): void;
   onDown?(peer: PeerId): void;
   log: Logger;
@@ -42,6 +43,8 @@ interface Peer {
   timer: NodeJS.Timeout | undefined;
   queue: [message: Message, parts: readonly Uint8Array[]][];
   queuedBytes: number;
+  /** Messages may have been lost since the peer was last told that it is up. */
+  lossy: boolean;
 }
 
 export class Peers {
@@ -81,7 +84,7 @@ export class Peers {
     if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
       peer.queue.push([message, parts]);
       peer.queuedBytes += bytes;
-    }
+    } else peer.lossy = true;
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
   }
 
@@ -105,6 +108,7 @@ export class Peers {
       timer: undefined,
       queue: [],
       queuedBytes: 0,
+      lossy: false,
     };
     this.peers.set(id, peer);
     return peer;
@@ -141,6 +145,7 @@ export class Peers {
       peer.dialing = false;
       peer.queue = [];
       peer.queuedBytes = 0;
+      peer.lossy = true;
       this.options.log.warn('peer.unreachable', {
         peer: id,
         code: error instanceof KintsugiError ? error.code : 'INTERNAL',
@@ -168,6 +173,8 @@ export class Peers {
     peer.queue = [];
     peer.queuedBytes = 0;
     for (const [message, parts] of waiting) this.transmit(link, message, parts);
+    if (!peer.lossy) return;
+    peer.lossy = false;
     this.options.onUp(id);
   }
 
@@ -202,6 +209,7 @@ export class Peers {
     const peer = this.peers.get(id);
     if (peer?.link !== link) return;
     peer.link = undefined;
+    peer.lossy = true;
     this.options.onDown?.(id);
     if (this.options.resolve(id)) this.retry(id, peer);
     else this.forget(id, peer);
