@@ -172,6 +172,11 @@ export class Client {
     return this.map;
   }
 
+  /** Pushes to shards that are not durable yet. */
+  get unacknowledged(): number {
+    return this.core.unacknowledged;
+  }
+
   // ---- tables
 
   /** Creates a table, or finds it when it exists with the same specification. @throws TABLE_EXISTS, BAD_ARGUMENT */

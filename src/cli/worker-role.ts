@@ -6,6 +6,8 @@
 import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client.js';
 import { loadNative } from '../native.js';
+import { formatAddress, parseAddress } from '../runtime/address.js';
+import { serveEndpoints } from '../runtime/endpoints.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
@@ -18,6 +20,8 @@ const PROGRESS_MS = 50;
 
 export interface WorkerOptions {
   scheduler: string;
+  /** Where /healthz and /metrics answer. */
+  listen: string;
   token: string | undefined;
   connectTimeoutMs: number;
   log: Logger;
@@ -68,6 +72,10 @@ class Progress {
     this.bar.start(rows, 0, { loss: '-' });
   }
 
+  get state(): { samples: number; loss: number } {
+    return { samples: this.samples, loss: this.loss };
+  }
+
   update(samples: number, loss: number): void {
     this.samples = samples;
     this.loss = loss;
@@ -92,11 +100,13 @@ async function trainAll(
   store: ParameterStore,
   clientId: number,
   counts: () => unknown,
+  watch: (progress: Progress) => void,
 ) {
   const { log, data, batch, index, count, signal, inFlight, deterministic } = options;
   const helpers = loadNative();
   const share = options.bar ? Math.ceil(((await countRows(data)) * options.epochs) / count) : undefined;
   const progress = new Progress(log, share);
+  watch(progress);
   let [samples, seconds, lossSum] = [0, 0, 0];
   log.info('worker.training', { client: clientId });
   for (let epoch = 0; epoch < options.epochs; epoch++) {
@@ -133,6 +143,22 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
       ? await createDlrm(options.modelOptions)
       : await loadModel(options.model, options.modelOptions);
   let client: Client | undefined;
+  let progress: Progress | undefined;
+  const name = `worker-${options.index}`;
+  const now = () => progress?.state ?? { samples: 0, loss: 0 };
+  const endpoints = await serveEndpoints(options.listen, options.token, {
+    role: 'worker',
+    name,
+    health: () => ({ ok: client !== undefined, ...now() }),
+    gauges: {
+      samples: ['Samples trained since the start.', () => now().samples],
+      loss: ['Loss over the newest batches.', () => now().loss],
+      pushes_in_flight: ['Pushes that are not durable yet.', () => client?.unacknowledged ?? 0],
+    },
+  });
+  log.info('worker.ready', {
+    address: formatAddress({ host: parseAddress(options.listen).host, port: endpoints.port }),
+  });
   try {
     client = await connect(options.scheduler, {
       token: options.token,
@@ -144,12 +170,17 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
     const counts = () => client?.pushCounts();
-    if (options.epochs > 0) await trainAll(options, model, store, client.id, counts);
+    if (options.epochs > 0) {
+      await trainAll(options, model, store, client.id, counts, (watched) => {
+        progress = watched;
+      });
+    }
     if (test.length > 0) {
       const batches = readBatches({ files: test, batch: options.batch });
       log.info('worker.test', { ...(await evaluate({ model, store, helpers, signal, batches })) });
     }
   } finally {
+    await endpoints.close();
     await client?.close();
     await model.close?.();
   }

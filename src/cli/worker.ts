@@ -17,6 +17,7 @@ import { runWorker } from './worker-role.js';
 
 interface Flags extends SharedFlags, TrainingFlags {
   scheduler: string;
+  listen: string;
   connectTimeout: number;
   data?: string[];
   workerIndex: number;
@@ -46,6 +47,7 @@ async function run(flags: Flags): Promise<void> {
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
   await runWorker({
     scheduler: flags.scheduler,
+    listen: flags.listen,
     token: tokenOf(flags),
     connectTimeoutMs: flags.connectTimeout,
     log: loggerOf(flags, { role: 'worker', name: `worker-${index}` }),
@@ -80,6 +82,7 @@ export function registerWorker(program: Command): void {
     program.command('worker').description('Train a model on data in the Criteo layout.'),
   ).option('--data <file...>', 'files to train on, plain or .gz; repeatable');
   withTraining(command)
+    .option('--listen <host:port>', 'address where /healthz and /metrics answer', '127.0.0.1:0')
     .option('--evaluate', 'do not train: only evaluate on --test', false)
     .option(
       '--worker-index <i>',

@@ -1,6 +1,7 @@
 /** /healthz and /metrics (Prometheus text) of a role, on the port where it takes connections. */
 import { Gauge, Registry } from 'prom-client';
-import type { HttpAnswer } from '../transport/index.js';
+import { type HttpAnswer, type Listener, listen } from '../transport/index.js';
+import { parseAddress } from './address.js';
 
 export interface EndpointOptions {
   role: string;
@@ -42,4 +43,18 @@ export function createEndpoints(options: EndpointOptions): (path: string) => Pro
     }
     return undefined;
   };
+}
+
+/** A port for a role that takes no connections: only its endpoints. @throws PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
+export function serveEndpoints(
+  address: string,
+  token: string | undefined,
+  options: EndpointOptions,
+): Promise<Listener> {
+  const handlers = {
+    onOpen: (link: { close(reason?: string): void }) => link.close('this role takes no connections'),
+    onMessage: () => {},
+    onClose: () => {},
+  };
+  return listen({ ...parseAddress(address), token, handlers, http: createEndpoints(options) });
 }
