@@ -3,8 +3,15 @@
  * time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
 import { KintsugiError } from '../errors.js';
-import type { NativeAddon, NativeMemory } from '../native.js';
-import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { NativeAddon, NativeMemory, NativeSink } from '../native.js';
+import {
+  type ClusterMap,
+  EMPTY_MAP,
+  type Group,
+  type PeerId,
+  SCHEDULER,
+  type SinkEntry,
+} from '../protocol/map.js';
 import type { Heartbeat, Message, MessageOf, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { bytes, type Effect, Outbox } from './effects.js';
 import { Owner, type OwnerHost } from './owner.js';
@@ -136,22 +143,16 @@ export class PsNode implements OwnerHost {
         const known = this.owners.get(key);
         if (known && known.gen === entry.gen) continue;
         if (known) this.dropOwner(key, known);
-        const pool = map.pools[group.pool];
-        const shard = this.native.createShard(this.memory, m, group.data.length, pool?.r ?? 0);
+        // Without any parity a shard can still come from a mirror, whose coefficients are those of a first parity.
+        const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
+        const shard = this.native.createShard(this.memory, m, group.data.length, r);
         this.owners.set(key, new Owner(group, m, entry, shard, this));
       }
       for (const entry of group.sinks) {
         if (entry.node !== this.id || entry.inc !== this.inc) continue;
         keepSinks.add(entry.sid);
         if (this.sinks.has(entry.sid)) continue;
-        const pool = map.pools[group.pool];
-        const sink = this.native.createSink(
-          this.memory,
-          group.data.length,
-          pool?.r ?? 0,
-          entry.index,
-          entry.init,
-        );
+        const sink = this.createSink(map, group, entry);
         this.sinks.set(entry.sid, new Sink(group, entry, sink, this));
       }
     }
@@ -166,6 +167,13 @@ export class PsNode implements OwnerHost {
     const waiting = this.parked;
     this.parked = [];
     for (const { from, message, parts } of waiting) this.receive(from, message, parts);
+  }
+
+  /** A mirror is a parity of one member with coefficient 1. */
+  private createSink(map: ClusterMap, group: Group, entry: SinkEntry): NativeSink {
+    if (entry.kind === 'M') return this.native.createSink(this.memory, 1, 1, 0, false);
+    const r = map.pools[group.pool]?.r ?? 0;
+    return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
   }
 
   private applyVersions(map: ClusterMap): void {

@@ -5,7 +5,7 @@
  */
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../native.js';
 import type { ClusterMap, DataEntry, Group, PeerId, SinkEntry, TableSpec } from '../protocol/map.js';
-import { tablesOf } from '../protocol/map.js';
+import { SCHEDULER, tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
 import { bytes, type CoreHost, words } from './effects.js';
@@ -32,6 +32,9 @@ export interface Follower {
   /** Where its stream starts (new sinks). */
   base: number;
   sentAt: number;
+  /** When it last moved on, or was not behind. */
+  movedAt: number;
+  reportedAt: number;
 }
 
 interface Batch {
@@ -243,6 +246,8 @@ export class Owner {
       acked: bornTogether ? 0 : -1,
       base: 0,
       sentAt: Number.NEGATIVE_INFINITY,
+      movedAt: this.host.now,
+      reportedAt: Number.NEGATIVE_INFINITY,
     };
   }
 
@@ -373,7 +378,7 @@ export class Owner {
   private acknowledged(follower: Follower, applied: number): void {
     if (applied <= follower.acked) return;
     follower.acked = applied;
-    follower.sentAt = this.host.now;
+    follower.movedAt = follower.sentAt = this.host.now;
     this.commit();
   }
 
@@ -513,9 +518,26 @@ export class Owner {
     return { g: this.group.id, m: this.member, gen: this.gen, ...this.recovery.stats() };
   }
 
+  /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
+  private reportStalled(): void {
+    const { now, policy } = this.host;
+    for (const follower of this.followers.values()) {
+      const waiting =
+        this.phase === 'ACTIVE' ? this.behind(follower) : follower.state !== 'started' && !follower.none;
+      if (!waiting) follower.movedAt = now;
+      if (now - Math.max(follower.movedAt, follower.reportedAt) <= policy.sinkStallMs) continue;
+      follower.reportedAt = now;
+      const { id: g, version: v } = this.group;
+      const { sid, node } = follower.entry;
+      this.host.out.send(SCHEDULER, { t: 'stalled', g, m: this.member, sid, gen: this.gen, v });
+      this.host.out.event('sink.stalled', { group: g, member: this.member, sid, node });
+    }
+  }
+
   tick(): void {
     this.flush();
     this.drive();
+    this.reportStalled();
     this.pulls.expire();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();
@@ -548,5 +570,12 @@ export class Owner {
       if (!other || follower.entry.sid < other.entry.sid) byIndex.set(follower.entry.index, follower);
     }
     return [...byIndex.values()];
+  }
+
+  /** A mirror that had this shard when we took over: it needs nobody else to give a block. */
+  get usableMirror(): Follower | undefined {
+    for (const follower of this.followers.values())
+      if (follower.entry.kind === 'M' && !follower.none) return follower;
+    return undefined;
   }
 }

@@ -12,6 +12,8 @@ export interface ClusterView {
   alive(id: PeerId, inc: number): boolean;
   full(sid: number): boolean;
   whole(group: number, member: number, gen: number): boolean;
+  /** Nodes that should get nothing new for now. */
+  avoid?: ReadonlySet<PeerId>;
 }
 
 /** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
@@ -91,11 +93,39 @@ export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean 
   return true;
 }
 
-/** Every member on a node of its own, every parity there once. */
+/** The parity in use of each index: the oldest, because a younger one only replaces it once it is complete. */
+export function parities(group: Group): SinkEntry[] {
+  const oldest = new Map<number, SinkEntry>();
+  for (const sink of group.sinks) {
+    if (sink.kind !== 'P') continue;
+    const known = oldest.get(sink.index);
+    if (!known || sink.sid < known.sid) oldest.set(sink.index, sink);
+  }
+  return [...oldest.values()];
+}
+
+/** Every member on a node of its own, every parity there. */
 export function isSpread(group: Group, pool: Pool): boolean {
-  if (group.sinks.length !== pool.r) return false;
-  const nodes = [...group.data, ...group.sinks].map((entry) => entry.node);
+  const used = parities(group);
+  if (used.length !== pool.r) return false;
+  const nodes = [...group.data, ...used].map((entry) => entry.node);
   return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** Members of the group that cannot be relied on, by the latest reports. */
+export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
+  let lacking = 0;
+  for (const [m, entry] of group.data.entries()) {
+    const there = entry.node !== without && view.alive(entry.node, entry.inc);
+    if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
+  }
+  for (let index = 0; index < pool.r; index++) {
+    const full = group.sinks.some(
+      (s) => s.kind === 'P' && s.index === index && s.node !== without && view.full(s.sid),
+    );
+    if (!full) lacking++;
+  }
+  return lacking;
 }
 
 /** Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are spread. */
@@ -119,10 +149,11 @@ class GroupRepair {
   run(): Group | undefined {
     this.dropDead();
     this.finishReplacements();
+    this.finishMoves();
     this.cancelMovesThatBlockRepair();
     this.homeData();
     this.addParities();
-    this.spreadParities();
+    this.spread();
     if (!this.changed) return undefined;
     return { ...this.group, version: this.epoch, data: this.data, sinks: this.sinks };
   }
@@ -132,13 +163,46 @@ class GroupRepair {
   }
 
   private dropDead(): void {
-    const alive = this.sinks.filter((sink) => this.view.alive(sink.node, sink.inc));
-    if (alive.length !== this.sinks.length) this.changed = true;
-    this.sinks = alive;
+    this.keepSinks((sink) => this.view.alive(sink.node, sink.inc));
     for (const [m, entry] of this.data.entries()) {
       if (entry.node === 0 || this.view.alive(entry.node, entry.inc)) continue;
+      const mirror = this.mirrorOf(m);
+      if (mirror && this.view.full(mirror.sid)) {
+        this.promote(m, mirror);
+        continue;
+      }
+      // A mirror that is not complete would only be one more place that lacks blocks.
+      if (mirror) this.keepSinks((sink) => sink !== mirror);
       this.data[m] = { node: 0, inc: 0, gen: this.epoch, init: false };
       this.changed = true;
+    }
+  }
+
+  private keepSinks(keep: (sink: SinkEntry) => boolean): void {
+    const kept = this.sinks.filter(keep);
+    if (kept.length !== this.sinks.length) this.changed = true;
+    this.sinks = kept;
+  }
+
+  private mirrorOf(m: number): SinkEntry | undefined {
+    return this.sinks.find((sink) => sink.kind === 'M' && sink.index === m);
+  }
+
+  /** The node of a complete mirror becomes the owner, an ordinary change of owner; it takes the bytes from the mirror. */
+  private promote(m: number, mirror: SinkEntry): void {
+    this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    this.changed = true;
+  }
+
+  /** Rule 28: a full mirror's node becomes the owner; the mirror goes when that owner has everything. */
+  private finishMoves(): void {
+    for (const [m, entry] of this.data.entries()) {
+      const mirror = this.mirrorOf(m);
+      if (!mirror) continue;
+      if (mirror.node === entry.node) {
+        if (this.view.whole(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
+      } else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
+        this.promote(m, mirror);
     }
   }
 
@@ -152,8 +216,7 @@ class GroupRepair {
       const [older, newer] = this.sinksOf(index);
       if (!older || !newer || !this.view.full(newer.sid) || !isHealthy(this.current(), this.pool, this.view))
         continue;
-      this.sinks = this.sinks.filter((sink) => sink !== older);
-      this.changed = true;
+      this.keepSinks((sink) => sink !== older);
     }
   }
 
@@ -164,10 +227,11 @@ class GroupRepair {
       return count;
     };
     while (missing() > 0 && !this.freeNode()) {
-      const planned = this.sinks.find((s) => s.kind === 'M' || this.sinksOf(s.index)[1] === s);
+      const planned = this.sinks.find((s) =>
+        s.kind === 'M' ? s.node !== this.data[s.index]?.node : this.sinksOf(s.index)[1] === s,
+      );
       if (!planned) return;
-      this.sinks = this.sinks.filter((sink) => sink !== planned);
-      this.changed = true;
+      this.keepSinks((sink) => sink !== planned);
     }
   }
 
@@ -184,27 +248,29 @@ class GroupRepair {
   private addParities(): void {
     for (let index = 0; index < this.pool.r; index++) {
       if (this.sinksOf(index).length > 0) continue;
-      this.addSink(index);
+      this.addSink('P', index);
     }
   }
 
-  /** A parity that shares its node with another member of the group moves on when a node is free. */
-  private spreadParities(): void {
+  /** Members that share a node move on when one is free: a parity by a second one, data by a mirror. */
+  private spread(): void {
     if (!isHealthy(this.current(), this.pool, this.view)) return;
-    for (let index = 0; index < this.pool.r; index++) {
-      const [only, second] = this.sinksOf(index);
-      if (!only || second) continue;
-      const shared = [...this.data, ...this.sinks].some(
-        (entry) => entry !== only && entry.node === only.node,
-      );
-      if (shared) this.addSink(index);
+    const settled = () => [...this.data, ...parities(this.current())];
+    for (const only of parities(this.current())) {
+      if (this.sinksOf(only.index).length > 1) continue;
+      if (settled().some((entry) => entry !== only && entry.node === only.node))
+        this.addSink('P', only.index);
+    }
+    for (const [m, entry] of this.data.entries()) {
+      const shared = this.data.some((other, i) => i < m && other.node === entry.node);
+      if (shared && !this.mirrorOf(m)) this.addSink('M', m);
     }
   }
 
-  private addSink(index: number): void {
+  private addSink(kind: 'P' | 'M', index: number): void {
     const node = this.freeNode();
     if (!node) return;
-    this.sinks.push({ sid: this.nextSid(), kind: 'P', index, node: node.id, inc: node.inc, init: false });
+    this.sinks.push({ sid: this.nextSid(), kind, index, node: node.id, inc: node.inc, init: false });
     this.take(node);
   }
 
@@ -218,7 +284,7 @@ class GroupRepair {
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const hosts = new Set(this.view.nodes.filter((node) => used.has(node.id)).map((node) => node.host));
     return this.best(
-      this.view.nodes.filter((node) => !used.has(node.id)),
+      this.view.nodes.filter((node) => !used.has(node.id) && !this.view.avoid?.has(node.id)),
       (node) => (hosts.has(node.host) ? 1 : 0),
     );
   }
@@ -265,12 +331,10 @@ export function repair(
   return changed ? repaired : undefined;
 }
 
-/** True when a node is free for a parity that the group misses or that shares its node: the next repair will improve it. */
+/** True when the next repair can improve the group, or an improvement is under way. */
 export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
+  if (isSpread(group, pool)) return false;
+  if (group.sinks.length > parities(group).length) return true;
   const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
-  if (!view.nodes.some((node) => !used.has(node.id))) return false;
-  if (new Set(group.sinks.map((sink) => sink.index)).size < pool.r) return true;
-  return group.sinks.some((sink) =>
-    [...group.data, ...group.sinks].some((e) => e !== sink && e.node === sink.node),
-  );
+  return view.nodes.some((node) => !used.has(node.id));
 }

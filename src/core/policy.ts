@@ -4,6 +4,8 @@ export interface Policy {
   retryMs: number;
   /** An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks come. */
   maxUncommittedBytes: number;
+  /** An owner tells the scheduler of a sink that has not answered for so long. */
+  sinkStallMs: number;
   /** Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the client. */
   maxHeldPushes: number;
   /** Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped and resent. */
@@ -24,6 +26,7 @@ export interface Policy {
 export const DEFAULT_POLICY: Policy = {
   retryMs: 250,
   maxUncommittedBytes: 64 << 20,
+  sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,
   parkedPullMs: 30_000,

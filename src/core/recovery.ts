@@ -72,8 +72,21 @@ export class Recovery {
     const parities = this.owner.usableParities;
     const lacking = message.lacking.map(([member]) => member);
     // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
-    if (parities.length === 0 || !lacking.includes(this.owner.member)) return;
-    const solved = native.addEquations(message.index, parities.length, lacking, message.ok, blocks, content);
+    if (!lacking.includes(this.owner.member)) return;
+    const fromMirror = message.sid === this.owner.usableMirror?.entry.sid;
+    if (!message.ok && fromMirror) {
+      this.askOthers(-1, blocks, parities);
+      return;
+    }
+    if (parities.length === 0 && !fromMirror) return;
+    const solved = native.addEquations(
+      message.index,
+      Math.max(1, parities.length),
+      lacking,
+      message.ok,
+      blocks,
+      content,
+    );
     for (const other of solved.others) this.sendInstall(message, other);
     if (solved.installed > 0) this.settled(blocks);
     if (solved.stuck.length > 0) this.report('fewer equations than lost members', solved.stuck.length / 2);
@@ -160,12 +173,12 @@ export class Recovery {
   /** False when there is nobody to ask. */
   private ask(blocks: BlockList): boolean {
     const parities = this.owner.usableParities;
-    if (parities.length === 0) {
+    if (parities.length === 0 && !this.owner.usableMirror) {
       this.report('no parity of this shard is left', blocks.length / 2);
       return false;
     }
     this.requests.push({ blocks, sentAt: this.host.now });
-    const chosen = parities[this.rotation++ % parities.length];
+    const chosen = this.owner.usableMirror ?? parities[this.rotation++ % parities.length];
     if (chosen) this.owner.sendRecover(chosen, blocks);
     return true;
   }
@@ -184,7 +197,9 @@ export class Recovery {
       request.blocks = this.owner.native.filterAbsent(request.blocks);
       request.sentAt = this.host.now;
       if (request.blocks.length === 0) continue;
-      for (const follower of parities) this.owner.sendRecover(follower, request.blocks);
+      const mirror = this.owner.usableMirror;
+      for (const follower of mirror ? [mirror, ...parities] : parities)
+        this.owner.sendRecover(follower, request.blocks);
     }
     this.requests = this.requests.filter((request) => request.blocks.length > 0);
   }

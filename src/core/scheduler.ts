@@ -5,7 +5,7 @@
  * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
  */
 import type { ErrorCode } from '../errors.js';
-import type { ClusterMap, NodeEntry, PeerId, Pool, TableSpec } from '../protocol/map.js';
+import type { ClusterMap, Group, NodeEntry, PeerId, Pool, SinkEntry, TableSpec } from '../protocol/map.js';
 import type {
   Heartbeat,
   JobStatus,
@@ -15,7 +15,17 @@ import type {
   Redundancy,
 } from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
-import { type ClusterView, canImprove, formGroups, isHealthy, isSpread, loads, repair } from './placement.js';
+import {
+  type ClusterView,
+  canImprove,
+  formGroups,
+  isHealthy,
+  isSpread,
+  lackingMembers,
+  loads,
+  parities,
+  repair,
+} from './placement.js';
 import { sameTable, tableProblem } from './tables.js';
 
 export interface DurableState {
@@ -34,12 +44,15 @@ export interface SchedulerPolicy {
   /** A node that sends nothing is dead after this time. */
   silentMs: number;
   maxTables: number;
+  /** A node whose sink stalled gets nothing new for this time. */
+  avoidMs: number;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
   maxTables: 4096,
+  avoidMs: 10_000,
 };
 
 export type SchedulerInput =
@@ -49,6 +62,8 @@ export type SchedulerInput =
   | { kind: 'closed'; peer: PeerId; inc: number }
   /** Nobody listens at the node's address: its process is gone. */
   | { kind: 'refused'; node: PeerId; inc: number }
+  /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
+  | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
   | { kind: 'tick'; now: number };
 
@@ -65,6 +80,8 @@ interface Member {
   inc: number;
   connected: boolean;
   dead: boolean;
+  /** Would be given up, if the data could do without it. */
+  suspected: boolean;
   heardAt: number;
   closedAt: number;
   heartbeat: Heartbeat | undefined;
@@ -75,6 +92,8 @@ export class Scheduler {
   private readonly members = new Map<PeerId, Member>();
   private readonly full = new Set<number>();
   private readonly whole = new Set<string>();
+  /** Node -> time until which it gets nothing new. */
+  private readonly avoided = new Map<PeerId, number>();
   private readonly unrecoverable = new Map<string, { g: number; m: number; v: number; blocks: number }>();
   private version = 0;
   private changed = false;
@@ -116,6 +135,9 @@ export class Scheduler {
         break;
       case 'refused':
         this.onRefused(input.node, input.inc);
+        break;
+      case 'move':
+        this.move(input.g, input.member, input.index, input.node);
         break;
       case 'persisted':
         this.onPersisted(input.version);
@@ -170,6 +192,7 @@ export class Scheduler {
       inc,
       connected: false,
       dead: false,
+      suspected: false,
       heardAt: this.now,
       closedAt: this.now,
       heartbeat: undefined,
@@ -248,9 +271,34 @@ export class Scheduler {
     if (member && member.inc === inc && !member.connected) this.lose(node, 'refused');
   }
 
+  /**
+   * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data that it
+   * still has, so it is waited for.
+   */
+  private indispensable(node: PeerId): boolean {
+    const { map } = this.state;
+    const view = this.view();
+    return map.groups.some((group) => {
+      const pool = map.pools[group.pool]!;
+      const holds = [...group.data, ...group.sinks].some((entry) => entry.node === node);
+      return holds && lackingMembers(group, pool, view, node) > pool.r;
+    });
+  }
+
   private lose(node: PeerId, reason: string): void {
     const member = this.members.get(node);
     if (!member || member.dead) return;
+    if (reason !== 'refused' && this.indispensable(node)) {
+      if (!member.suspected) {
+        member.suspected = true;
+        this.effects.push({
+          kind: 'event',
+          name: 'node.suspected',
+          fields: { node, inc: member.inc, reason },
+        });
+      }
+      return;
+    }
     member.dead = true;
     const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
     this.effects.push({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
@@ -275,6 +323,18 @@ export class Scheduler {
         return this.onHeartbeat(from, message);
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
+      case 'stalled':
+        return this.onStalled(message);
+      case 'replaceSink': {
+        const done = this.replaceSink(message.g, message.sid, 'scrub');
+        this.gated.push({
+          kind: 'send',
+          to: from,
+          message: { t: 'sinkReplaced', id: message.id, done },
+          parts: [],
+        });
+        return;
+      }
       case 'createTables':
         return this.onCreateTables(from, message);
       case 'status':
@@ -297,6 +357,7 @@ export class Scheduler {
     member.heartbeat = heartbeat;
     const revived = member.dead;
     member.dead = false;
+    member.suspected = false;
     member.connected = true;
     for (const sid of heartbeat.full) this.full.add(sid);
     for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
@@ -315,12 +376,69 @@ export class Scheduler {
 
   // ---- placement
 
+  /** A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it meanwhile. */
+  private onStalled(report: MessageOf<'stalled'>): void {
+    const group = this.state.map.groups[report.g];
+    if (group?.version !== report.v || group.data[report.m]?.gen !== report.gen) return;
+    const sink = group.sinks.find((entry) => entry.sid === report.sid);
+    if (!sink) return;
+    const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
+    const pool = this.state.map.pools[group.pool]!;
+    if (lackingMembers(others, pool, this.view()) > pool.r) return;
+    this.avoided.set(sink.node, this.now + this.policy.avoidMs);
+    this.replaceSink(report.g, report.sid, 'stalled');
+  }
+
+  /** Drops a sink; repair puts another in its place. */
+  private replaceSink(g: number, sid: number, reason: string): boolean {
+    const { map } = this.state;
+    const group = map.groups[g];
+    if (!group?.sinks.some((sink) => sink.sid === sid)) return false;
+    const sinks = group.sinks.filter((sink) => sink.sid !== sid);
+    this.full.delete(sid);
+    this.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
+    this.reconfigure(reason);
+    return true;
+  }
+
+  private setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {
+    const { map } = this.state;
+    const changed = { ...group, version: map.epoch + 1 };
+    this.setMap(
+      { groups: map.groups.map((other) => (other.id === group.id ? changed : other)) },
+      reason,
+      fields,
+    );
+  }
+
+  /** Rule 28: adds the sink that the move needs; repair finishes the move when that is full. */
+  private move(g: number, member: number | undefined, index: number | undefined, node: PeerId): void {
+    const group = this.state.map.groups[g];
+    const entry = this.state.map.nodes.find((other) => other.id === node);
+    const pool = group && this.state.map.pools[group.pool];
+    if (!group || !pool || !entry || !this.isAlive(node, entry.inc) || !isHealthy(group, pool, this.view()))
+      return;
+    if ([...group.data, ...group.sinks].some((other) => other.node === node)) return;
+    const kind = member === undefined ? 'P' : 'M';
+    const number = member ?? index ?? 0;
+    const busy = group.sinks.filter((sink) => sink.kind === kind && sink.index === number).length;
+    if (busy > (kind === 'P' ? 1 : 0)) return;
+    const sink: SinkEntry = { sid: this.nextSid(), kind, index: number, node, inc: entry.inc, init: false };
+    this.setGroup({ ...group, sinks: [...group.sinks, sink] }, 'move', {
+      group: g,
+      kind,
+      index: number,
+      node,
+    });
+  }
+
   private view(): ClusterView {
     return {
       nodes: this.state.map.nodes.filter((node) => this.isAlive(node.id, node.inc)),
       alive: (id, inc) => this.isAlive(id, inc),
       full: (sid) => this.full.has(sid),
       whole: (group, member, gen) => this.whole.has(`${group}/${member}/${gen}`),
+      avoid: new Set([...this.avoided].filter(([, until]) => until > this.now).map(([node]) => node)),
     };
   }
 
@@ -400,13 +518,13 @@ export class Scheduler {
       if (lost) {
         worsen('lost');
         reasons.push(`${where}: shard ${lost.m} is beyond repair`);
-      } else if (!this.membersComplete(group.id)) {
+      } else if (!this.membersComplete(group)) {
         worsen('recovering');
         reasons.push(`${where}: recovering`);
       } else if (!isSpread(group, pool)) {
-        worsen(canImprove(group, pool, view) || this.moving(group.id) ? 'recovering' : 'degraded');
+        worsen(canImprove(group, pool, view) ? 'recovering' : 'degraded');
         reasons.push(
-          `${where}: ${group.sinks.length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
+          `${where}: ${parities(group).length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
         );
       } else if (!isHealthy(group, pool, view)) {
         worsen('recovering');
@@ -416,20 +534,12 @@ export class Scheduler {
     return { state, reasons };
   }
 
-  /** Everything that has a home is complete there. */
-  private membersComplete(groupId: number): boolean {
-    const group = this.state.map.groups[groupId]!;
+  /** Everything that has a home is complete there; sinks of planned moves do not count. */
+  private membersComplete(group: Group): boolean {
     for (const [m, entry] of group.data.entries()) {
-      if (entry.node === 0 || !this.whole.has(`${groupId}/${m}/${entry.gen}`)) return false;
+      if (entry.node === 0 || !this.whole.has(`${group.id}/${m}/${entry.gen}`)) return false;
     }
-    return group.sinks.every((sink) => this.full.has(sink.sid));
-  }
-
-  private moving(groupId: number): boolean {
-    const group = this.state.map.groups[groupId]!;
-    return group.sinks.some((a) =>
-      group.sinks.some((b) => a !== b && a.kind === b.kind && a.index === b.index),
-    );
+    return parities(group).every((sink) => this.full.has(sink.sid));
   }
 
   private announceRedundancy(): void {

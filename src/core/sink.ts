@@ -42,8 +42,12 @@ interface Member {
 
 export class Sink {
   readonly sid: number;
+  /** Parity index; the coefficients of a mirror are those of parity 0, which are ones. */
   readonly index: number;
-  private readonly members: Member[] = [];
+  readonly mirror: boolean;
+  /** Members it follows: all, or the one it mirrors. */
+  private readonly follows: readonly number[];
+  private readonly members = new Map<number, Member>();
   private readonly checks: Check[] = [];
   private readonly rate: RateLimit;
   private wasFull: boolean;
@@ -55,11 +59,13 @@ export class Sink {
     private readonly host: CoreHost,
   ) {
     this.sid = entry.sid;
-    this.index = entry.index;
+    this.mirror = entry.kind === 'M';
+    this.index = this.mirror ? 0 : entry.index;
+    this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
     this.rate = new RateLimit(host.policy.recoveryRate);
-    for (let m = 0; m < group.data.length; m++) {
+    for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
-      this.members.push({
+      this.members.set(m, {
         fence: generation,
         sgen: generation,
         applied: 0,
@@ -84,12 +90,17 @@ export class Sink {
 
   /** Every block of every member is included. */
   get full(): boolean {
-    return this.members.every((member) => member.sgen !== 0) && this.native.full;
+    return [...this.members.values()].every((member) => member.sgen !== 0) && this.native.full;
   }
 
   /** Rule 17: recovery operations are soft state of one version of the group. */
   onGroup(group: Group): void {
     this.group = group;
+    this.dropAccumulators();
+  }
+
+  /** Rules 12, 13 and 17: what was being recovered or checked starts again from the new state. */
+  private dropAccumulators(): void {
     this.native.dropAccumulators();
     this.checks[0]?.restart();
   }
@@ -126,13 +137,13 @@ export class Sink {
       if (member.sgen === 0) {
         member.applied = member.trim = message.base;
         member.dedup = Dedup.from(message.dedup);
-        this.native.start(message.m, message.extents);
+        this.native.start(this.slotOf(message.m), message.extents);
       } else {
         this.rollBack(message.m, member, message.base);
       }
       member.sgen = message.gen;
       member.wanted = 0;
-      this.native.dropAccumulators();
+      this.dropAccumulators();
       this.pump(message.m);
     }
     const dedup = member.dedup.copy();
@@ -145,7 +156,7 @@ export class Sink {
       gen: message.gen,
       applied: member.applied,
       dedup: dedup.entries(),
-      extents: this.native.extents(message.m),
+      extents: this.native.extents(this.slotOf(message.m)),
     });
   }
 
@@ -156,7 +167,7 @@ export class Sink {
     if (gen !== member.sgen || gen < member.fence) return;
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
-      const again = this.native.apply(m, delta);
+      const again = this.native.apply(this.slotOf(m), delta);
       if (typeof again === 'number')
         throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
       member.log.push({ seq, delta: delta.slice(), ids: message.ids });
@@ -179,7 +190,7 @@ export class Sink {
   onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
-    const included = this.native.content(message.m, words(blocks), content);
+    const included = this.native.content(this.slotOf(message.m), words(blocks), content);
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();
     this.pump(message.m);
@@ -190,7 +201,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
-    this.native.lacking(message.m, words(blocks));
+    this.native.lacking(this.slotOf(message.m), words(blocks));
     this.completed();
   }
 
@@ -201,8 +212,8 @@ export class Sink {
     const member = this.member(message.m);
     if (message.v !== this.group.version || message.seq !== member.applied) return;
     if (message.gen !== member.sgen || message.gen !== member.fence) return;
-    this.native.learn(message.m, message.extents);
-    const created = this.native.recover(message.m, words(blocks));
+    this.native.learn(this.slotOf(message.m), message.extents);
+    const created = this.native.recover(this.slotOf(message.m), words(blocks));
     if (created.length > 0) this.wantFromOthers(message.m, created);
     this.completed();
   }
@@ -226,8 +237,11 @@ export class Sink {
   private completed(): void {
     for (const done of this.native.takeCompleted()) {
       if (done.checked) this.checks[0]?.completed(done);
-      const lacking = done.lacking.map((m): [number, number] => [m, this.member(m).sgen]);
-      for (const m of done.requesters) {
+      const lacking = done.lacking.map((slot): [number, number] => {
+        const m = this.follows[slot]!;
+        return [m, this.member(m).sgen];
+      });
+      for (const m of done.requesters.map((slot) => this.follows[slot]!)) {
         const owner = this.group.data[m];
         if (!owner || owner.node === 0) continue;
         this.host.out.send(
@@ -266,7 +280,7 @@ export class Sink {
   tick(): void {
     const { now } = this.host;
     this.rate.tick(now);
-    for (let m = 0; m < this.members.length; m++) {
+    for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
       if (member.wanted > 0 && now - member.wantedAt > this.host.policy.retryMs) member.wanted = 0;
@@ -275,7 +289,7 @@ export class Sink {
         member.pendingAt = now;
         const pending =
           this.native.accumulators > 0
-            ? this.native.nextPending(m, this.host.policy.recoveryWindow)
+            ? this.native.nextPending(this.slotOf(m), this.host.policy.recoveryWindow)
             : words(undefined);
         if (pending.length > 0) this.want(m, pending);
       }
@@ -293,8 +307,8 @@ export class Sink {
   private pump(m: number): void {
     const member = this.member(m);
     if (member.sgen === 0 || member.wanted > 0 || !this.rate.open) return;
-    if (this.native.excludedBlocks(m) === 0) return;
-    const blocks = this.native.nextExcluded(m, this.host.policy.recoveryChunk);
+    if (this.native.excludedBlocks(this.slotOf(m)) === 0) return;
+    const blocks = this.native.nextExcluded(this.slotOf(m), this.host.policy.recoveryChunk);
     if (blocks.length === 0) return;
     member.wanted = blocks.length / 2;
     member.wantedAt = this.host.now;
@@ -310,21 +324,26 @@ export class Sink {
   }
 
   private wantFromOthers(m: number, blocks: BlockList): void {
-    for (let i = 0; i < this.members.length; i++) if (i !== m) this.want(i, blocks);
+    for (const other of this.follows) if (other !== m) this.want(other, blocks);
   }
 
   // ---- positions
 
+  /** A member's number in the engine's sink, which counts only members that are followed. */
+  private slotOf(m: number): number {
+    return this.mirror ? 0 : m;
+  }
+
   private member(m: number): Member {
-    const member = this.members[m];
-    invariant(member, 'member of a group', { m, sid: this.sid });
+    const member = this.members.get(m);
+    invariant(member, 'a member that this sink follows', { m, sid: this.sid });
     return member;
   }
 
   private raiseFence(member: Member, gen: number): void {
     if (gen <= member.fence) return;
     member.fence = gen;
-    this.native.dropAccumulators();
+    this.dropAccumulators();
   }
 
   /** Takes back what was applied above `base`; applying a delta twice removes it. */
@@ -334,10 +353,10 @@ export class Sink {
       base,
       applied: member.applied,
     });
-    this.native.dropAccumulators();
+    this.dropAccumulators();
     let entry = member.log.at(-1);
     while (entry && entry.seq > base) {
-      this.native.apply(m, entry.delta);
+      this.native.apply(this.slotOf(m), entry.delta);
       member.log.pop();
       entry = member.log.at(-1);
     }

@@ -249,6 +249,23 @@ export interface UnrecoverableReport extends ShardOf {
   v: number;
   blocks: number;
 }
+/** A sink of this owner's stream has not answered for long: acknowledgements wait for it. */
+export interface Stalled extends StreamOf {
+  t: 'stalled';
+  v: number;
+}
+/** A sink whose bytes are wrong: it is dropped and built anew. */
+export interface ReplaceSink {
+  t: 'replaceSink';
+  id: number;
+  g: number;
+  sid: number;
+}
+export interface SinkReplaced {
+  t: 'sinkReplaced';
+  id: number;
+  done: boolean;
+}
 /** The report was made with the newest version of the group: what it names is beyond repair. */
 export interface ConfirmedLost extends ShardOf {
   t: 'confirmedLost';
@@ -340,6 +357,9 @@ export type Message =
   | MapMessage
   | Heartbeat
   | UnrecoverableReport
+  | Stalled
+  | ReplaceSink
+  | SinkReplaced
   | ConfirmedLost
   | CreateTables
   | TablesCreated

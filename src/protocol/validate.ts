@@ -35,7 +35,7 @@ const record =
     !Array.isArray(v) &&
     Object.entries(fields).every(([name, check]) => check((v as Record<string, unknown>)[name]));
 const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
-const code: Check = (v) => typeof v === 'string' && v in ERROR_CODES;
+const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
 const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 
 const shard = { g: natural, m: natural };
@@ -144,6 +144,9 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     bytes: natural,
     rows: natural,
   },
+  stalled: { ...stream, v: natural },
+  replaceSink: { id: natural, g: natural, sid: natural },
+  sinkReplaced: { id: natural, done: bool },
   confirmedLost: { ...shard, gen: natural, v: natural },
   unrecoverable: { ...shard, gen: natural, v: natural, blocks: natural },
   createTables: {

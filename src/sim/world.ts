@@ -87,6 +87,7 @@ export class World {
   private faultsLeft: number;
   private readonly retry: number;
   private partitionUntil = 0;
+  private healed = false;
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
   private closings: { peer: PeerId; inc: number; at: number }[] = [];
   private reconnects: { a: number; b: number; at: number }[] = [];
@@ -122,6 +123,7 @@ export class World {
       parkedPullMs: MAX_STEPS,
       recoveryWindow: 4,
       recoveryChunk: 2,
+      sinkStallMs: this.retry * 8,
       requireRedundancy: this.config.requireRedundancy,
     };
     this.faultsLeft = this.config.faults;
@@ -201,7 +203,9 @@ export class World {
 
   /** Things that were put off: closed connections are noticed, refused ports probed, connections made again. */
   private events(): void {
-    if (this.partitionUntil > 0 && (this.now > this.partitionUntil || this.faultsLeft === 0)) {
+    const over = this.partitionUntil > 0 && this.now > this.partitionUntil;
+    if (over || (this.faultsLeft === 0 && !this.healed)) {
+      this.healed = this.faultsLeft === 0;
       this.partitionUntil = 0;
       this.network.heal();
       this.log(() => '** HEAL');
@@ -370,7 +374,12 @@ export class World {
   // ---- scheduler
 
   private startScheduler(restarted: boolean): void {
-    const policy = { reconnectMs: this.retry * 3, silentMs: this.retry * 20, maxTables: 16 };
+    const policy = {
+      reconnectMs: this.retry * 3,
+      silentMs: this.retry * 20,
+      maxTables: 16,
+      avoidMs: this.retry * 10,
+    };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
     this.stepScheduler({ kind: 'tick', now: this.now });
   }
@@ -576,7 +585,8 @@ export class World {
     } else if (kind < 10) this.breakScheduler(victim);
     else if (kind < 13) this.breakConnections();
     else if (kind < 16) this.partition(victim);
-    else if (kind < 18) this.crashScheduler();
+    else if (kind < 17) this.crashScheduler();
+    else if (kind < 19) this.moveSomething();
     else if (this.config.lag) this.lagLinks(victim);
   }
 
@@ -640,6 +650,20 @@ export class World {
     this.partitionUntil = this.now + 30 + this.random.below(400);
   }
 
+  /** A planned move of a random shard to a random node; the scheduler refuses what does not fit. */
+  private moveSomething(): void {
+    const groups = this.scheduler?.map.groups ?? [];
+    const identity = this.random.pick(this.nodes).identity;
+    if (groups.length === 0 || !identity) return;
+    const g = this.random.below(groups.length);
+    const before = this.scheduler?.map.epoch;
+    const node = identity.id;
+    if (this.random.chance(0.7))
+      this.stepScheduler({ kind: 'move', g, member: this.random.below(this.config.k), node });
+    else this.stepScheduler({ kind: 'move', g, index: this.random.below(this.config.r), node });
+    if (this.scheduler?.map.epoch !== before) this.count('move');
+  }
+
   private lagLinks(victim: number): void {
     this.count('lag');
     for (let other = 0; other <= this.nodes.length; other++) this.network.lag(other, victim, 0.97);
@@ -674,15 +698,19 @@ export class World {
     for (const [m, entry] of group.data.entries()) {
       const node = at(entry.node, entry.inc);
       const owner = node?.ownerAt(g, m);
+      const mirrored = group.sinks.some(
+        (sink) =>
+          sink.kind === 'M' && sink.index === m && sink.node === entry.node && node?.sinkAt(sink.sid)?.full,
+      );
       const whole =
         owner?.gen === entry.gen
           ? owner.present
           : entry.init && node !== undefined && node.map.epoch < group.version;
-      if (!whole) lacking++;
+      if (!whole && !mirrored) lacking++;
     }
     for (let index = 0; index < this.config.r; index++) {
       const full = group.sinks.some((sink) => {
-        const node = sink.index === index ? at(sink.node, sink.inc) : undefined;
+        const node = sink.kind === 'P' && sink.index === index ? at(sink.node, sink.inc) : undefined;
         const there = node?.sinkAt(sink.sid);
         return there ? there.full : sink.init && node !== undefined && node.map.epoch < group.version;
       });
@@ -745,8 +773,8 @@ export class World {
     if (!this.settled()) return false;
     if (this.clients.some((actor) => actor.left > 0 || actor.core.unacknowledged > 0)) return false;
     const redundancy = this.scheduler?.status().redundancy;
-    if (redundancy === 'degraded') this.count('degradedAtRest');
-    return redundancy === 'full' || redundancy === 'degraded';
+    const moving = this.scheduler?.map.groups.some((group) => group.sinks.length !== this.config.r);
+    return redundancy === 'full' && !moving;
   }
 
   /** Lost beyond repair, and nothing is left that could change it. */
@@ -757,6 +785,7 @@ export class World {
   /** At rest: every shard holds what was pushed exactly once, every parity equation holds on every block. */
   private beginChecks(): void {
     this.phase = 'checking';
+    this.clients[0]?.checks.clear();
     const [index, actor] = [1 + this.nodes.length, this.clients[0]!];
     const { map } = this.scheduler!;
     for (const group of map.groups) {
@@ -777,8 +806,13 @@ export class World {
 
   private onChecked(actor: ClientActor, ticket: number, message: Message): void {
     const what = actor.checks.get(ticket);
-    actor.checks.delete(ticket);
-    if (message.t !== 'checked' || message.unknown) throw new Violation(`${what}: no answer`);
+    if (!actor.checks.delete(ticket)) return;
+    if (message.t !== 'checked') throw new Violation(`${what}: no answer`);
+    if (message.unknown) {
+      // The map moved on between the question and its arrival: look again when it is quiet.
+      this.phase = 'running';
+      return;
+    }
     if (message.mismatched > 0)
       throw new Violation(`${what}: ${message.mismatched} blocks do not fit the equation`);
     if (message.unprotected > 0)
