@@ -72,6 +72,8 @@ export class Owner {
   private buffer: Batch[] = [];
   private bufferBytes = 0;
   private openIds: PushId[] = [];
+  /** When each client was last told of a gap. */
+  private readonly gapAt = new Map<PeerId, number>();
   readonly followers = new Map<number, Follower>();
   private readonly lines: PushLines;
   private readonly pulls: ParkedPulls;
@@ -146,7 +148,7 @@ export class Owner {
       return 'done';
     }
     if (cseq > last + 1) {
-      this.host.out.send(client, { t: 'gap', g: this.group.id, m: this.member, expected: last + 1 });
+      this.tellGap(client, last + 1);
       return 'gap';
     }
     const { maxUncommittedBytes, requireRedundancy } = this.host.policy;
@@ -163,6 +165,15 @@ export class Owner {
     this.openIds.push(id);
     this.host.markDirty(this);
     return 'done';
+  }
+
+  /** Once per retry time: a client answers by sending everything again. */
+  private tellGap(client: PeerId, expected: number): void {
+    const { now, policy, out } = this.host;
+    if (this.recovery.unrecoverable || now - (this.gapAt.get(client) ?? -Infinity) < policy.retryMs / 4)
+      return;
+    this.gapAt.set(client, now);
+    out.send(client, { t: 'gap', g: this.group.id, m: this.member, expected });
   }
 
   /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
@@ -459,8 +470,10 @@ export class Owner {
     const { present, bytes: content, lacking } = this.native.read(list);
     const stream = { g: this.group.id, m: this.member, sid: message.sid, gen: this.gen, seq: this.seq };
     if (present.length > 0) this.host.out.send(from, { t: 'content', ...stream }, [bytes(present), content]);
-    if (lacking.length > 0)
-      this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
+    if (lacking.length === 0) return;
+    // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks again.
+    if (this.usableMirror) this.recovery.demand(lacking);
+    else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {

@@ -73,12 +73,14 @@ export class Recovery {
     const lacking = message.lacking.map(([member]) => member);
     // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
     if (!lacking.includes(this.owner.member)) return;
-    const fromMirror = message.sid === this.owner.usableMirror?.entry.sid;
-    if (!message.ok && fromMirror) {
+    const mirror = this.owner.usableMirror;
+    if (mirror?.entry.sid === message.sid && !message.ok) {
+      // It lost what it had (it was rolled back to before these blocks were included): decode from parities instead.
+      mirror.none = true;
       this.askOthers(-1, blocks, parities);
       return;
     }
-    if (parities.length === 0 && !fromMirror) return;
+    if (mirror ? mirror.entry.sid !== message.sid : parities.length === 0) return;
     const solved = native.addEquations(
       message.index,
       Math.max(1, parities.length),
@@ -198,8 +200,7 @@ export class Recovery {
       request.sentAt = this.host.now;
       if (request.blocks.length === 0) continue;
       const mirror = this.owner.usableMirror;
-      for (const follower of mirror ? [mirror, ...parities] : parities)
-        this.owner.sendRecover(follower, request.blocks);
+      for (const follower of mirror ? [mirror] : parities) this.owner.sendRecover(follower, request.blocks);
     }
     this.requests = this.requests.filter((request) => request.blocks.length > 0);
   }
