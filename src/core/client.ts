@@ -64,7 +64,12 @@ interface ShardState {
   /** Counted independently of the protocol's own tables, for audits. */
   acknowledged: number;
   refused: number;
+  /** Gaps in a row that ask for what was acknowledged long ago; one may be an old message that came late. */
+  forgotten: number;
 }
+
+/** So many say that the shard does not know this client any more. */
+const FORGOTTEN_LIMIT = 4;
 
 interface Ticket {
   kind: 'push' | 'pull' | 'query';
@@ -144,7 +149,17 @@ export class PsClientCore {
     let shard = this.shards.get(key);
     if (!shard) {
       const { retryMs } = this.policy;
-      shard = { g, m, next: 1, unacknowledged: [], sentAt: 0, retryMs, acknowledged: 0, refused: 0 };
+      shard = {
+        g,
+        m,
+        next: 1,
+        unacknowledged: [],
+        sentAt: 0,
+        retryMs,
+        acknowledged: 0,
+        refused: 0,
+        forgotten: 0,
+      };
       this.shards.set(key, shard);
     }
     return shard;
@@ -200,6 +215,7 @@ export class PsClientCore {
       if (!shard || at < 0) continue;
       const [push] = shard.unacknowledged.splice(at, 1);
       shard.retryMs = this.policy.retryMs;
+      shard.forgotten = 0;
       shard.sentAt = this.now;
       if (refused === undefined) shard.acknowledged++;
       else shard.refused++;
@@ -216,7 +232,7 @@ export class PsClientCore {
     const shard = this.shards.get(`${message.g}/${message.m}`);
     const first = shard?.unacknowledged[0];
     if (!shard || !first) return;
-    if (message.expected < first.cseq) {
+    if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
       const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
       for (const push of shard.unacknowledged) this.fail(push.ticket, 'SESSION_EXPIRED', text);
       return;
