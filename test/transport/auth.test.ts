@@ -1,7 +1,15 @@
 /** Who may open a link, and who may read over HTTP. */
 import { request } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
-import { bearerMatches, clientHandshake, isLoopback, serverHandshake } from '../../src/transport/auth.js';
+import {
+  bearerMatches,
+  clientHandshake,
+  GATE_HEADER,
+  gateOpens,
+  gatePass,
+  isLoopback,
+  serverHandshake,
+} from '../../src/transport/auth.js';
 import {
   dial,
   type HttpAnswer,
@@ -26,6 +34,9 @@ async function serve(
   cleanups.push(() => listener.close());
   return [listener, handlers];
 }
+
+/** Repeated by somebody who saw it on an unencrypted network: it opens the gate, and nothing else. */
+const PASS = { [GATE_HEADER]: gatePass('secret') };
 
 const join = (port: number, token?: string) => dial({ host: HOST, port, token, handlers: new Recorder() });
 
@@ -113,10 +124,21 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
     expect([served.events, openEvents.events]).toEqual([[], []]);
   });
 
+  it('lets nobody without the token as far as the handshake', async () => {
+    const [listener, served] = await serve(kind, { token: 'secret' });
+    const passes = [undefined, '', 'secret', gatePass('wrong'), gatePass('secret').slice(1)];
+    for (const pass of passes) {
+      const raw = new RawClient(listener.port, pass === undefined ? {} : { [GATE_HEADER]: pass });
+      expect(await raw.refused).toBe(401);
+    }
+    await listener.close();
+    expect(served.events).toEqual([]);
+  });
+
   it('closes with 4401 on a bad proof', async () => {
     const [listener] = await serve(kind, { token: 'secret' });
     for (const mac of [undefined, new Uint8Array(32), new Uint8Array(3), 'text']) {
-      const raw = new RawClient(listener.port);
+      const raw = new RawClient(listener.port, PASS);
       expect(await raw.next()).toMatchObject({ t: 'challenge', auth: true });
       raw.send({ t: 'proof', nonce: new Uint8Array(32), ...(mac === undefined ? {} : { mac }) });
       expect(await raw.closed).toEqual({ code: 4401, reason: 'UNAUTHORIZED' });
@@ -130,7 +152,7 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
       [{ t: 'proof', nonce: new Uint8Array(31) }, []],
       [{ t: 'proof', nonce: new Uint8Array(32) }, [new Uint8Array(5000)]],
     ] as [object, Uint8Array[]][]) {
-      const raw = new RawClient(listener.port);
+      const raw = new RawClient(listener.port, PASS);
       await raw.next();
       raw.send(header, parts);
       expect(await raw.closed).toEqual({ code: 1002, reason: 'BAD_FRAME' });
@@ -158,6 +180,13 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
     await waiting[0]!.closed;
     expect((await join(listener.port)).outgoing).toBe(true);
     expect(links.every((link) => link.send({ t: 'x' }))).toBe(true);
+  });
+
+  it('limits links', async () => {
+    const [listener] = await serve(kind, { limits: { maxLinks: 2 } });
+    const [first] = [await join(listener.port), await join(listener.port)];
+    expect((await rejection(join(listener.port))).code).toBe('UNREACHABLE');
+    expect(first.send({ t: 'x' })).toBe(true);
   });
 
   it('needs a token beyond loopback', async () => {
@@ -251,6 +280,14 @@ describe('small checks', () => {
     ]) {
       expect(isLoopback(host)).toBe(false);
     }
+  });
+
+  it('has a gate only with a token', () => {
+    expect(gateOpens(gatePass('secret'), 'secret')).toBe(true);
+    for (const wrong of [undefined, '', 'secret', gatePass('Secret')])
+      expect(gateOpens(wrong, 'secret')).toBe(false);
+    for (const any of [undefined, '', gatePass('secret')]) expect(gateOpens(any, undefined)).toBe(true);
+    expect(gatePass('secret')).not.toContain('secret');
   });
 
   it('compares bearer tokens', () => {

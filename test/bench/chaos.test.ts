@@ -1,0 +1,42 @@
+/** A short storm over real processes: the long one is `kintsugi bench chaos`. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { ChaosReport } from '../../src/bench/chaos/report.js';
+import { kintsugi } from '../cli/support.js';
+
+let directory = '';
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-test-'));
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+test('seconds of random failures lose nothing, repeat nothing and leave the bits of a quiet run', async () => {
+  const json = join(directory, 'chaos.json');
+  const shape = ['--ps', '4', '--code', '2+2', '--clients', '2', '--rows', '2000', '--minutes', '0.1'];
+  const output = await kintsugi(['bench', 'chaos', '--smoke', '--seed', '1', ...shape, '--json', json]);
+  expect(output.said.at(-1)).toBe('the same pushes without faults');
+  expect(output.code).toBe(0);
+  const report = JSON.parse(readFileSync(json, 'utf8')) as ChaosReport;
+  expect(report.goals.filter((goal) => !goal.met)).toEqual([]);
+  expect(report.pushes).toMatchObject({ lost: 0, duplicated: 0 });
+  expect(report.pushes.acked).toBeGreaterThan(0);
+  expect(report.parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
+  expect(report.parity.blocksChecked).toBeGreaterThan(0);
+  expect(report.digest).toBe(report.quietDigest);
+  expect(report.rows).toBeGreaterThan(0);
+  expect(report.clients.every((client) => client.pushes > 0 && client.checks > 0)).toBe(true);
+});
+
+test('flags that make no sense are refused before anything is started', async () => {
+  for (const flags of [['--minutes', 'x'], ['--ps', '2'], ['--no-such-flag'], ['rest']]) {
+    const output = await kintsugi(['bench', 'chaos', ...flags]);
+    expect(output.code).toBe(2);
+    expect(output.said.at(-1)).toMatch(/^kintsugi: (BAD_ARGUMENT|NOT_ENOUGH_NODES): /);
+  }
+  const unknown = await kintsugi(['bench', 'nothing']);
+  expect(unknown.said).toEqual([
+    'kintsugi: BAD_ARGUMENT: "nothing" is not a measurement; see kintsugi bench --help',
+  ]);
+});

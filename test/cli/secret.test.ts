@@ -1,0 +1,147 @@
+/** The token is nowhere to be seen: not in the list of processes, not in a log, not in a report. TLS by flags. */
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { certificateOf, clientTlsOf, roleTlsOf } from '../../src/cli/flags.js';
+import { writeDemoData } from '../../src/train/demo-data.js';
+import { type Certificates, hasOpenssl, makeCertificates } from '../transport/certificates.js';
+import { kintsugi, type Running, record, start } from './support.js';
+
+const TOKEN = 'xyzzy-a-secret-that-is-nowhere-else';
+let directory = '';
+let tokenFile = '';
+const cleanups: (() => unknown)[] = [];
+
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-secret-'));
+  tokenFile = join(directory, 'token');
+  writeFileSync(tokenFile, `${TOKEN}\n`);
+});
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Arguments of every process of this machine; processes come and go while we look. */
+function commandLines(): string[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        return [readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')];
+      } catch {
+        return [];
+      }
+    });
+}
+
+test.skipIf(process.platform !== 'linux')('a local job shows its token to nobody', async () => {
+  const train = join(directory, 'train.tsv');
+  await writeDemoData({
+    train,
+    test: join(directory, 'test.tsv'),
+    rows: 3000,
+    testRows: 10,
+    keys: 500,
+    seed: 1,
+  });
+  const [log, json] = [join(directory, 'log'), join(directory, 'report.json')];
+  const shape = [
+    '--ps',
+    '2',
+    '--code',
+    '1+1',
+    '--workers',
+    '1',
+    '--dim',
+    '4',
+    '--bottom',
+    '8-4',
+    '--top',
+    '8-1',
+  ];
+  const files = ['--data', train, '--log', log, '--json', json, '--token-file', tokenFile];
+  const job = start(['local', ...shape, ...files]);
+  cleanups.push(() => job.process.kill());
+  await job.line((line) => /2 PS.* are up/.test(line));
+  const lines = commandLines();
+  // The roles of this very job are among what was looked at.
+  const roles = lines.filter((line) => / ps --scheduler /.test(line) && /--name ps-[01]/.test(line));
+  expect(roles.length).toBeGreaterThanOrEqual(2);
+  expect(lines.filter((line) => line.includes(TOKEN))).toEqual([]);
+  const { code, stdout, stderr } = await job.ended;
+  expect(code).toBe(0);
+  const written = [stdout, stderr, ...[log, json].map((file) => readFileSync(file, 'utf8'))];
+  expect(written[2]).toContain('ps.ready');
+  for (const text of written) expect(text).not.toContain(TOKEN);
+});
+
+test('a role that refuses a peer says nothing of either token', async () => {
+  const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '1', '--code', 'none'], {
+    KINTSUGI_TOKEN: TOKEN,
+  });
+  cleanups.push(() => scheduler.process.kill());
+  const address = String((await record(scheduler, 'scheduler.ready')).address);
+  const wrong = `${TOKEN}-wrong`;
+  const refused = await kintsugi(['status', '--scheduler', address], { KINTSUGI_TOKEN: wrong });
+  expect(refused.code).not.toBe(0);
+  expect(refused.stderr).toContain('UNAUTHORIZED');
+  const answer = await fetch(`http://${address}/metrics`, { headers: { authorization: `Bearer ${wrong}` } });
+  expect(answer.status).toBe(401);
+  const body = await answer.text();
+  scheduler.process.kill();
+  const { stdout, stderr } = await scheduler.ended;
+  expect(stderr).toContain('scheduler.ready');
+  for (const text of [stdout, stderr, body, refused.stdout, refused.stderr])
+    expect(text).not.toContain(TOKEN);
+});
+
+test('TLS flags: what belongs together', () => {
+  const pair = { tlsCert: 'c', tlsKey: 'k' };
+  expect(clientTlsOf({})).toBeUndefined();
+  expect(clientTlsOf({ tlsCa: 'ca', tlsName: 'n' })).toEqual({ caFile: 'ca', serverName: 'n' });
+  expect(clientTlsOf({ tlsCa: 'system' })).toEqual({});
+  expect(clientTlsOf(pair)).toEqual({});
+  expect(roleTlsOf({})).toBeUndefined();
+  expect(roleTlsOf({ ...pair, tlsCa: 'ca' })).toEqual({ certFile: 'c', keyFile: 'k', caFile: 'ca' });
+  expect(certificateOf(pair)).toEqual({ certFile: 'c', keyFile: 'k' });
+  for (const flags of [{ tlsCert: 'c' }, { tlsKey: 'k' }, { tlsCa: 'ca' }, { tlsName: 'n' }]) {
+    expect(() => roleTlsOf(flags), JSON.stringify(flags)).toThrow(
+      expect.objectContaining({ code: 'BAD_ARGUMENT' }),
+    );
+  }
+});
+
+test.skipIf(!hasOpenssl)('roles and commands speak TLS by flags and by KINTSUGI_TLS_CA', async () => {
+  const certificates: Certificates = makeCertificates();
+  cleanups.push(() => certificates.remove());
+  const { certFile, keyFile, caFile } = certificates.tls;
+  const shown = ['--tls-cert', certFile, '--tls-key', keyFile, '--tls-ca', caFile];
+  const role = (args: string[]): Running => {
+    const running = start([...args, ...shown, '--log-format', 'json'], { KINTSUGI_TOKEN: TOKEN });
+    cleanups.push(async () => {
+      running.process.kill();
+      expect((await running.ended).code).toBe(0);
+    });
+    return running;
+  };
+  const scheduler = role(['scheduler', '--listen', '127.0.0.1:0', '--code', '1+1']);
+  const address = String((await record(scheduler, 'scheduler.ready')).address);
+  const nodes = ['a', 'b'].map((name) => role(['ps', '--scheduler', address, '--name', name]));
+  await Promise.all(nodes.map((node) => record(node, 'ps.ready')));
+  const status = (args: string[], env: NodeJS.ProcessEnv = {}) =>
+    kintsugi(['status', '--json', '--scheduler', address, '--connect-timeout', '1s', ...args], {
+      KINTSUGI_TOKEN: TOKEN,
+      ...env,
+    });
+  for (const good of [await status(['--tls-ca', caFile]), await status([], { KINTSUGI_TLS_CA: caFile })]) {
+    expect(good).toMatchObject({ code: 0, stderr: '' });
+    expect(JSON.parse(good.stdout)).toMatchObject({ nodes: [{ alive: true }, { alive: true }] });
+  }
+  expect((await status(['--tls-ca', certificates.otherCa])).stderr).toMatch(
+    /UNAUTHORIZED.*not to be trusted/,
+  );
+  expect((await status(['--tls-ca', caFile, '--tls-name', 'elsewhere.test'])).stderr).toMatch(/UNAUTHORIZED/);
+  expect((await status([])).stderr).toMatch(/UNREACHABLE.*TLS/);
+});

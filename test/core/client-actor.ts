@@ -1,0 +1,122 @@
+/** A client machine that a test speaks to in keys and values, and the sections and tables it uses. */
+import { type ClientEffect, type ClientPolicy, PsClientCore } from '../../src/core/client.js';
+import { loadNative, type OptimizerSpec } from '../../src/native.js';
+import type { PeerId, TableSpec } from '../../src/protocol/map.js';
+import type { Message } from '../../src/protocol/messages.js';
+
+export const native = loadNative();
+
+/** 512 floats are 2 KiB a row: two rows a block, so that few rows make many blocks. */
+export const DIM = 512;
+/** A push adds its rows: SGD with lr -1 on zeros. */
+export const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
+
+export function tableSpec(name = 't', optimizer: OptimizerSpec = ADDING, dim = DIM): Omit<TableSpec, 'id'> {
+  return { name, pool: 'embedding', dim, optimizer, initializer: { kind: 'zeros' }, seed: 0 };
+}
+
+export interface Ticket {
+  done: boolean;
+  error: string | undefined;
+  rows: Float32Array[];
+  answer: Message | undefined;
+}
+
+/** Rows as a push or pull names them. */
+export interface Part {
+  table?: number;
+  keys: (number | bigint)[];
+  /** Value of every float of every row. */
+  value?: number;
+  width?: number;
+}
+
+export function section(parts: Part[], push: boolean, mode: 0 | 1 = 0): Uint8Array {
+  return native.encodeRequest(
+    mode,
+    parts.map(({ table = 1, keys, value = 1, width = DIM }) => ({
+      table,
+      width,
+      keys: BigUint64Array.from(keys, (key) => BigInt(key)),
+      ...(push ? { rows: new Float32Array(keys.length * width).fill(value) } : {}),
+      order: Uint32Array.from(keys, (_, i) => i),
+      start: 0,
+      end: keys.length,
+    })),
+  );
+}
+
+/** What a client needs of the cluster it lives in. */
+interface World {
+  readonly events: { name: string; fields: Record<string, unknown> }[];
+  send(from: PeerId, to: PeerId, message: Message, parts: readonly Uint8Array[]): void;
+}
+
+export class ClientActor {
+  readonly core: PsClientCore;
+  readonly tickets = new Map<number, Ticket>();
+  private next = 1;
+
+  constructor(
+    private readonly cluster: World,
+    public id: PeerId,
+    policy: ClientPolicy,
+  ) {
+    this.core = new PsClientCore(policy);
+  }
+
+  /** One push over shards: member -> parts. */
+  push(items: Record<number, Part[]>, g = 0): Ticket {
+    const list = Object.entries(items).map(([m, parts]) => ({
+      g,
+      m: Number(m),
+      section: section(parts, true),
+    }));
+    return this.start((ticket) => this.core.step({ kind: 'push', ticket, items: list }));
+  }
+
+  pull(items: Record<number, Part[]>, g = 0): Ticket {
+    const list = Object.entries(items).map(([m, parts]) => ({
+      g,
+      m: Number(m),
+      section: section(parts, false),
+    }));
+    return this.start((ticket) => this.core.step({ kind: 'pull', ticket, items: list }));
+  }
+
+  check(node: PeerId, sid: number, g = 0): Ticket {
+    const message: Message = { t: 'check', epoch: 0, id: 0, g, sid };
+    return this.start((ticket) =>
+      this.core.step({ kind: 'query', ticket, query: { to: { node }, message } }),
+    );
+  }
+
+  step(input: Parameters<PsClientCore['step']>[0]): void {
+    this.run(this.core.step(input));
+  }
+
+  private start(step: (ticket: number) => ClientEffect[]): Ticket {
+    const ticket: Ticket = { done: false, error: undefined, rows: [], answer: undefined };
+    const number = this.next++;
+    this.tickets.set(number, ticket);
+    this.run(step(number));
+    return ticket;
+  }
+
+  run(effects: ClientEffect[]): void {
+    for (const effect of effects) {
+      if (effect.kind === 'send') this.cluster.send(this.id, effect.to, effect.message, effect.parts);
+      else if (effect.kind === 'event')
+        this.cluster.events.push({ name: effect.name, fields: effect.fields });
+      else {
+        const ticket = this.tickets.get(effect.ticket)!;
+        if (effect.kind === 'rows') ticket.rows[effect.item] = new Float32Array(effect.rows.slice().buffer);
+        else if (effect.kind === 'answer') ticket.answer = effect.message;
+        else {
+          ticket.done = true;
+          ticket.error = effect.error?.code;
+        }
+      }
+    }
+  }
+}

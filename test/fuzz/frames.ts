@@ -1,0 +1,258 @@
+/**
+ * Frames from nobody in particular: every kind of message as its sender would encode it, then cut, spliced, flipped and
+ * retyped. The decoders answer with a message or with BAD_FRAME, whatever comes; nothing else is thrown, nothing reaches
+ * into Object.prototype, and views stay inside the frame. frames.test.ts runs it small; `npm run fuzz:frames` runs a
+ * million, or KINTSUGI_FRAMES of them from seed KINTSUGI_SEED.
+ */
+import type { Frame } from '../../src/protocol/frame.js';
+import type { Message } from '../../src/protocol/messages.js';
+
+/** The code under test. */
+export interface Decoders {
+  encodeFrame(header: object, parts?: readonly Uint8Array[]): Uint8Array;
+  decodeFrame(bytes: Uint8Array): Frame;
+  toMessage(header: Record<string, unknown>): Message;
+}
+
+export interface FuzzReport {
+  frames: number;
+  accepted: number;
+  refused: number;
+  /** Kinds of messages that were accepted at least once. */
+  kinds: number;
+  digest: number;
+}
+
+/** xorshift32: the same frames for the same seed, everywhere. */
+class Random {
+  private state: number;
+  constructor(seed: number) {
+    this.state = Math.imul(seed, 0x9e3779b1) >>> 0 || 1;
+  }
+  next(): number {
+    this.state ^= this.state << 13;
+    this.state ^= this.state >>> 17;
+    this.state ^= this.state << 5;
+    this.state >>>= 0;
+    return this.state;
+  }
+  below(n: number): number {
+    return this.next() % n;
+  }
+  of<T>(list: readonly T[]): T {
+    return list[this.below(list.length)]!;
+  }
+}
+
+const shard = { g: 3, m: 1 };
+const stream = { ...shard, sid: 12, gen: 4 };
+const dedup = [[7, 12, [[11, 'MEMORY_LIMIT']]]];
+const extents = [
+  [1, 32, 700],
+  [2, 16, 0],
+];
+const table = {
+  id: 1,
+  name: 'user',
+  pool: 'embedding',
+  dim: 8,
+  optimizer: { kind: 'sgd', lr: 0.1 },
+  initializer: { kind: 'zeros' },
+  seed: 3,
+};
+const map = {
+  epoch: 9,
+  job: 'a-job',
+  pools: [{ name: 'embedding', k: 1, r: 1, firstGroup: 0, groups: 1 }],
+  groups: [
+    {
+      id: 0,
+      pool: 0,
+      version: 9,
+      data: [{ node: 1, inc: 1, gen: 1, init: true }],
+      sinks: [{ sid: 1, kind: 'P', index: 0, node: 2, inc: 1, init: true }],
+    },
+  ],
+  nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false }],
+  tables: [table],
+};
+/** A well-formed header of every kind of message; a new kind does not compile until it is here. */
+const FIELDS: Record<Message['t'], object> = {
+  hello: { peer: 3, inc: 1, job: 'a-job' },
+  push: { epoch: 9, items: [[3, 1, 5]] },
+  pull: { epoch: 9, id: 2, items: [[3, 1]] },
+  keys: { ...shard, epoch: 9, id: 2, table: 1, from: 0, max: 100 },
+  shardStats: { ...shard, epoch: 9, id: 2 },
+  pushAck: {
+    items: [
+      [3, 1, 5],
+      [3, 1, 6, 'MEMORY_LIMIT'],
+    ],
+  },
+  gap: { ...shard, expected: 4 },
+  rows: { id: 2, items: [0, 1] },
+  reject: {
+    id: 2,
+    items: [
+      [0, 'WRONG_OWNER'],
+      [-1, 'LIMIT'],
+    ],
+  },
+  lost: { ...shard },
+  keysPage: { id: 2, next: -1 },
+  shardStatsReply: { id: 2, extents, tables: [{ table: 1, rows: 4 }] },
+  open: { ...stream, v: 9 },
+  openAck: { ...stream, none: false, sgen: 4, applied: 70 },
+  start: { ...stream, v: 9, base: 70, dedup, extents },
+  startAck: { ...stream, applied: 70, dedup, extents },
+  delta: {
+    ...stream,
+    seq: 71,
+    ids: [
+      [7, 13],
+      [7, 14, 'DIM_MISMATCH'],
+    ],
+    committed: 70,
+  },
+  applied: { ...stream, applied: 71 },
+  want: { ...stream, v: 9 },
+  content: { ...stream, seq: 71 },
+  lacking: { ...stream, seq: 71, v: 9 },
+  recover: { ...stream, seq: 71, v: 9, extents },
+  equation: { ...stream, v: 9, index: 0, lacking: [[1, 4]], ok: true },
+  install: { ...shard, gen: 4 },
+  check: { epoch: 9, id: 2, g: 3, sid: 12 },
+  checked: { id: 2, g: 3, sid: 12, checked: 100, unprotected: 0, mismatched: 0, unknown: false },
+  join: { name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false, id: 1, inc: 1 },
+  welcome: { id: 1, inc: 1, map },
+  stale: { code: 'STALE_NODE' },
+  attach: { id: 7 },
+  map: { map },
+  heartbeat: {
+    inc: 1,
+    epoch: 9,
+    full: [1],
+    whole: [[3, 1, 4]],
+    recoveries: [{ ...shard, gen: 4, blocksLost: 9, blocksPresent: 3, blocksOnDemand: 1 }],
+    bytes: 2 ** 33,
+    rows: 5,
+  },
+  unrecoverable: { ...shard, gen: 4, v: 9, blocks: 3 },
+  confirmedLost: { ...shard, gen: 4, v: 9 },
+  createTables: { id: 2, specs: [table] },
+  tablesCreated: { id: 2, tables: [table], code: 'LIMIT', message: 'too many' },
+  status: { id: 2 },
+  statusReply: { id: 2, status: { job: 'a-job' } },
+};
+export const SAMPLES: readonly object[] = Object.entries(FIELDS).map(([t, fields]) => ({ t, ...fields }));
+
+const NASTY: readonly unknown[] = [
+  -1,
+  0.5,
+  2 ** 53,
+  Number.NaN,
+  2n ** 64n - 1n,
+  '',
+  'constructor',
+  '__proto__',
+  'x'.repeat(5000),
+  null,
+  true,
+  [],
+  [[]],
+  {},
+  { kind: 'P' },
+  new Uint8Array(3),
+  [[1, 2, 3, 4, 5]],
+  ['WRONG_OWNER'],
+];
+
+/** Replaces something somewhere in the header; what was right stays right around it. */
+function retype(random: Random, value: unknown, depth = 0): unknown {
+  if (depth > 0 && (random.below(3) === 0 || typeof value !== 'object' || value === null))
+    return random.of(NASTY);
+  if (Array.isArray(value)) {
+    if (value.length === 0 || random.below(8) === 0) return [...value, random.of(NASTY)];
+    const at = random.below(value.length);
+    return value.map((item, i) => (i === at ? retype(random, item, depth + 1) : item));
+  }
+  const entries = Object.entries(value as object);
+  const at = random.below(entries.length + 1);
+  if (at === entries.length)
+    return { ...(value as object), [String(random.of(['extra', 'constructor', 't']))]: 1 };
+  const [name] = entries[at]!;
+  if (random.below(6) === 0) return Object.fromEntries(entries.filter((entry) => entry[0] !== name));
+  return Object.fromEntries(
+    entries.map(([key, item]) => [key, key === name ? retype(random, item, depth + 1) : item]),
+  );
+}
+
+/** Flips, overwrites, inserts, removes, repeats or cuts bytes. */
+function mutate(random: Random, frame: Uint8Array): Uint8Array {
+  const bytes = [...frame];
+  for (let n = 1 + random.below(4); n > 0 && bytes.length > 0; n--) {
+    // Half of all changes hit the first bytes, where lengths are.
+    const at = random.below(random.below(2) === 0 ? Math.min(bytes.length, 12) : bytes.length);
+    const what = random.below(6);
+    if (what === 0) bytes[at]! ^= 1 << random.below(8);
+    else if (what === 1)
+      bytes[at] = random.of([0, 0x7f, 0x80, 0x90, 0xc1, 0xc4, 0xc7, 0xd4, 0xd9, 0xdc, 0xdf, 0xff]);
+    else if (what === 2) bytes.splice(at, 0, random.below(256));
+    else if (what === 3) bytes.splice(at, 1 + random.below(8));
+    else if (what === 4) bytes.splice(at, 0, ...bytes.slice(at, at + random.below(32)));
+    else bytes.length = at;
+  }
+  return Uint8Array.from(bytes);
+}
+
+function generate(random: Random, encode: Decoders['encodeFrame']): Uint8Array {
+  if (random.below(20) === 0)
+    return Uint8Array.from({ length: random.below(64) }, (_, i) =>
+      i < 4 ? random.below(2) * 20 : random.below(256),
+    );
+  let header = random.of(SAMPLES);
+  if (random.below(2) === 0) header = retype(random, header) as object;
+  const parts = Array.from({ length: random.below(3) }, () =>
+    new Uint8Array(random.below(40)).fill(random.below(256)),
+  );
+  let frame: Uint8Array;
+  try {
+    frame = encode(header, parts);
+  } catch {
+    return Uint8Array.of(0, 0, 0, 0); // the sender's side refuses a header without `t`
+  }
+  return random.below(3) === 0 ? frame : mutate(random, frame);
+}
+
+/** Runs; throws at the first frame that is answered by anything but a message or BAD_FRAME, with the frame in hex. */
+export function fuzzFrames(decoders: Decoders, frames: number, seed: number): FuzzReport {
+  const random = new Random(seed);
+  const kinds = new Set<string>();
+  const report: FuzzReport = { frames, accepted: 0, refused: 0, kinds: 0, digest: 0 };
+  const innocent = Object.getOwnPropertyNames(Object.prototype).length;
+  for (let n = 0; n < frames; n++) {
+    const bytes = generate(random, decoders.encodeFrame);
+    const before = bytes.slice();
+    try {
+      const { header, parts } = decoders.decodeFrame(bytes);
+      for (const part of parts) {
+        if (part.buffer !== bytes.buffer || part.byteOffset + part.byteLength > bytes.byteLength)
+          throw new Error('a part is not in the frame');
+      }
+      kinds.add(decoders.toMessage(header).t);
+      report.accepted++;
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'BAD_FRAME')
+        throw new Error(`frame ${n} of seed ${seed}: ${Buffer.from(before).toString('hex')}`, {
+          cause: error,
+        });
+      report.refused++;
+    }
+    report.digest = (Math.imul(report.digest, 31) + report.accepted) >>> 0;
+    if (Buffer.compare(bytes, before) !== 0) throw new Error(`frame ${n} of seed ${seed} was changed`);
+  }
+  if (Object.getOwnPropertyNames(Object.prototype).length !== innocent || 'kind' in {})
+    throw new Error('Object.prototype was changed');
+  report.kinds = kinds.size;
+  return report;
+}

@@ -1,0 +1,173 @@
+/** Imports run one way, the core knows no world, and files stay readable: checked on the source text. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+const MAX_LINES = 450;
+
+function filesUnder(folder: string, ends: RegExp): string[] {
+  return readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile() && ends.test(entry.name))
+    .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)))
+    .sort();
+}
+const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
+
+/** Without comments, and without what strings say: only code can break a rule. */
+function codeOnly(source: string): string {
+  const tokens = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
+  return source.replace(tokens, (token) => {
+    if (token.startsWith('/')) return ' ';
+    // What a template computes is code.
+    return token.startsWith('`')
+      ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1]).join(' ')
+      : "''";
+  });
+}
+
+/** What a TypeScript file imports: packages by name, its own files by path from the root. */
+function importsOf(file: string, source: string): string[] {
+  const found = source.matchAll(
+    /(?:^|\n)\s*(?:import|export)\b[^'";]*?\bfrom\s*'([^']+)'|(?:^|\n)\s*import\s*'([^']+)'|\b(?:import|require)\s*\(\s*'([^']+)'/g,
+  );
+  return [...found].map((match) => {
+    const name = (match[1] ?? match[2] ?? match[3])!;
+    return name.startsWith('.')
+      ? relative(ROOT, resolve(ROOT, dirname(file), name)).replace(/\.js$/, '.ts')
+      : name;
+  });
+}
+
+/** Quoted and angled includes of a C++ file. */
+const includesOf = (source: string): string[] =>
+  [...source.matchAll(/^\s*#\s*include\s*[<"]([^>"]+)[>"]/gm)].map((match) => match[1]!);
+
+const sources = filesUnder('src', /\.ts$/);
+const pure = sources.filter((file) => /^src\/(core|protocol)\//.test(file));
+
+describe('TypeScript', () => {
+  it('the checks see the files and their imports', () => {
+    expect(pure.length).toBeGreaterThan(15);
+    expect(importsOf('src/core/owner.ts', text('src/core/owner.ts'))).toEqual(
+      expect.arrayContaining(['src/native.ts', 'src/core/dedup.ts', 'src/protocol/map.ts']),
+    );
+    expect(
+      importsOf(
+        'src/a/b.ts',
+        "import type {\n  X,\n} from '../c.js';\nimport 'ws';\nawait import('node:fs');",
+      ),
+    ).toEqual(['src/c.ts', 'ws', 'node:fs']);
+    expect(codeOnly(`a; // Date\n/* process */ 'Math.random'; \`x $\{Date.now()}\``)).toMatch(
+      /^a; +\n +''; +Date\.now\(\)$/,
+    );
+  });
+
+  it('protocol and core import only each other, the errors and the types of the engine', () => {
+    // The codec is the one outsider: it is a function from bytes to values.
+    const allowed = /^src\/(core|protocol)\/|^src\/errors\.ts$|^src\/native\.ts$|^msgpackr$/;
+    const wrong = pure.flatMap((file) =>
+      importsOf(file, text(file)).flatMap((name) => (allowed.test(name) ? [] : [`${file} imports ${name}`])),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('protocol does not import core', () => {
+    const wrong = pure.filter(
+      (file) =>
+        file.startsWith('src/protocol/') &&
+        importsOf(file, text(file)).some((name) => name.startsWith('src/core/')),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('protocol and core have no clock, timers, randomness or process, and never load the engine', () => {
+    const world =
+      /\b(?:Date|performance|setTimeout|setInterval|setImmediate|queueMicrotask|process|globalThis|Buffer|fetch|console|loadNative)\b|\bMath\s*\.\s*random\b|\bcrypto\b/;
+    const wrong = pure.flatMap((file) => {
+      const match = world.exec(codeOnly(text(file)));
+      return match ? [`${file} uses ${match[0]}`] : [];
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  it('nothing outside cli imports cli', () => {
+    const wrong = sources.filter(
+      (file) =>
+        !file.startsWith('src/cli/') &&
+        importsOf(file, text(file)).some((name) => name.startsWith('src/cli/')),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('the simulator is imported by nothing, and is itself without clock and randomness of its own', () => {
+    const importers = sources.filter(
+      (file) =>
+        !file.startsWith('src/sim/') &&
+        importsOf(file, text(file)).some((name) => name.startsWith('src/sim/')),
+    );
+    // What a schedule is made of; the programs around it (its command line, its own check) live in the world.
+    const programs = /\/(main|mutants)\.ts$/;
+    const simulator = sources.filter((file) => file.startsWith('src/sim/') && !programs.test(file));
+    const impure = simulator.filter((file) =>
+      /\bDate\b|\bMath\s*\.\s*random\b|\bset(Timeout|Interval)\b/.test(codeOnly(text(file))),
+    );
+    expect([importers, impure]).toEqual([[], []]);
+    expect(simulator.length).toBeGreaterThan(3);
+  });
+});
+
+describe('C++', () => {
+  const under = (folder: string): [string, string[]][] =>
+    filesUnder(`native/${folder}`, /\.(cc|h)$/).map((file) => [file, includesOf(text(file))]);
+  const names = (folder: string): Set<string> =>
+    new Set(under(folder).map(([file]) => file.slice(file.lastIndexOf('/') + 1)));
+
+  it('the checks see the files', () => {
+    expect(under('engine').flatMap(([, list]) => list).length).toBeGreaterThan(30);
+    expect(under('kernels').length).toBeGreaterThan(4);
+    expect(includesOf('#include "a.h"\n  #  include <b.h>\n// #include')).toEqual(['a.h', 'b.h']);
+  });
+
+  it('engine and kernels never include napi.h', () => {
+    const wrong = [...under('engine'), ...under('kernels')].filter(([, list]) =>
+      list.some((name) => /napi|node(_api)?\.h|v8/.test(name)),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it.each([
+    ['kernels', ['engine', 'binding']],
+    ['engine', ['binding']],
+  ])('%s include nothing of %s', (folder, above) => {
+    const forbidden = new Set(above.flatMap((upper) => [...names(upper)]));
+    for (const name of names(folder)) forbidden.delete(name);
+    const wrong = under(folder).flatMap(([file, list]) =>
+      list
+        .filter(
+          (name) =>
+            forbidden.has(name.slice(name.lastIndexOf('/') + 1)) ||
+            above.some((upper) => name.includes(`${upper}/`)),
+        )
+        .map((name) => `${file} includes ${name}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+});
+
+describe('files', () => {
+  it(`have at most ${MAX_LINES} lines`, () => {
+    const all = [
+      ...sources,
+      ...filesUnder('native', /\.(cc|h|mjs)$/),
+      ...filesUnder('test', /\.ts$/),
+      ...filesUnder('bench', /\.(ts|mjs)$/),
+    ];
+    const long = all
+      .map((file): [string, number] => [file, text(file).split('\n').length - 1])
+      .filter(([, lines]) => lines > MAX_LINES)
+      .map(([file, lines]) => `${file}: ${lines}`);
+    expect(long).toEqual([]);
+  });
+});

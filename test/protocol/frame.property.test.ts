@@ -1,0 +1,71 @@
+// The codec by properties: whatever can be encoded is decoded to the same, and whatever else arrives is BAD_FRAME.
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { KintsugiError } from '../../src/errors.js';
+import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
+
+const bytes = fc.uint8Array({ maxLength: 100 });
+const name = fc.string({ maxLength: 12 }).filter((text) => text !== '__proto__');
+const { value } = fc.letrec((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small', withCrossShrink: true },
+    fc.integer(),
+    fc.maxSafeInteger(),
+    fc.double({ noNaN: true }).filter((number) => !Object.is(number, -0)),
+    fc.boolean(),
+    fc.constant(null),
+    fc.string({ unit: 'grapheme' }),
+    fc.bigInt({ min: 2n ** 53n, max: 2n ** 64n - 1n }),
+    fc.bigInt({ min: -(2n ** 63n), max: -(2n ** 53n) }),
+    fc.array(tie('value'), { maxLength: 6 }),
+    fc.dictionary(name, tie('value'), { maxKeys: 6, noNullPrototype: true }),
+  ),
+}));
+const header = fc
+  .tuple(fc.string({ maxLength: 20 }), fc.dictionary(name, value, { maxKeys: 6, noNullPrototype: true }))
+  .map(([t, fields]) => ({ ...fields, t }) as Record<string, unknown>);
+
+describe('frames', () => {
+  it('decode to what was encoded, parts aligned to 8, wherever the bytes lie', () => {
+    fc.assert(
+      fc.property(header, fc.array(bytes, { maxLength: 6 }), fc.nat(16), (head, parts, offset) => {
+        const frame = encodeFrame(head, parts, {
+          allocate: (size) => new Uint8Array(size + offset + 8).fill(0xee).subarray(offset, offset + size),
+        });
+        const decoded = decodeFrame(frame);
+        expect(decoded.header).toEqual(head);
+        expect(decoded.parts.map((part) => [...part])).toEqual(parts.map((part) => [...part]));
+        for (const part of decoded.parts) expect((part.byteOffset - frame.byteOffset) % 8).toBe(0);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('that are cut anywhere are BAD_FRAME', () => {
+    fc.assert(
+      fc.property(header, fc.array(bytes, { minLength: 1, maxLength: 3 }), fc.nat(), (head, parts, at) => {
+        const frame = encodeFrame(head, parts);
+        const cut = frame.subarray(0, at % frame.byteLength);
+        expect(() => decodeFrame(cut)).toThrow(expect.objectContaining({ code: 'BAD_FRAME' }));
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('of any bytes at all are decoded or BAD_FRAME', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), fc.boolean(), (body, prefixed) => {
+        const frame = prefixed ? Uint8Array.of(body.length, 0, 0, 0, ...body) : body;
+        try {
+          const { header: head, parts } = decodeFrame(frame);
+          expect(typeof head.t).toBe('string');
+          for (const part of parts) expect(part.buffer).toBe(frame.buffer);
+        } catch (error) {
+          if (!(error instanceof KintsugiError)) throw error;
+          expect(error.code).toBe('BAD_FRAME');
+        }
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});

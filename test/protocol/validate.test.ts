@@ -1,0 +1,243 @@
+/** Headers from outside: a valid sample of every kind of message passes, and with any one field broken it is BAD_FRAME. */
+import { describe, expect, it } from 'vitest';
+import { KintsugiError } from '../../src/errors.js';
+import type { Message, MessageOf } from '../../src/protocol/messages.js';
+import { toMessage } from '../../src/protocol/validate.js';
+
+const stream = { g: 0, m: 1, sid: 4, gen: 7 };
+const spec = {
+  name: 't',
+  pool: 'embedding',
+  dim: 8,
+  optimizer: { kind: 'sgd' as const, lr: 0.1 },
+  initializer: { kind: 'zeros' as const },
+  seed: 3,
+};
+const recovery = { g: 0, m: 1, gen: 7, blocksLost: 5, blocksPresent: 2, blocksOnDemand: 1 };
+const map = {
+  epoch: 9,
+  job: 'j',
+  pools: [{ name: 'embedding', k: 1, r: 1, firstGroup: 0, groups: 1 }],
+  groups: [
+    {
+      id: 0,
+      pool: 0,
+      version: 9,
+      data: [{ node: 1, inc: 1, gen: 1, init: true }],
+      sinks: [
+        { sid: 1, kind: 'P' as const, index: 0, node: 2, inc: 1, init: true },
+        { sid: 2, kind: 'M' as const, index: 0, node: 3, inc: 1, init: false },
+      ],
+    },
+  ],
+  nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'h', address: 'h:1', standby: false }],
+  tables: [{ ...spec, id: 1 }],
+};
+
+/** A new kind of message does not compile until it has a sample here. */
+const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
+  hello: { t: 'hello', peer: 1, inc: 2, job: 'j' },
+  push: { t: 'push', epoch: 1, items: [[0, 1, 2]] },
+  pull: { t: 'pull', epoch: 1, id: 5, items: [[0, 1]] },
+  keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, from: 0, max: 10 },
+  shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
+  pushAck: {
+    t: 'pushAck',
+    items: [
+      [0, 1, 2],
+      [0, 1, 3, 'DIM_MISMATCH'],
+    ],
+  },
+  gap: { t: 'gap', g: 0, m: 1, expected: 4 },
+  rows: { t: 'rows', id: 5, items: [0, 1] },
+  reject: {
+    t: 'reject',
+    id: 5,
+    items: [
+      [0, 'WRONG_OWNER'],
+      [-3, 'LIMIT'],
+    ],
+  },
+  lost: { t: 'lost', g: 0, m: 1 },
+  keysPage: { t: 'keysPage', id: 5, next: -1 },
+  shardStatsReply: {
+    t: 'shardStatsReply',
+    id: 5,
+    extents: [[1, 16, 3]],
+    tables: [{ table: 1, rows: 3, extent: 3, absentKeyBlocks: 0, absentRowBlocks: 0 }],
+  },
+  open: { t: 'open', ...stream, v: 9 },
+  openAck: { t: 'openAck', ...stream, none: false, sgen: 1, applied: 3 },
+  start: { t: 'start', ...stream, v: 9, base: 3, dedup: [[5, 2, [[1, 'LIMIT']]]], extents: [[1, 16, 3]] },
+  startAck: { t: 'startAck', ...stream, applied: 3, dedup: [[5, 2, []]], extents: [[1, 16, 3]] },
+  delta: {
+    t: 'delta',
+    ...stream,
+    seq: 4,
+    ids: [
+      [5, 3],
+      [5, 4, 'LIMIT'],
+    ],
+    committed: 3,
+  },
+  applied: { t: 'applied', ...stream, applied: 4 },
+  want: { t: 'want', ...stream, v: 9 },
+  content: { t: 'content', ...stream, seq: 4 },
+  lacking: { t: 'lacking', ...stream, seq: 4, v: 9 },
+  recover: { t: 'recover', ...stream, seq: 4, v: 9, extents: [[1, 16, 3]] },
+  equation: { t: 'equation', ...stream, v: 9, index: 0, lacking: [[0, 7]], ok: true },
+  install: { t: 'install', g: 0, m: 1, gen: 7 },
+  check: { t: 'check', epoch: 9, id: 5, g: 0, sid: 4 },
+  checked: { t: 'checked', id: 5, g: 0, sid: 4, checked: 9, unprotected: 0, mismatched: 0, unknown: false },
+  join: { t: 'join', name: 'ps-0', host: 'h', address: 'h:1', standby: false, id: 1, inc: 2 },
+  welcome: { t: 'welcome', id: 1, inc: 2, map },
+  stale: { t: 'stale', code: 'STALE_NODE' },
+  attach: { t: 'attach', id: 5 },
+  map: { t: 'map', map },
+  heartbeat: {
+    t: 'heartbeat',
+    inc: 2,
+    epoch: 9,
+    full: [1],
+    whole: [[0, 1, 7]],
+    recoveries: [recovery],
+    bytes: 100,
+    rows: 3,
+  },
+  unrecoverable: { t: 'unrecoverable', g: 0, m: 1, gen: 7, v: 9, blocks: 2 },
+  stalled: { t: 'stalled', ...stream, v: 9 },
+  replaceSink: { t: 'replaceSink', id: 5, g: 0, sid: 4 },
+  sinkReplaced: { t: 'sinkReplaced', id: 5, done: true },
+  confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
+  createTables: { t: 'createTables', id: 5, specs: [spec] },
+  tablesCreated: {
+    t: 'tablesCreated',
+    id: 5,
+    tables: [{ ...spec, id: 1 }],
+    code: 'LIMIT',
+    message: 'too many',
+  },
+  status: { t: 'status', id: 5 },
+  statusReply: {
+    t: 'statusReply',
+    id: 5,
+    status: {
+      job: 'j',
+      epoch: 9,
+      redundancy: 'full',
+      reasons: [],
+      nodes: [],
+      pools: [],
+      tables: [],
+      recoveries: [recovery],
+      unrecoverable: [],
+    },
+  },
+};
+const OPTIONAL: Record<string, string[]> = {
+  join: ['id', 'inc'],
+  attach: ['id'],
+  tablesCreated: ['code', 'message'],
+};
+/** Looked into by nobody but a person: any object will do. */
+const OPAQUE = ['optimizer', 'initializer', 'status', 'tables of shardStatsReply', 'tables of tablesCreated'];
+
+const codeOf = (header: unknown): string => {
+  try {
+    toMessage(header as Record<string, unknown>);
+    return 'accepted';
+  } catch (error) {
+    return error instanceof KintsugiError ? error.code : `not a KintsugiError: ${error}`;
+  }
+};
+
+/** Values of another type than the one that is expected, or out of its range. */
+function wrongOnes(value: unknown): unknown[] {
+  if (typeof value === 'number') return ['1', 1.5, Number.NaN, 2 ** 53, null, [], true];
+  if (typeof value === 'boolean') return [0, 'true', null];
+  if (typeof value === 'string') return [1, null, [], {}];
+  if (Array.isArray(value)) return [{}, 'x', 1, null];
+  return [[], 'x', 1, null];
+}
+
+type Path = (string | number)[];
+/** Paths to every value inside a sample, down to the leaves. */
+function* paths(value: unknown, at: Path, t: string): Generator<Path> {
+  if (at.length > 0) yield at;
+  if (typeof value !== 'object' || value === null) return;
+  const last = String(at.at(-1));
+  if (OPAQUE.includes(last) || OPAQUE.includes(`${last} of ${t}`)) return;
+  for (const [name, inner] of Object.entries(value))
+    if (at.length > 0 || name !== 't')
+      yield* paths(inner, [...at, Array.isArray(value) ? Number(name) : name], t);
+}
+function at(value: unknown, path: Path): unknown {
+  return path.reduce((inner, name) => (inner as Record<string | number, unknown>)[name], value);
+}
+function replaced(sample: unknown, path: Path, value: unknown): unknown {
+  const copy = structuredClone(sample);
+  (at(copy, path.slice(0, -1)) as Record<string | number, unknown>)[path.at(-1)!] = value;
+  return copy;
+}
+function without(sample: unknown, path: Path): unknown {
+  const copy = structuredClone(sample);
+  delete (at(copy, path.slice(0, -1)) as Record<string | number, unknown>)[path.at(-1)!];
+  return copy;
+}
+
+describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
+  const all = [...paths(sample, [], t)];
+
+  it('passes when it is valid, as the same object', () => {
+    expect(toMessage(sample as never)).toBe(sample);
+  });
+
+  it('is BAD_FRAME without any one of its fields', () => {
+    const named = all.filter((path) => typeof path.at(-1) === 'string');
+    for (const path of named) {
+      const optional = path.length === 1 && (OPTIONAL[t] ?? []).includes(String(path[0]));
+      expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);
+    }
+    if (t !== 'attach') expect(named.length).toBeGreaterThan(0);
+  });
+
+  it('is BAD_FRAME with any value of another type', () => {
+    for (const path of all) {
+      for (const wrong of wrongOnes(at(sample, path)))
+        expect([path, wrong, codeOf(replaced(sample, path, wrong))]).toEqual([path, wrong, 'BAD_FRAME']);
+    }
+  });
+});
+
+describe('limits', () => {
+  it('numbers are not negative, but for the two that may be', () => {
+    for (const [t, sample] of Object.entries(SAMPLES)) {
+      for (const path of paths(sample, [], t)) {
+        if (typeof at(sample, path) !== 'number') continue;
+        const signed = (t === 'keysPage' && path[0] === 'next') || (t === 'reject' && path.length === 3);
+        expect([t, path, codeOf(replaced(sample, path, -1))]).toEqual([
+          t,
+          path,
+          signed ? 'accepted' : 'BAD_FRAME',
+        ]);
+      }
+    }
+  });
+
+  it('tuples have their length, codes and kinds are known ones, texts are short', () => {
+    expect(codeOf({ ...SAMPLES.push, items: [[0, 1]] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.push, items: [[0, 1, 2, 3]] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'NO_SUCH_CODE']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'toString']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.stale, code: 'WRONG_OWNER' })).toBe('BAD_FRAME');
+    expect(codeOf(replaced(SAMPLES.map, ['map', 'groups', 0, 'sinks', 0, 'kind'], 'X'))).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.hello, job: 'j'.repeat(5000) })).toBe('BAD_FRAME');
+  });
+
+  it.each([['nonsense'], [''], ['toString'], ['__proto__'], ['constructor'], [undefined], [7], [null], [{}]])(
+    'an unknown kind is BAD_FRAME: %s',
+    (t) => {
+      expect(codeOf({ t })).toBe('BAD_FRAME');
+    },
+  );
+});

@@ -1,0 +1,77 @@
+// The forms in which users write addresses, and codes and shapes of jobs.
+import { describe, expect, it } from 'vitest';
+import { formatAddress, parseAddress } from '../../src/runtime/address.js';
+import { MAX_GROUPS, parseCode, poolsFor } from '../../src/runtime/job.js';
+
+const codeOf = (call: () => unknown): string => {
+  try {
+    call();
+  } catch (error) {
+    return (error as { code: string }).code;
+  }
+  return 'nothing was thrown';
+};
+
+describe('parseAddress', () => {
+  it.each([
+    ['10.0.0.1:7000', '10.0.0.1', 7000],
+    ['node-3.example:1', 'node-3.example', 1],
+    [':7000', '127.0.0.1', 7000],
+    ['7000', '127.0.0.1', 7000],
+    ['0', '127.0.0.1', 0],
+    ['[::1]:7000', '::1', 7000],
+    ['[2001:db8::7]:65535', '2001:db8::7', 65_535],
+    ['kintsugi://host:7000', 'host', 7000],
+    ['ws://host:7000/', 'host', 7000],
+  ])('%s', (text, host, port) => {
+    expect(parseAddress(text)).toEqual({ host, port });
+    expect(parseAddress(formatAddress({ host, port }))).toEqual({ host, port });
+  });
+
+  it('takes the default host that it is given', () => {
+    expect(parseAddress(':5', '0.0.0.0')).toEqual({ host: '0.0.0.0', port: 5 });
+  });
+
+  it.each([
+    '',
+    'host',
+    'host:',
+    'host:port',
+    'host:65536',
+    'host:-1',
+    '::1:7000',
+    'a b:1',
+    '[::1]',
+    'http://h:1',
+  ])('refuses "%s"', (text) => expect(codeOf(() => parseAddress(text))).toBe('BAD_ARGUMENT'));
+});
+
+describe('codes', () => {
+  it.each([
+    ['4+1', { k: 4, r: 1 }],
+    ['32+4', { k: 32, r: 4 }],
+    ['1+0', { k: 1, r: 0 }],
+    ['none', { k: 1, r: 0 }],
+  ])('%s', (text, code) => expect(parseCode(text)).toEqual(code));
+
+  it.each(['', '4', '4+', '0+1', '33+1', '4+5', '4-1', '4+1+1', ' 4+1', '4.5+1'])('refuses "%s"', (text) =>
+    expect(codeOf(() => parseCode(text))).toBe('BAD_ARGUMENT'),
+  );
+});
+
+describe('pools of a job', () => {
+  it('have one group per node, and the dense pool is mirrored', () => {
+    expect(poolsFor({ k: 4, r: 2 }, 8)).toEqual([
+      { name: 'embedding', k: 4, r: 2, groups: 8 },
+      { name: 'dense', k: 1, r: 2, groups: 8 },
+    ]);
+    expect(poolsFor({ k: 2, r: 1 }, 3, 16)[1]).toEqual({ name: 'dense', k: 1, r: 1, groups: 3 });
+  });
+
+  it('need as many nodes as a group has members', () => {
+    expect(codeOf(() => poolsFor({ k: 4, r: 1 }, 4))).toBe('NOT_ENOUGH_NODES');
+    expect(codeOf(() => poolsFor({ k: 1, r: 0 }, 0))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => poolsFor({ k: 1, r: 0 }, 1, 0))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => poolsFor({ k: 1, r: 0 }, 1, MAX_GROUPS + 1))).toBe('BAD_ARGUMENT');
+  });
+});

@@ -1,0 +1,224 @@
+// Peers that break every rule: their connection closes or they are not heard, and the role goes on serving the others.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Client, Table } from '../../src/client.js';
+import type { LocalCluster } from '../../src/runtime/cluster.js';
+import { listen } from '../../src/transport/index.js';
+import { RawClient } from '../transport/support.js';
+import { COUNTING, client, cluster, firstKeys, redundant, rejection } from './support.js';
+
+const portOf = (address: string): number => Number(address.split(':').at(-1));
+
+/** A connection that has proved itself and has said nothing else. */
+async function raw(address: string): Promise<RawClient> {
+  const peer = new RawClient(portOf(address));
+  onTestFinished(() => peer.ws.terminate());
+  return peer.prove();
+}
+
+const STRANGER = 4242;
+const hello = (job: string) => ({ t: 'hello', peer: STRANGER, inc: 0, job });
+
+interface Job {
+  job: LocalCluster;
+  trainer: Client;
+  table: Table;
+  /** Pushes and pulls all shards: everything must be as it was, plus one. */
+  works(): Promise<void>;
+}
+
+async function start(): Promise<Job> {
+  const job = await cluster({ code: '2+1' });
+  const trainer = await client(job.address);
+  const table = await trainer.createTable({ name: 't', ...COUNTING });
+  let pushed = 0;
+  const works = async () => {
+    await table.push(firstKeys(100), new Float32Array(200).fill(1));
+    pushed++;
+    expect(await table.pull(firstKeys(100))).toEqual(new Float32Array(200).fill(pushed));
+  };
+  await works();
+  await redundant(trainer, 3);
+  return { job, trainer, table, works };
+}
+
+const garbage = (length: number): Uint8Array => Uint8Array.from({ length }, (_, i) => (i * 151 + 37) & 255);
+
+/** Frames that no role can take; each on a connection of its own. */
+const FRAMES: [string, (peer: RawClient) => void][] = [
+  ['an unknown kind', (peer) => peer.send({ t: 'nonsense' })],
+  ['a kind of the prototype', (peer) => peer.send({ t: 'constructor' })],
+  ['a kind of the handshake', (peer) => peer.send({ t: 'proof', nonce: new Uint8Array(32) })],
+  ['no kind', (peer) => peer.ws.send(garbage(64))],
+  ['an empty frame', (peer) => peer.ws.send(new Uint8Array(0))],
+  ['a truncated frame', (peer) => peer.ws.send(Uint8Array.of(200, 0, 0, 0, 0x91, 0x81))],
+  ['a text message', (peer) => peer.ws.send('hello')],
+  ['a field of a wrong type', (peer) => peer.send({ t: 'push', epoch: '1', items: [] })],
+  ['a negative field', (peer) => peer.send({ t: 'push', epoch: 0, items: [[-1, 0, 1]] })],
+  ['a missing field', (peer) => peer.send({ t: 'delta', g: 0, m: 0 })],
+  ['a join without a name', (peer) => peer.send({ t: 'join', host: '', address: '', standby: false })],
+  ['a map that is none', (peer) => peer.send({ t: 'map', map: { epoch: 1e6 } })],
+];
+
+describe('a PS', () => {
+  it.each(FRAMES)('closes on %s, before and after a hello', async (_, send) => {
+    const { job, trainer, works } = await start();
+    const node = job.nodes[0]!;
+    const rude = await raw(node.address);
+    send(rude);
+    await rude.closed;
+    const polite = await raw(node.address);
+    polite.send(hello(trainer.clusterMap.job));
+    send(polite);
+    await polite.closed;
+    await works();
+  });
+
+  it('closes on a frame that is too large', async () => {
+    const { job, works } = await start();
+    const peer = await raw(job.nodes[0]!.address);
+    peer.ws.send(new Uint8Array((64 << 20) + 1));
+    await peer.closed;
+    await works();
+  });
+
+  it('wants a hello first, of its own job and of the newest process', async () => {
+    const { job, trainer, works } = await start();
+    const { address } = job.nodes[0]!;
+    const silent = await raw(address);
+    silent.send({ t: 'push', epoch: 0, items: [] });
+    expect((await silent.closed).reason).toBe('BAD_FRAME');
+    const lost = await raw(address);
+    lost.send(hello('another job'));
+    expect((await lost.closed).reason).toBe('another job');
+    const stale = await raw(address);
+    stale.send({ t: 'hello', peer: job.nodes[1]!.id, inc: 0, job: trainer.clusterMap.job });
+    expect((await stale.closed).reason).toBe('STALE_NODE');
+    await works();
+  });
+
+  it('answers a push with a bad section by refusing it, and numbers go on', async () => {
+    const { job, trainer, works } = await start();
+    const group = trainer.clusterMap.groups[0]!;
+    const owner = job.nodes.find((node) => node.id === group.data[0]!.node)!;
+    const peer = await raw(owner.address);
+    peer.send(hello(trainer.clusterMap.job));
+    const sections = [new Uint8Array(0), garbage(7), garbage(64), new Uint8Array(8).fill(255), garbage(4096)];
+    for (const [i, section] of sections.entries()) {
+      peer.send({ t: 'push', epoch: 0, items: [[0, 0, i + 1]] }, [section]);
+      expect(await peer.next()).toEqual({ t: 'pushAck', items: [[0, 0, i + 1, 'BAD_FRAME']] });
+    }
+    peer.send({ t: 'pull', epoch: 0, id: 9, items: [[0, 0]] }, [garbage(64)]);
+    expect(await peer.next()).toEqual({ t: 'reject', id: 9, items: [[0, 'BAD_FRAME']] });
+    peer.send({ t: 'pull', epoch: 0, id: 10, items: [[0, 0]] });
+    expect(await peer.next()).toEqual({ t: 'reject', id: 10, items: [[0, 'BAD_FRAME']] });
+    peer.send({ t: 'push', epoch: 0, items: [[0, 0, 99]] }, [garbage(8)]);
+    expect(await peer.next()).toEqual({ t: 'gap', g: 0, m: 0, expected: sections.length + 1 });
+    await works();
+  });
+
+  it.each(['delta', 'content', 'lacking', 'recover', 'want', 'equation', 'install', 'start'])(
+    'survives %s with a fitting header and garbage for a payload',
+    async (kind) => {
+      const { job, trainer, works } = await start();
+      const { clusterMap } = trainer;
+      const group = clusterMap.groups[0]!;
+      const [sink, entry] = [group.sinks[0]!, group.data[0]!];
+      const { id: g, version: v } = group;
+      const extents = [[1, 16, 40]];
+      const header: Record<string, unknown> = { t: kind, g, m: 0, sid: sink.sid, gen: entry.gen, v, extents };
+      Object.assign(header, { ids: [], committed: 0, index: 0, lacking: [[0, entry.gen]], ok: true });
+      // Of a generation that is over: garbage that fits could otherwise not be told from what it imitates.
+      if (kind === 'start') Object.assign(header, { base: 0, dedup: [], gen: 0 });
+      const toOwner = ['want', 'equation', 'install'].includes(kind);
+      const target = job.nodes.find((node) => node.id === (toOwner ? entry : sink).node)!;
+      for (const part of [
+        new Uint8Array(0),
+        garbage(3),
+        garbage(64),
+        new Uint8Array(64).fill(255),
+        garbage(5000),
+      ]) {
+        for (let seq = 0; seq < 4; seq++) {
+          const peer = await raw(target.address);
+          peer.send(hello(clusterMap.job));
+          peer.send({ ...header, seq }, [part, part]);
+          // A question behind it: answered, or the connection is closed.
+          peer.send({ t: 'pull', epoch: 0, id: 7, items: [[9999, 0]] });
+          let answer = await Promise.race([peer.next(), peer.closed]);
+          while ('t' in answer && answer.t !== 'reject')
+            answer = await Promise.race([peer.next(), peer.closed]);
+          peer.ws.terminate();
+        }
+      }
+      await works();
+      await redundant(trainer, 3);
+    },
+  );
+});
+
+describe('a scheduler', () => {
+  it.each(FRAMES)('closes on %s, before and after an attach', async (_, send) => {
+    const { job, trainer, works } = await start();
+    const rude = await raw(job.address);
+    send(rude);
+    await rude.closed;
+    const polite = await raw(job.address);
+    polite.send({ t: 'attach' });
+    expect(await polite.next()).toMatchObject({ t: 'welcome' });
+    send(polite);
+    await polite.closed;
+    await works();
+    await redundant(trainer, 3);
+  });
+
+  it('wants a join or an attach first', async () => {
+    const { job, works } = await start();
+    const peer = await raw(job.address);
+    peer.send({ t: 'status', id: 1 });
+    expect((await peer.closed).reason).toBe('BAD_FRAME');
+    await works();
+  });
+
+  it('tells a process that comes back with an identity that is over', async () => {
+    const { job, trainer, works } = await start();
+    const [node] = (await trainer.status()).nodes;
+    const peer = await raw(job.address);
+    const { id, name, host, address } = node!;
+    peer.send({ t: 'join', name, host, address, standby: false, id, inc: node!.inc - 1 });
+    expect(await peer.next()).toEqual({ t: 'stale', code: 'STALE_NODE' });
+    await works();
+  });
+
+  it('does not let heartbeats of nobody count', async () => {
+    const { job, trainer, works } = await start();
+    const peer = await raw(job.address);
+    peer.send({ t: 'attach' });
+    await peer.next();
+    const inc = 1;
+    peer.send({ t: 'heartbeat', inc, epoch: 0, full: [1e6], whole: [], recoveries: [], bytes: 1, rows: 1e9 });
+    peer.send({ t: 'unrecoverable', g: 1e6, m: 0, gen: 1, v: 1, blocks: 1 });
+    peer.send({ t: 'status', id: 3 });
+    let answer = await peer.next();
+    while (answer.t !== 'statusReply') answer = await peer.next();
+    expect(answer.status).toMatchObject({ redundancy: 'full', unrecoverable: [] });
+    await works();
+    expect((await trainer.status()).nodes.length).toBe(3);
+  });
+});
+
+describe('a client', () => {
+  it('gives up on a scheduler that talks nonsense', async () => {
+    const liar = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handlers: {
+        onOpen: () => {},
+        onMessage: (link) => link.send({ t: 'welcome', id: 'one', inc: 0, map: null }),
+        onClose: () => {},
+      },
+    });
+    onTestFinished(() => liar.close());
+    const refusal = await rejection(client(`127.0.0.1:${liar.port}`, { timeoutMs: 200 }));
+    expect(refusal.code).toBe('UNREACHABLE');
+  });
+});

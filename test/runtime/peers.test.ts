@@ -1,0 +1,210 @@
+// Connections by identity: dialed when there is something to say, kept up while the map lists the peer.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Message } from '../../src/protocol/messages.js';
+import { type PeerAddress, Peers } from '../../src/runtime/peers.js';
+import { type Link, type Listener, listen } from '../../src/transport/index.js';
+import { EventLog } from './support.js';
+
+const JOB = 'a job';
+
+/** Whatever arrives, in order, to be awaited. */
+class Inbox<T> {
+  private readonly items: T[] = [];
+  private readonly waiting: ((item: T) => void)[] = [];
+
+  add(item: T): void {
+    const next = this.waiting.shift();
+    if (next) next(item);
+    else this.items.push(item);
+  }
+  next(): Promise<T> {
+    const item = this.items.shift();
+    return item === undefined ? new Promise((resolve) => this.waiting.push(resolve)) : Promise.resolve(item);
+  }
+}
+
+/** Of a port that can be closed and opened again: what its connections said, and the links to cut them. */
+class Server {
+  readonly heard = new Inbox<Message>();
+  readonly links = new Inbox<Link>();
+  readonly payloads = new Inbox<Uint8Array>();
+  private listener: Listener | undefined;
+  port = 0;
+
+  async open(): Promise<this> {
+    this.listener = await listen({
+      host: '127.0.0.1',
+      port: this.port,
+      handlers: {
+        onOpen: (link) => this.links.add(link),
+        onMessage: (_, header, parts) => {
+          this.heard.add(header as unknown as Message);
+          for (const part of parts) this.payloads.add(part.slice());
+        },
+        onClose: () => {},
+      },
+    });
+    this.port = this.listener.port;
+    return this;
+  }
+  async close(): Promise<void> {
+    await this.listener?.close();
+  }
+}
+
+async function server(): Promise<Server> {
+  const open = await new Server().open();
+  onTestFinished(() => open.close());
+  return open;
+}
+
+function peers(addresses: Map<number, PeerAddress>, self = { peer: 1, inc: 7, job: JOB }) {
+  const log = new EventLog();
+  const inbox = new Inbox<[from: number, message: Message]>();
+  const ups = new Inbox<number>();
+  const asked = new Inbox<number>();
+  const all = new Peers({
+    self: () => self,
+    resolve: (peer) => {
+      asked.add(peer);
+      return addresses.get(peer);
+    },
+    onMessage: (from, message) => inbox.add([from, message]),
+    onUp: (peer) => ups.add(peer),
+    log,
+  });
+  onTestFinished(() => all.close());
+  return { all, log, inbox, ups, asked };
+}
+
+const ping = (expected: number): Message => ({ t: 'gap', g: 0, m: 0, expected });
+const HELLO = { t: 'hello', peer: 1, inc: 7, job: JOB };
+const at = (port: number, inc = 1): PeerAddress => ({ host: '127.0.0.1', port, inc });
+
+describe('Peers', () => {
+  it('sends what was queued while it dialed, in order, after a hello', async () => {
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    for (let i = 0; i < 5; i++) all.send(2, ping(i), [Uint8Array.of(i)]);
+    expect(await there.heard.next()).toEqual(HELLO);
+    for (let i = 0; i < 5; i++) {
+      expect(await there.heard.next()).toEqual(ping(i));
+      expect(await there.payloads.next()).toEqual(Uint8Array.of(i));
+    }
+  });
+
+  it('says nothing to a peer that the map does not list', async () => {
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    all.send(3, ping(0), []);
+    all.send(2, ping(1), []);
+    expect(await there.heard.next()).toEqual(HELLO);
+    expect(await there.heard.next()).toEqual(ping(1));
+  });
+
+  it('connects again after the other side has cut the connection', async () => {
+    const there = await server();
+    const { all, ups } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    const first = await there.links.next();
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    for (let round = 1; round < 4; round++) {
+      (round === 1 ? first : await there.links.next()).close('cut');
+      // Without anything to send: what was under way may be lost, so the owner must be told.
+      expect(await ups.next()).toBe(2);
+      expect(await there.heard.next()).toEqual(HELLO);
+      all.send(2, ping(round), []);
+      expect(await there.heard.next()).toEqual(ping(round));
+    }
+  });
+
+  it('connects again when a server comes back on its port', async () => {
+    const there = await server();
+    const { all, ups, log } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    const unreachable = log.next('peer.unreachable');
+    await there.close();
+    expect(await unreachable).toEqual({ peer: 2, code: 'UNREACHABLE' });
+    await there.open();
+    expect(await ups.next()).toBe(2);
+    all.send(2, ping(1), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(1)]);
+  });
+
+  it('stops dialing when the map drops the peer', async () => {
+    const there = await server();
+    const addresses = new Map([[2, at(there.port)]]);
+    const { all, log, asked } = peers(addresses);
+    await there.close();
+    const unreachable = log.next('peer.unreachable');
+    all.send(2, ping(0), []);
+    await unreachable;
+    // Asked by send, by the first attempt and by the second one, which is told that nobody is there.
+    addresses.delete(2);
+    for (let i = 0; i < 3; i++) expect(await asked.next()).toBe(2);
+    expect((all as unknown as { peers: Map<number, unknown> }).peers.has(2)).toBe(false);
+    const events = log.events.length;
+    await there.open();
+    addresses.set(3, at(there.port));
+    all.send(3, ping(3), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(3)]);
+    expect(log.events.length).toBe(events);
+  });
+
+  it('leaves an older process for the newer one of its name', async () => {
+    const [older, newer] = [await server(), await server()];
+    const addresses = new Map([[2, at(older.port, 1)]]);
+    const { all } = peers(addresses);
+    all.send(2, ping(0), []);
+    expect([await older.heard.next(), await older.heard.next()]).toEqual([HELLO, ping(0)]);
+    addresses.set(2, at(newer.port, 2));
+    all.send(2, ping(1), []);
+    expect([await newer.heard.next(), await newer.heard.next()]).toEqual([HELLO, ping(1)]);
+  });
+
+  it('answers on the connection that a peer has made', async () => {
+    const listening = peers(new Map());
+    const listener = await listen({ host: '127.0.0.1', port: 0, handlers: listening.all.incoming });
+    onTestFinished(() => listener.close());
+    const dialing = peers(new Map([[9, at(listener.port)]]), { peer: 5, inc: 0, job: JOB });
+    dialing.all.send(9, ping(1), []);
+    expect(await listening.inbox.next()).toEqual([5, ping(1)]);
+    listening.all.send(5, ping(2), []);
+    expect(await dialing.inbox.next()).toEqual([9, ping(2)]);
+  });
+
+  it('works when two dial each other at once', async () => {
+    const [mapA, mapB] = [new Map<number, PeerAddress>(), new Map<number, PeerAddress>()];
+    const a = peers(mapA, { peer: 1, inc: 1, job: JOB });
+    const b = peers(mapB, { peer: 2, inc: 1, job: JOB });
+    for (const [own, map, id] of [
+      [a, mapB, 1],
+      [b, mapA, 2],
+    ] as const) {
+      const listener = await listen({ host: '127.0.0.1', port: 0, handlers: own.all.incoming });
+      onTestFinished(() => listener.close());
+      map.set(id, at(listener.port));
+    }
+    for (let i = 0; i < 50; i++) {
+      a.all.send(2, ping(i), []);
+      b.all.send(1, ping(100 + i), []);
+    }
+    for (let i = 0; i < 50; i++) {
+      expect(await b.inbox.next()).toEqual([1, ping(i)]);
+      expect(await a.inbox.next()).toEqual([2, ping(100 + i)]);
+    }
+  });
+
+  it('is quiet after close', async () => {
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    all.close();
+    all.send(2, ping(1), []);
+    const other = peers(new Map([[2, at(there.port)]]), { peer: 8, inc: 0, job: JOB });
+    other.all.send(2, ping(2), []);
+    expect(await there.heard.next()).toMatchObject({ t: 'hello', peer: 8 });
+    expect(await there.heard.next()).toEqual(ping(2));
+  });
+});

@@ -1,0 +1,151 @@
+// The scheduler dies and comes back on its durable state, on the same port, while pushes go on.
+import { join } from 'node:path';
+import { open } from 'lmdb';
+import { describe, expect, it } from 'vitest';
+import type { DurableState } from '../../src/core/scheduler.js';
+import { poolsFor } from '../../src/runtime/job.js';
+import type { SchedulerOptions } from '../../src/runtime/scheduler.js';
+import { MemoryStore, type StateStore } from '../../src/storage/index.js';
+import { openLmdbStore } from '../../src/storage/lmdb.js';
+import {
+  COUNTING,
+  client,
+  EventLog,
+  expectExactSums,
+  Pusher,
+  ps,
+  redundant,
+  rejection,
+  scheduler,
+  temporaryDirectory,
+} from './support.js';
+
+const job = (directory: string): Partial<SchedulerOptions> => ({
+  store: openLmdbStore<DurableState>(directory),
+  nodes: 3,
+  pools: poolsFor({ k: 2, r: 1 }, 3),
+});
+
+const node = (address: string, index: number) =>
+  ps({ scheduler: address, name: `ps-${index}`, hostLabel: `host-${index}` });
+
+describe('a scheduler that restarts', () => {
+  it('resumes its job, and nobody loses a push or gets an id twice', async () => {
+    const directory = join(temporaryDirectory(), 'state');
+    let running = await scheduler(job(directory));
+    const { address } = running;
+    const nodes = [await node(address, 0), await node(address, 1), await node(address, 2)];
+    const log = new EventLog();
+    const a = await client(address, { log });
+    const b = await client(address);
+    await a.createTable({ name: 'counts', ...COUNTING });
+    await b.createTable({ name: 'counts', ...COUNTING });
+    const before = await redundant(a, 3);
+    const pushers = [new Pusher(a, 'counts', 200, 0), new Pusher(b, 'counts', 200, 3)];
+    await Promise.all(pushers.map((pusher) => pusher.more(3)));
+
+    const disconnected = log.next('scheduler.disconnected');
+    await running.close();
+    await disconnected;
+    // Training does not need the scheduler.
+    await Promise.all(pushers.map((pusher) => pusher.more(5)));
+    const reconnected = log.next('scheduler.reconnected');
+    running = await scheduler({ ...job(directory), listen: address, job: 'ignored: the store has a job' });
+    await reconnected;
+
+    const after = await redundant(a, 3);
+    expect(after.job).toBe(before.job);
+    expect(after.epoch).toBeGreaterThanOrEqual(before.epoch);
+    expect(after.nodes.map(({ id, inc }) => [id, inc])).toEqual(before.nodes.map(({ id, inc }) => [id, inc]));
+    const c = await client(address);
+    expect(c.tables().map((table) => table.name)).toEqual(['counts']);
+    const ids = [a.id, b.id, c.id, ...nodes.map(({ id }) => id)];
+    expect(new Set(ids).size).toBe(6);
+    expect((await c.createTable({ name: 'another', dim: 2 })).spec.id).not.toBe(c.table('counts').spec.id);
+
+    // It must still see and mend a failure.
+    await nodes[1]!.close();
+    await node(address, 1);
+    await Promise.all(pushers.map((pusher) => pusher.more(5)));
+    await redundant(c, 3);
+    await expectExactSums(c, 'counts', pushers);
+  });
+
+  it('twice in a row, with a node that died while it was away', async () => {
+    const directory = temporaryDirectory();
+    let running = await scheduler(job(directory));
+    const { address } = running;
+    const nodes = [await node(address, 0), await node(address, 1), await node(address, 2)];
+    const trainer = await client(address);
+    await trainer.createTable({ name: 'counts', ...COUNTING });
+    const pusher = new Pusher(trainer, 'counts', 200, 0);
+    await pusher.more(3);
+    for (const index of [0, 2]) {
+      await running.close();
+      await nodes[index]!.close();
+      running = await scheduler({ ...job(directory), listen: address });
+      nodes[index] = await node(address, index);
+      await redundant(trainer, 3);
+      await pusher.more(3);
+    }
+    await expectExactSums(trainer, 'counts', [pusher]);
+  });
+
+  it('takes connects that came while it was away', async () => {
+    const directory = temporaryDirectory();
+    const running = await scheduler({ ...job(directory), nodes: 1, pools: poolsFor({ k: 1, r: 0 }, 1) });
+    await node(running.address, 0);
+    const first = await client(running.address);
+    await running.close();
+    const early = client(running.address);
+    expect((await rejection(client(running.address, { timeoutMs: 50 }))).code).toBe('UNREACHABLE');
+    await scheduler({ ...job(directory), listen: running.address });
+    expect((await early).id).toBeGreaterThan(first.id);
+  });
+
+  it('lets clients come back whose signal for connecting is long over', async () => {
+    const store = new MemoryStore<DurableState>();
+    const running = await scheduler({ store });
+    await ps({ scheduler: running.address });
+    const controller = new AbortController();
+    const log = new EventLog();
+    const trainer = await client(running.address, { signal: controller.signal, log });
+    controller.abort();
+    const reconnected = log.next('scheduler.reconnected');
+    await running.close();
+    await scheduler({ store, listen: running.address });
+    await reconnected;
+    await trainer.createTable({ name: 't', ...COUNTING });
+  });
+});
+
+describe('a store', () => {
+  it('of another format is refused', async () => {
+    const directory = temporaryDirectory();
+    const other = open({ path: directory, encoding: 'msgpack' });
+    await other.put('state', { format: 99, value: {} });
+    await other.close();
+    const options = job(directory);
+    expect((await rejection(scheduler(options))).code).toBe('BAD_ARGUMENT');
+    await options.store!.close();
+  });
+
+  it('that fails stops the scheduler: what is not durable is not decided', async () => {
+    const log = new EventLog();
+    const failed = log.next('scheduler.store');
+    let saves = 0;
+    const memory = new MemoryStore<DurableState>();
+    const store: StateStore<DurableState> = {
+      load: () => memory.load(),
+      save: (value) => (++saves > 2 ? Promise.reject(new Error('disk full')) : memory.save(value)),
+      close: () => memory.close(),
+    };
+    const { address } = await scheduler({ store, log });
+    const joining = rejection(ps({ scheduler: address, connectTimeoutMs: 200 }));
+    const joiningToo = rejection(client(address, { timeoutMs: 200 }));
+    expect(String((await failed).message)).toContain('disk full');
+    await Promise.allSettled([joining, joiningToo]);
+    expect(saves).toBe(3);
+    expect((await rejection(client(address, { timeoutMs: 50 }))).code).toBe('UNREACHABLE');
+  });
+});

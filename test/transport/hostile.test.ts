@@ -1,0 +1,252 @@
+/** Peers without the token, or with it and without manners: bounded in number and memory, and nobody else notices. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect as connectTcp, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type Client, connect, type Table } from '../../src/client.js';
+import { GATE_HEADER, gatePass } from '../../src/transport/auth.js';
+import {
+  dial,
+  LINK_PATH,
+  type Link,
+  type Listener,
+  type ListenOptions,
+  listen,
+  type ServerKind,
+} from '../../src/transport/index.js';
+import { kintsugi, type Running, record, start } from '../cli/support.js';
+import { HOST, RawClient, Recorder, rejection } from './support.js';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function serve(
+  server: ServerKind,
+  options: Partial<ListenOptions> = {},
+): Promise<[Listener, Recorder]> {
+  const handlers = new Recorder();
+  const listener = await listen({ host: HOST, port: 0, token: 'secret', handlers, server, ...options });
+  cleanups.push(() => listener.close());
+  return [listener, handlers];
+}
+
+async function established(port: number, served: Recorder): Promise<Link> {
+  const link = await dial({ host: HOST, port, token: 'secret', handlers: new Recorder() });
+  await served.take('open');
+  return link;
+}
+
+/** The link works: a frame sent now arrives, and nothing else came before it. */
+async function expectUndisturbed(link: Link, served: Recorder): Promise<void> {
+  expect(link.send({ t: 'still here' })).toBe(true);
+  expect((await served.take('message')).header).toEqual({ t: 'still here' });
+}
+
+interface Raw {
+  socket: Socket;
+  connected: Promise<void>;
+  closed: Promise<void>;
+}
+
+/** A TCP client that says `bytes` and then nothing more. */
+function raw(port: number, bytes: string | Uint8Array = ''): Raw {
+  const socket = connectTcp(port, HOST);
+  cleanups.push(() => socket.destroy());
+  socket.on('error', () => {});
+  const connected = new Promise<void>((resolve) => socket.once('connect', () => resolve()));
+  const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+  socket.resume();
+  if (bytes.length > 0) socket.write(bytes);
+  return { socket, connected, closed };
+}
+
+const GARBAGE: [what: string, bytes: string | Uint8Array][] = [
+  ['zeros', new Uint8Array(100_000)],
+  ['bytes of all kinds', Uint8Array.from({ length: 100_000 }, (_, i) => (i * 167 + (i >> 8)) & 255)],
+  ['a TLS hello', Uint8Array.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, ...new Uint8Array(600)])],
+  ['another protocol', 'SSH-2.0-OpenSSH_9.2\r\n'.repeat(50)],
+  ['a header without end', `GET / HTTP/1.1\r\nX: ${'a'.repeat(1 << 20)}`],
+  ['headers without number', `GET / HTTP/1.1\r\n${'X: y\r\n'.repeat(200_000)}`],
+  ['a bad request line', 'GET\r\n\r\n'],
+];
+
+describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
+  it.each(GARBAGE)('hangs up on %s', async (_, bytes) => {
+    const [listener, served] = await serve(kind);
+    const link = await established(listener.port, served);
+    await raw(listener.port, bytes).closed;
+    await expectUndisturbed(link, served);
+  });
+
+  it('hangs up on requests and headers that never end', async () => {
+    const [listener, served] = await serve(kind, { limits: { handshakeMs: 100 } });
+    const link = await established(listener.port, served);
+    const silent = Array.from({ length: 20 }, () => raw(listener.port));
+    const slow = Array.from({ length: 20 }, () => raw(listener.port, `GET ${LINK_PATH} HTTP/1.1\r\nHost: `));
+    await Promise.all([...silent, ...slow].map((each) => each.closed));
+    await expectUndisturbed(link, served);
+  });
+
+  it('lets a peer in beside a thousand idle connections', async () => {
+    const [listener, served] = await serve(kind);
+    const link = await established(listener.port, served);
+    const idle = Array.from({ length: 1000 }, () => raw(listener.port));
+    await Promise.all(idle.map((each) => each.connected));
+    await expectUndisturbed(link, served);
+    const late = await established(listener.port, served);
+    await expectUndisturbed(late, served);
+  });
+
+  it('holds no more connections in the handshake than its limit, even with a pass for the gate', async () => {
+    const [listener, served] = await serve(kind, { limits: { maxUnauthenticated: 5 } });
+    const link = await established(listener.port, served);
+    const pass = { [GATE_HEADER]: gatePass('secret') };
+    const idle = Array.from({ length: 5 }, () => new RawClient(listener.port, pass));
+    await Promise.all(idle.map((each) => each.next()));
+    expect(await new RawClient(listener.port, pass).refused).toBe(503);
+    // Without the pass nobody takes one of these places.
+    expect(await new RawClient(listener.port).refused).toBe(401);
+    await expectUndisturbed(link, served);
+    for (const each of idle) each.ws.terminate();
+  });
+});
+
+it('closes the oldest waiting connection for a new one (server ws)', async () => {
+  const [listener, served] = await serve('ws', { limits: { maxWaiting: 3 } });
+  const link = await established(listener.port, served);
+  const idle: Raw[] = [];
+  for (let i = 0; i < 4; i++) {
+    const each = raw(listener.port);
+    await each.connected;
+    idle.push(each);
+  }
+  await idle[0]!.closed;
+  const late = await established(listener.port, served);
+  await idle[1]!.closed;
+  await expectUndisturbed(link, served);
+  await expectUndisturbed(late, served);
+  // Links are not in the way of those that wait, nor the other way round.
+  expect(idle.slice(2).map((each) => each.socket.destroyed)).toEqual([false, false]);
+});
+
+// ---- a real job
+
+const TOKEN = 'a secret that nobody guesses';
+/** What a node may grow by while it is attacked; its own tables are a few KiB. */
+const GROWTH_BYTES = 64 << 20;
+
+interface Job {
+  scheduler: string;
+  nodes: string[];
+}
+
+async function startJob(server: ServerKind): Promise<Job> {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-hostile-'));
+  const tokenFile = join(directory, 'token');
+  writeFileSync(tokenFile, TOKEN);
+  const role = (args: string[]): Running => {
+    const running = start([...args, '--token-file', tokenFile, '--log-format', 'json'], {
+      KINTSUGI_TRANSPORT: server,
+    });
+    cleanups.push(async () => {
+      running.process.kill();
+      expect((await running.ended).code).toBe(0);
+    });
+    return running;
+  };
+  cleanups.push(() => rmSync(directory, { recursive: true }));
+  const running = role(['scheduler', '--listen', `${HOST}:0`, '--code', '1+1']);
+  const scheduler = String((await record(running, 'scheduler.ready')).address);
+  const nodes = ['a', 'b'].map((name) => role(['ps', '--scheduler', scheduler, '--name', name]));
+  const ready = await Promise.all(nodes.map((node) => record(node, 'ps.ready')));
+  return { scheduler, nodes: ready.map((each) => String(each.address)) };
+}
+
+async function residentBytes(address: string): Promise<number> {
+  const answer = await fetch(`http://${address}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } });
+  const match = /^process_resident_memory_bytes\{.*\} (\d+)$/m.exec(await answer.text());
+  return Number(match![1]);
+}
+
+const portOf = (address: string): number => Number(address.split(':')[1]);
+
+/** A WebSocket without a pass for the gate, and most of a frame that would be legal after the handshake. */
+function hugeFrame(): Uint8Array {
+  const upgrade =
+    `GET ${LINK_PATH} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n` +
+    'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n';
+  // Binary, final; 64 bits of length; masked with zeros.
+  const head = Buffer.alloc(14);
+  head.set([0x82, 0xff]);
+  head.writeBigUInt64BE(32n << 20n, 2);
+  return Buffer.concat([Buffer.from(upgrade), head, new Uint8Array(16 << 20)]);
+}
+
+/** Everything at once against one port, until all of it has been answered or cut, or is held open on purpose. */
+async function attack(port: number, job: string): Promise<void> {
+  const idle = Array.from({ length: 1000 }, () => raw(port));
+  const halfOpen = Array.from({ length: 200 }, () => raw(port, `GET ${LINK_PATH} HTTP/1.1\r\nHost: `));
+  await Promise.all([...idle, ...halfOpen].map((each) => each.connected));
+  for (const [, bytes] of GARBAGE) await raw(port, bytes).closed;
+  const huge = hugeFrame();
+  await Promise.all(Array.from({ length: 20 }, () => raw(port, huge).closed));
+  for (let i = 0; i < 50; i++) {
+    const wrong = dial({ host: HOST, port, token: `wrong ${i}`, handlers: new Recorder() });
+    expect((await rejection(wrong)).code).toBe('UNAUTHORIZED');
+  }
+  for (const first of [[], [{ t: 'hello', peer: 1 << 20, inc: 1, job }]]) {
+    for (const header of [{ t: 'no such kind' }, { t: 'delta' }, { t: 'pull', ticket: 'x' }]) {
+      const handlers = new Recorder();
+      const link = await dial({ host: HOST, port, token: TOKEN, handlers });
+      await handlers.take('open');
+      for (const each of first) link.send(each);
+      link.send(header);
+      await handlers.take('close');
+    }
+  }
+}
+
+it.each<ServerKind>(['uws', 'ws'])(
+  'a job trains on while its nodes are attacked (server %s)',
+  async (server) => {
+    const job = await startJob(server);
+    const client: Client = await connect(job.scheduler, { token: TOKEN });
+    cleanups.push(() => client.close());
+    const sgd = { kind: 'sgd' as const, lr: 1 };
+    const counting = { name: 'count', dim: 4, optimizer: sgd, initializer: { kind: 'zeros' as const } };
+    const table: Table = await client.createTable(counting);
+    const keys = BigUint64Array.from({ length: 100 }, (_, i) => BigInt(i));
+    const gradients = new Float32Array(400).fill(-1);
+    await table.push(keys, gradients);
+    const before = await Promise.all(job.nodes.map(residentBytes));
+
+    let attacked = false;
+    let pushes = 1;
+    const { job: id } = client.clusterMap;
+    const ports = [job.scheduler, ...job.nodes].map(portOf);
+    const attacks = Promise.all(ports.map((port) => attack(port, id))).finally(() => {
+      attacked = true;
+    });
+    const training = (async () => {
+      for (; !attacked; pushes++) await table.push(keys, gradients);
+    })();
+    await Promise.all([attacks, training]);
+
+    expect(pushes).toBeGreaterThan(1);
+    expect(await table.pull(keys)).toEqual(new Float32Array(400).fill(pushes));
+    // Nobody was taken for dead, and a newcomer gets in while idle connections are still there.
+    const status = await kintsugi(['status', '--json', '--scheduler', job.scheduler], {
+      KINTSUGI_TOKEN: TOKEN,
+    });
+    expect(status.said).toEqual([]);
+    expect(JSON.parse(status.stdout)).toMatchObject({
+      redundancy: 'full',
+      nodes: [{ alive: true }, { alive: true }],
+    });
+    const after = await Promise.all(job.nodes.map(residentBytes));
+    for (const [i, bytes] of after.entries()) expect(bytes - before[i]!).toBeLessThan(GROWTH_BYTES);
+  },
+);
