@@ -88,7 +88,8 @@ export class Check {
   /** False when all of them are being recovered right now: they are tried again at the next tick. */
   private begin(blocks: BlockList): boolean {
     const created = this.native.check(blocks);
-    this.deferred = created.length < blocks.length ? without(blocks, created) : undefined;
+    const rest = created.length < blocks.length ? without(blocks, created) : blocks.subarray(0, 0);
+    this.deferred = rest.length > 0 ? rest : undefined;
     this.waiting = created.length / 2;
     if (created.length > 0) this.want(created);
     return created.length > 0;
@@ -100,7 +101,10 @@ function without(blocks: BlockList, others: BlockList): BlockList {
   for (let i = 0; i < others.length; i += 2) names.add(`${others[i]}/${others[i + 1]}`);
   const rest: number[] = [];
   for (let i = 0; i < blocks.length; i += 2) {
-    if (!names.has(`${blocks[i]}/${blocks[i + 1]}`)) rest.push(blocks[i]!, blocks[i + 1]!);
+    const name = `${blocks[i]}/${blocks[i + 1]}`;
+    if (names.has(name)) continue;
+    names.add(name);
+    rest.push(blocks[i]!, blocks[i + 1]!);
   }
   return Uint32Array.from(rest);
 }

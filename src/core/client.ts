@@ -8,6 +8,10 @@ import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
 
+/** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
+const MAX_PUSH_BYTES = 32 << 20;
+const MAX_PUSH_ITEMS = 4096;
+
 export interface ShardSection {
   g: number;
   m: number;
@@ -179,29 +183,33 @@ export class PsClientCore {
     if (items.length === 0) this.complete(ticket);
   }
 
-  /** One message per node, whatever the number of shards and tables. */
+  /** One message per node, whatever the number of shards and tables, unless it would be too large for a frame. */
   private sendPushes(pushes: [ShardState, PendingPush][]): void {
-    const byNode = new Map<PeerId, { items: MessageOf<'push'>['items']; parts: Uint8Array[] }>();
+    type PushMessage = { items: MessageOf<'push'>['items']; parts: Uint8Array[]; bytes: number };
+    const byNode = new Map<PeerId, PushMessage>();
+    const send = (to: PeerId, { items, parts }: PushMessage) =>
+      this.effects.push({ kind: 'send', to, message: { t: 'push', epoch: this.map.epoch, items }, parts });
     for (const [shard, push] of pushes) {
       const node = this.ownerOf(shard.g, shard.m);
       if (node === 0) continue;
       shard.sentAt = this.now;
       let message = byNode.get(node);
+      if (
+        message &&
+        (message.bytes + push.section.byteLength > MAX_PUSH_BYTES || message.items.length >= MAX_PUSH_ITEMS)
+      ) {
+        send(node, message);
+        message = undefined;
+      }
       if (!message) {
-        message = { items: [], parts: [] };
+        message = { items: [], parts: [], bytes: 0 };
         byNode.set(node, message);
       }
       message.items.push([shard.g, shard.m, push.cseq]);
       message.parts.push(push.section);
+      message.bytes += push.section.byteLength;
     }
-    for (const [node, { items, parts }] of byNode) {
-      this.effects.push({
-        kind: 'send',
-        to: node,
-        message: { t: 'push', epoch: this.map.epoch, items },
-        parts,
-      });
-    }
+    for (const [node, message] of byNode) send(node, message);
   }
 
   private resend(shard: ShardState): void {

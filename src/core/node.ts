@@ -214,7 +214,8 @@ export class PsNode implements OwnerHost {
     }
     switch (message.t) {
       case 'map':
-        return this.onMap(message.map);
+        // Only the scheduler makes maps.
+        return from === SCHEDULER ? this.onMap(message.map) : undefined;
       case 'push':
         return this.onPush(from, message, parts);
       case 'pull':
@@ -244,7 +245,7 @@ export class PsNode implements OwnerHost {
       case 'applied':
         return this.ownerOf(message)?.onApplied(message);
       case 'confirmedLost':
-        return this.ownerOf(message)?.onConfirmedLost(message);
+        return from === SCHEDULER ? this.ownerOf(message)?.onConfirmedLost(message) : undefined;
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':

@@ -5,7 +5,16 @@
  * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
  */
 import type { ErrorCode } from '../errors.js';
-import type { ClusterMap, Group, NodeEntry, PeerId, Pool, SinkEntry, TableSpec } from '../protocol/map.js';
+import {
+  type ClusterMap,
+  type Group,
+  type NodeEntry,
+  type PeerId,
+  type Pool,
+  SCHEDULER,
+  type SinkEntry,
+  type TableSpec,
+} from '../protocol/map.js';
 import type {
   Heartbeat,
   JobStatus,
@@ -245,6 +254,11 @@ export class Scheduler {
 
   private onAttach(link: number, attach: MessageOf<'attach'>): void {
     let id = attach.id;
+    const issued = id === undefined || (id > SCHEDULER && id < this.state.nextPeer);
+    if (!issued || Object.values(this.state.names).some((name) => name.id === id)) {
+      this.effects.push({ kind: 'reply', link, message: { t: 'stale', code: 'SESSION_EXPIRED' } });
+      return;
+    }
     if (id === undefined) {
       id = this.state.nextPeer++;
       this.changed = true;
@@ -434,7 +448,7 @@ export class Scheduler {
 
   private view(): ClusterView {
     return {
-      nodes: this.state.map.nodes.filter((node) => this.isAlive(node.id, node.inc)),
+      nodes: this.state.map.nodes.filter((node) => this.isPresent(node)),
       alive: (id, inc) => this.isAlive(id, inc),
       full: (sid) => this.full.has(sid),
       whole: (group, member, gen) => this.whole.has(`${group}/${member}/${gen}`),
@@ -445,6 +459,11 @@ export class Scheduler {
   private isAlive(id: PeerId, inc: number): boolean {
     const member = this.members.get(id);
     return member !== undefined && !member.dead && member.inc === inc;
+  }
+
+  /** Alive and connected: something new can be put there. After a restart most are alive until we know better. */
+  private isPresent(node: NodeEntry): boolean {
+    return this.isAlive(node.id, node.inc) && this.members.get(node.id)?.connected === true;
   }
 
   /** Forms the groups once enough nodes have joined. */

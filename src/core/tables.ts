@@ -29,7 +29,7 @@ const INITIALIZERS: Record<string, string[]> = {
 };
 
 function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
-  const ranges = OPTIMIZERS[optimizer?.kind];
+  const ranges = Object.hasOwn(OPTIMIZERS, optimizer?.kind) ? OPTIMIZERS[optimizer.kind] : undefined;
   if (!ranges) return `unknown optimizer "${optimizer?.kind}"; one of ${Object.keys(OPTIMIZERS).join(', ')}`;
   for (const [field, [low, high]] of Object.entries(ranges)) {
     const value = (optimizer as unknown as Record<string, unknown>)[field];
@@ -41,7 +41,7 @@ function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
 }
 
 function initializerProblem(initializer: InitializerSpec): string | undefined {
-  const fields = INITIALIZERS[initializer?.kind];
+  const fields = Object.hasOwn(INITIALIZERS, initializer?.kind) ? INITIALIZERS[initializer.kind] : undefined;
   if (!fields)
     return `unknown initializer "${initializer?.kind}"; one of ${Object.keys(INITIALIZERS).join(', ')}`;
   for (const field of fields) {

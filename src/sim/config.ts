@@ -27,7 +27,11 @@ export interface SimConfig {
   hot: number;
   focus: string;
   lag: boolean;
+  /** Chance of a planned move per step. */
+  moveRate: number;
   requireRedundancy: boolean;
+  /** Chance per step that the scheduler's disk finishes a write. */
+  diskRate: number;
 }
 
 const HOT_KINDS = [
@@ -68,7 +72,9 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     lag: random.chance(0.3),
+    moveRate: random.pick([0, 0.01, 0.05]),
     requireRedundancy: false,
+    diskRate: random.pick([0.5, 0.1, 0.02]),
   };
   return { ...drawn, ...pinned };
 }

@@ -1,7 +1,11 @@
-/** `npm run sim -- --seed 1 --seconds 60`: runs schedules; `--seed S --trace` replays one as a transcript. */
+/**
+ * `npm run sim -- --seed 1 --seconds 60` runs schedules; `--seed S --trace` replays one as a transcript; `--mutants` plants
+ * bugs one at a time and must catch each.
+ */
 import { parseArgs } from 'node:util';
 import { loadNative } from '../native.js';
 import type { SimConfig } from './config.js';
+import { huntMutants } from './mutants.js';
 import { type Outcome, World } from './world.js';
 
 const { values } = parseArgs({
@@ -12,7 +16,8 @@ const { values } = parseArgs({
     trace: { type: 'boolean', default: false },
     'max-violations': { type: 'string', default: '5' },
     pin: { type: 'string', multiple: true, default: [] },
-    json: { type: 'boolean', default: false },
+    mutants: { type: 'boolean', default: false },
+    only: { type: 'string' },
   },
 });
 
@@ -88,4 +93,6 @@ function many(): number {
   return violations.length > 0 ? 1 : 0;
 }
 
-process.exitCode = values.trace ? trace() : many();
+if (values.mutants)
+  process.exitCode = (await huntMutants(Number(values.seconds), first, values.only)) > 0 ? 1 : 0;
+else process.exitCode = values.trace ? trace() : many();

@@ -16,7 +16,15 @@ import {
   type SchedulerInput,
 } from '../core/scheduler.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
-import { type ClusterMap, locate, type PeerId, SCHEDULER, shardCount, tableByName } from '../protocol/map.js';
+import {
+  type ClusterMap,
+  locate,
+  type PeerId,
+  SCHEDULER,
+  type SinkEntry,
+  shardCount,
+  tableByName,
+} from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Network, type Packet } from './network.js';
@@ -48,6 +56,8 @@ interface NodeActor {
   identity: { id: PeerId; inc: number } | undefined;
   /** Number of its connection to the scheduler; 0 = none. */
   link: number;
+  /** It does not come back to the scheduler before this time. */
+  awayUntil: number;
 }
 
 interface ClientActor {
@@ -78,6 +88,9 @@ export class World {
   private scheduler: Scheduler | undefined;
   private disk: DurableState;
   private persisting: Persist[] = [];
+  private crashSchedulerSoon = false;
+  /** Sinks that an owner could not reach. */
+  private readonly stalled = new Set<number>();
   private links = new Map<number, { actor: number; peer: PeerId | undefined; inc: number }>();
   private nextLink = 1;
   /** peer id -> actor index; actors are numbered scheduler 0, nodes, clients */
@@ -133,7 +146,15 @@ export class World {
     this.startScheduler(false);
     for (let i = 0; i < count; i++) {
       const name = `ps-${i}`;
-      this.nodes.push({ kind: 'node', name, up: true, node: undefined, identity: undefined, link: 0 });
+      this.nodes.push({
+        kind: 'node',
+        name,
+        up: true,
+        node: undefined,
+        identity: undefined,
+        link: 0,
+        awayUntil: 0,
+      });
     }
     for (let i = 0; i < clients; i++) {
       const core = new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 });
@@ -157,7 +178,7 @@ export class World {
     try {
       while (this.phase !== 'done') {
         this.step();
-        if (this.unrecoverable && this.faultsLeft === 0 && this.givenUp()) {
+        if (this.unrecoverable && this.faultsLeft <= 0 && this.givenUp()) {
           result = 'unrecoverable';
           break;
         }
@@ -188,8 +209,10 @@ export class World {
     // With much in flight the clock goes slower: a machine that is busy does not make its timers faster.
     if (this.random.chance(this.pace())) this.now++;
     this.events();
-    if (this.phase === 'running' && this.faultsLeft > 0 && this.random.chance(this.config.faultRate))
-      this.fault();
+    if (this.phase === 'running' && this.faultsLeft > 0) {
+      if (this.random.chance(this.config.faultRate)) this.fault();
+      if (this.random.chance(this.config.moveRate)) this.moveSomething();
+    }
     if (this.phase !== 'forming') this.restarts();
     this.disks();
     if (this.steps % 32 === 0) this.advance();
@@ -204,8 +227,8 @@ export class World {
   /** Things that were put off: closed connections are noticed, refused ports probed, connections made again. */
   private events(): void {
     const over = this.partitionUntil > 0 && this.now > this.partitionUntil;
-    if (over || (this.faultsLeft === 0 && !this.healed)) {
-      this.healed = this.faultsLeft === 0;
+    if (over || (this.faultsLeft <= 0 && !this.healed)) {
+      this.healed = this.faultsLeft <= 0;
       this.partitionUntil = 0;
       this.network.heal();
       this.log(() => '** HEAL');
@@ -313,6 +336,7 @@ export class World {
 
   private joinNode(index: number, actor: NodeActor): void {
     if (!this.scheduler || !this.network.connected(0, index)) return;
+    if (this.now < actor.awayUntil && this.faultsLeft > 0) return;
     actor.link = this.nextLink++;
     this.links.set(actor.link, { actor: index, peer: undefined, inc: 0 });
     const message: Message = {
@@ -400,6 +424,7 @@ export class World {
   private stepScheduler(input: SchedulerInput): void {
     if (!this.scheduler) return;
     if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
+    if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
     for (const effect of this.scheduler.step(input)) this.runScheduler(effect);
   }
 
@@ -436,7 +461,11 @@ export class World {
         this.refusals.push({ node: effect.node, inc: effect.inc, at: this.now + this.random.below(40) });
         return;
       case 'persist':
+        this.checkDecision((this.persisting.at(-1)?.state ?? this.disk).map, effect.state.map);
         this.persisting.push({ version: effect.version, state: effect.state });
+        if (this.phase === 'running' && this.faultsLeft > 0 && this.random.chance(0.03)) {
+          this.crashSchedulerSoon = true;
+        }
         return;
       case 'event':
         this.count(effect.name);
@@ -445,11 +474,41 @@ export class World {
   }
 
   private disks(): void {
-    if (this.persisting.length === 0 || !this.random.chance(0.3)) return;
+    if (this.crashSchedulerSoon && this.random.chance(0.2)) {
+      this.crashSchedulerSoon = false;
+      this.faultsLeft--;
+      this.crashScheduler();
+    }
+    if (this.persisting.length === 0 || !this.random.chance(this.config.diskRate)) return;
     const { version, state } = this.persisting.shift()!;
     this.disk = state;
     this.watchLoss();
     this.stepScheduler({ kind: 'persisted', version });
+  }
+
+  /** A decision never gives up a complete parity of a living node unless another takes its place, or it had stalled. */
+  private checkDecision(before: ClusterMap, after: ClusterMap): void {
+    const alive = new Set(
+      this.scheduler
+        ?.status()
+        .nodes.filter((node) => node.alive)
+        .map((node) => node.id),
+    );
+    for (const group of before.groups) {
+      const next = after.groups[group.id]!;
+      for (const sink of group.sinks) {
+        if (sink.kind !== 'P' || next.sinks.some((other) => other.sid === sink.sid)) continue;
+        if (!alive.has(sink.node) || this.stalled.has(sink.sid)) continue;
+        const replaced = next.sinks.some((other) => other.index === sink.index && this.sinkOf(other)?.full);
+        if (this.sinkOf(sink)?.full && !replaced)
+          throw new Violation(`parity ${sink.sid} was given up without a successor`);
+      }
+    }
+  }
+
+  private sinkOf(entry: SinkEntry) {
+    const actor = this.nodes[(this.actorOf.get(entry.node) ?? 0) - 1];
+    return actor?.up && actor.identity?.inc === entry.inc ? actor.node?.sinkAt(entry.sid) : undefined;
   }
 
   private crashScheduler(): void {
@@ -624,6 +683,8 @@ export class World {
     this.network.cut(index, 0, true);
     this.network.cut(0, index, false);
     this.closeLink(actor);
+    // Long enough, often, to be given up while it still talks to all others.
+    actor.awayUntil = this.now + this.random.below(this.retry * 8);
   }
 
   private breakConnections(): void {
@@ -670,7 +731,7 @@ export class World {
   }
 
   private restarts(): void {
-    const rate = this.faultsLeft === 0 ? 0.2 : this.config.restartRate;
+    const rate = this.faultsLeft <= 0 ? 0.2 : this.config.restartRate;
     if (this.steps % 8 !== 0 || !this.random.chance(rate)) return;
     if (!this.scheduler) {
       this.count('schedulerRestart');

@@ -1,5 +1,6 @@
 /** The scheduler's state in an LMDB environment: a commit is durable when its promise resolves. */
-import { mkdirSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readSync } from 'node:fs';
+import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, KintsugiError } from '../errors.js';
 import type { StateStore } from './index.js';
@@ -13,10 +14,27 @@ interface Stored<T> {
   value: T;
 }
 
+/** The magic of an LMDB file, and where it lies. */
+const MAGIC = [0xde, 0xc0, 0xef, 0xbe];
+const MAGIC_AT = 24;
+
+/** LMDB trusts what it maps: a file that is something else would crash the process. @throws BAD_ARGUMENT */
+function checkFile(path: string): void {
+  if (!existsSync(path)) return;
+  const start = Buffer.alloc(MAGIC_AT + MAGIC.length);
+  const file = openSync(path, 'r');
+  const length = readSync(file, start);
+  closeSync(file);
+  if (length === 0 || (length === start.length && MAGIC.every((byte, i) => start[MAGIC_AT + i] === byte)))
+    return;
+  throw new KintsugiError('BAD_ARGUMENT', `"${path}" is not an LMDB file`);
+}
+
 /** @throws BAD_ARGUMENT when the directory cannot be used or holds another format */
 export function openLmdbStore<T>(directory: string): StateStore<T> {
   try {
     mkdirSync(directory, { recursive: true });
+    checkFile(join(directory, 'data.mdb'));
     const database = open<Stored<T>, string>({ path: directory, encoding: 'msgpack' });
     return {
       load: async () => {
