@@ -64,7 +64,7 @@ export class PsNode implements OwnerHost {
         this.receive(input.from, input.message, input.parts);
         break;
       case 'peerUp':
-        for (const owner of this.owners.values()) owner.onPeerUp(input.peer);
+        for (const owner of this.owners.values()) owner.stream.onPeerUp(input.peer);
         break;
       case 'flush':
         this.flush();
@@ -239,11 +239,11 @@ export class PsNode implements OwnerHost {
       case 'check':
         return this.onCheck(from, message);
       case 'openAck':
-        return this.ownerOf(message)?.onOpenAck(message);
+        return this.ownerOf(message)?.stream.onOpenAck(message);
       case 'startAck':
-        return this.ownerOf(message)?.onStartAck(message);
+        return this.ownerOf(message)?.stream.onStartAck(message);
       case 'applied':
-        return this.ownerOf(message)?.onApplied(message);
+        return this.ownerOf(message)?.stream.onApplied(message);
       case 'confirmedLost':
         return from === SCHEDULER ? this.ownerOf(message)?.onConfirmedLost(message) : undefined;
       case 'want':

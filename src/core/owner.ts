@@ -1,47 +1,18 @@
 /**
  * The owner of a data shard: applies pushes, emits one ordered stream of deltas to every sink of the shard, and counts a
  * push as durable when every sink has its delta (rules 7-11). A new owner first agrees with all sinks on a common position
- * (rules 19-21, takeover.ts), then serves while lost blocks are decoded on demand and in the background (recovery.ts).
+ * (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand and in the background (recovery.ts).
  */
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../native.js';
-import type { ClusterMap, DataEntry, Group, PeerId, SinkEntry, TableSpec } from '../protocol/map.js';
-import { SCHEDULER, tablesOf } from '../protocol/map.js';
+import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../protocol/map.js';
+import { tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
 import { bytes, type CoreHost, words } from './effects.js';
 import { PushLines } from './lines.js';
 import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
-import { agreedBase, mergeExtents } from './takeover.js';
-
-export type Phase = 'FENCE' | 'START' | 'ACTIVE';
-
-/** What an owner knows of one sink on its stream. */
-export interface Follower {
-  entry: SinkEntry;
-  /** silent: nothing known; opened: it promised; starting: Start sent; started: it follows our generation. */
-  state: 'silent' | 'opened' | 'starting' | 'started';
-  /** It had no stream of this shard when it promised. */
-  none: boolean;
-  /** Its position when it promised. */
-  applied: number;
-  dedup: Dedup | undefined;
-  extents: Extent[];
-  /** Everything up to here it has acknowledged to us. */
-  acked: number;
-  /** Where its stream starts (new sinks). */
-  base: number;
-  sentAt: number;
-  /** When it last moved on, or was not behind. */
-  movedAt: number;
-  reportedAt: number;
-}
-
-interface Batch {
-  seq: number;
-  delta: Uint8Array;
-  ids: PushId[];
-}
+import { type Follower, Stream, type StreamOwner } from './stream.js';
 
 const REFUSALS: Record<number, Refusal> = {
   [PushStatus.UNKNOWN_TABLE]: 'UNKNOWN_TABLE',
@@ -61,20 +32,15 @@ export interface OwnerHost extends CoreHost {
   markDirty(owner: Owner): void;
 }
 
-export class Owner {
+export class Owner implements StreamOwner {
   readonly gen: number;
-  phase: Phase;
-  private seq = 0;
-  private committed = 0;
-  /** De-duplication at the head and at the committed position. */
+  readonly born: boolean;
+  readonly stream: Stream;
+  /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
-  private committedDedup = new Dedup();
-  private buffer: Batch[] = [];
-  private bufferBytes = 0;
   private openIds: PushId[] = [];
   /** When each client was last told of a gap. */
   private readonly gapAt = new Map<PeerId, number>();
-  readonly followers = new Map<number, Follower>();
   private readonly lines: PushLines;
   private readonly pulls: ParkedPulls;
   private readonly recovery: Recovery;
@@ -84,16 +50,21 @@ export class Owner {
   constructor(
     public group: Group,
     readonly member: number,
-    private readonly entry: DataEntry,
+    entry: DataEntry,
     readonly native: NativeShard,
     private readonly host: OwnerHost,
   ) {
     this.gen = entry.gen;
-    this.phase = entry.init ? 'ACTIVE' : 'FENCE';
+    this.born = entry.init;
+    this.stream = new Stream(this, host);
     this.lines = new PushLines(host.policy);
     this.pulls = new ParkedPulls(native, host);
     this.recovery = new Recovery(this, host);
-    if (entry.init) this.announced = { keys: true, whole: true };
+    if (this.born) this.announced = { keys: true, whole: true };
+  }
+
+  get phase(): Stream['phase'] {
+    return this.stream.phase;
   }
 
   get present(): boolean {
@@ -106,17 +77,9 @@ export class Owner {
     this.group = group;
     this.tables = tablesOf(map, group);
     if (this.phase === 'ACTIVE') for (const table of this.tables) this.native.addTable(table);
-    const wanted = new Map(
-      group.sinks.filter((s) => s.kind === 'P' || s.index === this.member).map((s) => [s.sid, s]),
-    );
-    for (const sid of this.followers.keys()) if (!wanted.has(sid)) this.followers.delete(sid);
-    for (const entry of wanted.values()) {
-      const known = this.followers.get(entry.sid);
-      if (known) known.entry = entry;
-      else this.followers.set(entry.sid, this.newFollower(entry));
-    }
+    this.stream.follow(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member));
     if (changed) this.recovery.restart();
-    this.drive();
+    this.stream.drive();
     if (this.phase === 'ACTIVE') this.serveWaiting();
   }
 
@@ -136,13 +99,13 @@ export class Owner {
   private offer(client: PeerId, cseq: number, section: Uint8Array): 'done' | 'wait' | 'gap' {
     const last = this.head.last(client);
     if (cseq <= last) {
-      if (cseq <= this.committedDedup.last(client)) {
+      if (cseq <= this.stream.committedDedup.last(client)) {
         this.host.acknowledge(
           client,
           this.group.id,
           this.member,
           cseq,
-          this.committedDedup.refusal(client, cseq),
+          this.stream.committedDedup.refusal(client, cseq),
         );
       }
       return 'done';
@@ -152,7 +115,10 @@ export class Owner {
       return 'gap';
     }
     const { maxUncommittedBytes, requireRedundancy } = this.host.policy;
-    if (this.bufferBytes > maxUncommittedBytes || (requireRedundancy && this.followers.size === 0))
+    if (
+      this.stream.bufferBytes > maxUncommittedBytes ||
+      (requireRedundancy && this.stream.followers.size === 0)
+    )
       return 'wait';
     const status = this.native.push(section);
     if (status === PushStatus.ABSENT) {
@@ -193,35 +159,37 @@ export class Owner {
   /** Rule 8: one atomic delta for everything since the last flush, to every started sink. */
   flush(): void {
     if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
-    const batch: Batch = { seq: ++this.seq, delta: this.native.flush(), ids: this.openIds };
+    const ids = this.openIds;
     this.openIds = [];
-    this.buffer.push(batch);
-    this.bufferBytes += batch.delta.byteLength;
-    for (const follower of this.followers.values()) {
-      if (follower.state === 'starting' || follower.state === 'started') this.sendDelta(follower, batch);
-    }
-    this.commit();
+    this.stream.append(this.native.flush(), ids);
   }
 
-  /** Rule 9: durable is what all sinks of the newest map known have. */
-  private commit(): void {
-    if (this.phase !== 'ACTIVE') return;
-    let durable = this.seq;
-    for (const follower of this.followers.values()) durable = Math.min(durable, follower.acked);
-    let count = 0;
-    for (const batch of this.buffer) {
-      if (batch.seq > durable) break;
-      this.committed = batch.seq;
-      this.bufferBytes -= batch.delta.byteLength;
-      for (const id of batch.ids) {
-        this.committedDedup.record(id);
-        this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
-      }
-      count++;
+  // ---- StreamOwner
+
+  extents(): Extent[] {
+    return this.native.extents();
+  }
+
+  activated(dedup: Dedup, extents: Extent[]): void {
+    this.head = dedup;
+    for (const table of this.tables) this.native.addTable(table);
+    for (const [table, , extent] of extents) this.native.adopt(table, extent);
+    this.recovery.begin();
+    const { group, member, gen, stream } = this;
+    this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
+    this.progress();
+    this.serveWaiting();
+  }
+
+  committed(ids: readonly PushId[]): void {
+    for (const [client, cseq, refused] of ids) {
+      this.host.acknowledge(client, this.group.id, this.member, cseq, refused);
     }
-    if (count === 0) return;
-    this.buffer.splice(0, count);
     if (this.lines.any) this.serveWaiting();
+  }
+
+  lost(reason: string): void {
+    this.recovery.report(reason, 0);
   }
 
   // ---- pulls
@@ -243,236 +211,29 @@ export class Owner {
     else this.pulls.park(client, id, item, section);
   }
 
-  // ---- streams
-
-  private newFollower(entry: SinkEntry): Follower {
-    const bornTogether = this.entry.init && entry.init;
-    return {
-      entry,
-      state: bornTogether ? 'started' : 'silent',
-      none: !bornTogether,
-      applied: 0,
-      dedup: undefined,
-      extents: [],
-      acked: bornTogether ? 0 : -1,
-      base: 0,
-      sentAt: Number.NEGATIVE_INFINITY,
-      movedAt: this.host.now,
-      reportedAt: Number.NEGATIVE_INFINITY,
-    };
-  }
-
-  /** Moves every follower and the take-over as far as they can go now. */
-  drive(): void {
-    if (this.phase === 'FENCE') this.fence();
-    if (this.phase === 'START') this.start();
-    if (this.phase !== 'ACTIVE') return;
-    for (const follower of this.followers.values()) {
-      if (follower.state === 'silent' || follower.state === 'opened') {
-        // Rule 10: a sink that is new to us counts for acknowledgement from now on.
-        follower.base = this.committed;
-        follower.acked = this.committed;
-        this.sendStart(follower, true);
-      } else if (this.behind(follower) && this.host.now - follower.sentAt > this.host.policy.retryMs) {
-        this.sendOpen(follower);
-      }
-    }
-    this.commit();
-  }
-
-  private behind(follower: Follower): boolean {
-    return follower.state === 'starting' || follower.acked < this.seq;
-  }
-
-  /** Rule 19. */
-  private fence(): void {
-    let complete = true;
-    for (const follower of this.followers.values()) {
-      if (follower.state !== 'silent') continue;
-      complete = false;
-      if (this.host.now - follower.sentAt > this.host.policy.retryMs) this.sendOpen(follower);
-    }
-    if (!complete) return;
-    const base = agreedBase(this.followers.values());
-    if (base === undefined) {
-      this.recovery.report('no sink has this shard', 0);
-      return;
-    }
-    this.seq = this.committed = base;
-    this.phase = 'START';
-    for (const follower of this.followers.values()) follower.base = base;
-  }
-
-  /**
-   * Rules 20 and 21. A sink that the map added meanwhile is not waited for: it is younger than this generation, so it can
-   * have nothing of the shard, and gets its Start as a new one once we are active.
-   */
-  private start(): void {
-    let complete = true;
-    let source: Dedup | undefined;
-    for (const follower of this.followers.values()) {
-      if (follower.none || follower.state === 'silent') continue;
-      if (follower.state === 'started') source = follower.dedup ?? source;
-      else {
-        complete = false;
-        const due = follower.state === 'opened' || this.host.now - follower.sentAt > this.host.policy.retryMs;
-        if (due) this.sendStart(follower, false);
-      }
-    }
-    if (!complete) return;
-    if (!source) {
-      this.recovery.report('the sinks that had this shard are gone', 0);
-      return;
-    }
-    this.activate(source);
-  }
-
-  private activate(source: Dedup): void {
-    this.phase = 'ACTIVE';
-    this.head = source.copy();
-    this.committedDedup = source;
-    for (const table of this.tables) this.native.addTable(table);
-    for (const [table, , extent] of mergeExtents(this.followers.values())) this.native.adopt(table, extent);
-    for (const follower of this.followers.values()) {
-      if (follower.state === 'started') follower.acked = Math.max(follower.acked, this.committed);
-    }
-    this.recovery.begin();
-    this.host.out.event('shard.active', {
-      group: this.group.id,
-      member: this.member,
-      gen: this.gen,
-      base: this.committed,
-    });
-    this.progress();
-    this.serveWaiting();
-  }
-
-  onOpenAck(message: MessageOf<'openAck'>): void {
-    const follower = this.followers.get(message.sid);
-    if (!follower) return;
-    if (this.phase === 'FENCE') {
-      if (follower.state !== 'silent') return;
-      follower.state = 'opened';
-      follower.none = message.none;
-      follower.applied = message.applied;
-      this.drive();
-      return;
-    }
-    if (this.phase !== 'ACTIVE' || follower.state === 'silent' || follower.state === 'opened') return;
-    if (message.sgen !== this.gen) {
-      // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
-      if (follower.state === 'starting') this.sendStart(follower, true);
-      return;
-    }
-    follower.state = 'started';
-    this.acknowledged(follower, message.applied);
-    for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
-  }
-
-  onStartAck(message: MessageOf<'startAck'>): void {
-    const follower = this.followers.get(message.sid);
-    if (follower?.state !== 'starting') return;
-    follower.state = 'started';
-    if (this.phase === 'START') {
-      follower.acked = message.applied;
-      follower.dedup = Dedup.from(message.dedup);
-      follower.extents = message.extents;
-      this.drive();
-    } else this.acknowledged(follower, message.applied);
-  }
-
-  onApplied(message: MessageOf<'applied'>): void {
-    const follower = this.followers.get(message.sid);
-    if (follower && this.phase === 'ACTIVE') this.acknowledged(follower, message.applied);
-  }
-
-  private acknowledged(follower: Follower, applied: number): void {
-    if (applied <= follower.acked) return;
-    follower.acked = applied;
-    follower.movedAt = follower.sentAt = this.host.now;
-    this.commit();
-  }
-
-  /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
-  onPeerUp(node: PeerId): void {
-    for (const follower of this.followers.values()) {
-      if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
-        this.sendOpen(follower);
-      else if (follower.entry.node === node && follower.state === 'silent')
-        follower.sentAt = Number.NEGATIVE_INFINITY;
-    }
-    this.drive();
-  }
-
-  private sendOpen(follower: Follower): void {
-    follower.sentAt = this.host.now;
-    const { id: g, version: v } = this.group;
-    this.host.out.send(follower.entry.node, {
-      t: 'open',
-      g,
-      m: this.member,
-      sid: follower.entry.sid,
-      gen: this.gen,
-      v,
-    });
-  }
-
-  /** Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right behind. */
-  private sendStart(follower: Follower, fresh: boolean): void {
-    follower.state = 'starting';
-    follower.sentAt = this.host.now;
-    this.host.out.send(follower.entry.node, {
-      t: 'start',
-      g: this.group.id,
-      m: this.member,
-      sid: follower.entry.sid,
-      gen: this.gen,
-      v: this.group.version,
-      base: follower.base,
-      dedup: fresh ? this.committedDedup.entries() : [],
-      // At the head, not at the base: blocks in between count as not included and are fetched as content.
-      extents: fresh ? this.native.extents() : [],
-    });
-    if (fresh)
-      for (const batch of this.buffer) if (batch.seq > follower.base) this.sendDelta(follower, batch);
-  }
-
-  private sendDelta(follower: Follower, batch: Batch): void {
-    const { seq, ids, delta } = batch;
-    follower.sentAt = this.host.now;
-    this.host.out.send(
-      follower.entry.node,
-      {
-        t: 'delta',
-        g: this.group.id,
-        m: this.member,
-        sid: follower.entry.sid,
-        gen: this.gen,
-        seq,
-        ids,
-        committed: this.committed,
-      },
-      [delta],
-    );
-  }
-
   // ---- content and recovery
 
   /** Rule 18: flush first, so that content is the state exactly after delta `seq`. */
   onWant(message: MessageOf<'want'>, blocks: Uint8Array, from: PeerId): void {
     if (this.phase !== 'ACTIVE') return;
-    const follower = this.followers.get(message.sid);
+    const follower = this.stream.followers.get(message.sid);
     if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
     const list = words(blocks);
     // The sink may have heard of a table before we did; it asks again.
     if (!this.knowsTablesOf(list)) return;
     this.flush();
     const { present, bytes: content, lacking } = this.native.read(list);
-    const stream = { g: this.group.id, m: this.member, sid: message.sid, gen: this.gen, seq: this.seq };
+    const stream = {
+      g: this.group.id,
+      m: this.member,
+      sid: message.sid,
+      gen: this.gen,
+      seq: this.stream.seq,
+    };
     if (present.length > 0) this.host.out.send(from, { t: 'content', ...stream }, [bytes(present), content]);
     if (lacking.length === 0) return;
     // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks again.
-    if (this.usableMirror) this.recovery.demand(lacking);
+    if (this.stream.usableMirror) this.recovery.demand(lacking);
     else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }
 
@@ -504,7 +265,7 @@ export class Owner {
         m: this.member,
         sid: follower.entry.sid,
         gen: this.gen,
-        seq: this.seq,
+        seq: this.stream.seq,
         v: this.group.version,
         extents: this.native.extents(),
       },
@@ -527,30 +288,14 @@ export class Owner {
   }
 
   recoveryStats(): RecoveryStats | undefined {
-    if (this.entry.init) return undefined;
+    if (this.born) return undefined;
     return { g: this.group.id, m: this.member, gen: this.gen, ...this.recovery.stats() };
-  }
-
-  /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
-  private reportStalled(): void {
-    const { now, policy } = this.host;
-    for (const follower of this.followers.values()) {
-      const waiting =
-        this.phase === 'ACTIVE' ? this.behind(follower) : follower.state !== 'started' && !follower.none;
-      if (!waiting) follower.movedAt = now;
-      if (now - Math.max(follower.movedAt, follower.reportedAt) <= policy.sinkStallMs) continue;
-      follower.reportedAt = now;
-      const { id: g, version: v } = this.group;
-      const { sid, node } = follower.entry;
-      this.host.out.send(SCHEDULER, { t: 'stalled', g, m: this.member, sid, gen: this.gen, v });
-      this.host.out.event('sink.stalled', { group: g, member: this.member, sid, node });
-    }
   }
 
   tick(): void {
     this.flush();
-    this.drive();
-    this.reportStalled();
+    this.stream.drive();
+    this.stream.reportStalled();
     this.pulls.expire();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();
@@ -571,24 +316,5 @@ export class Owner {
   /** The scheduler agrees that in the newest version of the group too few members are left. */
   onConfirmedLost(message: MessageOf<'confirmedLost'>): void {
     if (message.v === this.group.version) this.recovery.confirm();
-  }
-
-  /** Parities that had this shard when we took over: what can be decoded, they can decode. */
-  get usableParities(): Follower[] {
-    const byIndex = new Map<number, Follower>();
-    for (const follower of this.followers.values()) {
-      if (follower.entry.kind !== 'P' || follower.none) continue;
-      const other = byIndex.get(follower.entry.index);
-      // Of two sinks with one index the older one is complete: it is dropped only when the newer one is.
-      if (!other || follower.entry.sid < other.entry.sid) byIndex.set(follower.entry.index, follower);
-    }
-    return [...byIndex.values()];
-  }
-
-  /** A mirror that had this shard when we took over: it needs nobody else to give a block. */
-  get usableMirror(): Follower | undefined {
-    for (const follower of this.followers.values())
-      if (follower.entry.kind === 'M' && !follower.none) return follower;
-    return undefined;
   }
 }

@@ -7,8 +7,9 @@ import type { BlockList } from '../native.js';
 import { SCHEDULER } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import { bytes } from './effects.js';
-import type { Follower, Owner, OwnerHost } from './owner.js';
+import type { Owner, OwnerHost } from './owner.js';
 import { RateLimit } from './rate.js';
+import type { Follower } from './stream.js';
 
 interface Request {
   blocks: BlockList;
@@ -69,11 +70,11 @@ export class Recovery {
 
   onEquation(message: MessageOf<'equation'>, blocks: BlockList, content: Uint8Array): void {
     const { native } = this.owner;
-    const parities = this.owner.usableParities;
+    const parities = this.owner.stream.usableParities;
     const lacking = message.lacking.map(([member]) => member);
     // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
     if (!lacking.includes(this.owner.member)) return;
-    const mirror = this.owner.usableMirror;
+    const mirror = this.owner.stream.usableMirror;
     if (mirror?.entry.sid === message.sid && !message.ok) {
       // It lost what it had (it was rolled back to before these blocks were included): decode from parities instead.
       mirror.none = true;
@@ -174,13 +175,13 @@ export class Recovery {
 
   /** False when there is nobody to ask. */
   private ask(blocks: BlockList): boolean {
-    const parities = this.owner.usableParities;
-    if (parities.length === 0 && !this.owner.usableMirror) {
+    const parities = this.owner.stream.usableParities;
+    if (parities.length === 0 && !this.owner.stream.usableMirror) {
       this.report('no parity of this shard is left', blocks.length / 2);
       return false;
     }
     this.requests.push({ blocks, sentAt: this.host.now });
-    const chosen = this.owner.usableMirror ?? parities[this.rotation++ % parities.length];
+    const chosen = this.owner.stream.usableMirror ?? parities[this.rotation++ % parities.length];
     if (chosen) this.owner.sendRecover(chosen, blocks);
     return true;
   }
@@ -194,12 +195,12 @@ export class Recovery {
   }
 
   private repeat(overdue: Request[]): void {
-    const parities = this.owner.usableParities;
+    const parities = this.owner.stream.usableParities;
     for (const request of overdue) {
       request.blocks = this.owner.native.filterAbsent(request.blocks);
       request.sentAt = this.host.now;
       if (request.blocks.length === 0) continue;
-      const mirror = this.owner.usableMirror;
+      const mirror = this.owner.stream.usableMirror;
       for (const follower of mirror ? [mirror] : parities) this.owner.sendRecover(follower, request.blocks);
     }
     this.requests = this.requests.filter((request) => request.blocks.length > 0);

@@ -321,9 +321,12 @@ export class Scheduler {
 
   private onTick(now: number): void {
     const first = this.now === 0;
+    // Time in which this process did not run (stopped, swapped out) is nobody's silence.
+    const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
     for (const [id, member] of this.members) {
-      if (first) member.heardAt = member.closedAt = now;
+      member.heardAt = first ? now : member.heardAt + slept;
+      member.closedAt = first ? now : member.closedAt + slept;
       if (member.dead) continue;
       if (!member.connected && now - member.closedAt > this.policy.reconnectMs)
         this.lose(id, 'did not reconnect');

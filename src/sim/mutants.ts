@@ -28,13 +28,13 @@ export const MUTANTS: readonly Mutant[] = [
   { name: 'a promise that does not fence', file: 'sink', from: 'member.fence = gen;', to: '' },
   {
     name: 'acknowledge before the last sink has it',
-    file: 'owner',
+    file: 'stream',
     from: 'durable = Math.min(durable, follower.acked)',
     to: 'durable = Math.max(durable, follower.acked)',
   },
   {
     name: 'count a sink only when it has answered its start',
-    file: 'owner',
+    file: 'stream',
     from: 'durable = Math.min(durable, follower.acked)',
     to: "durable = follower.state === 'started' ? Math.min(durable, follower.acked) : durable",
   },
@@ -52,13 +52,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'forget the replay after a reconnect',
-    file: 'owner',
+    file: 'stream',
     from: 'if (batch.seq > message.applied)',
     to: 'if (batch.seq < 0)',
   },
   {
     name: 'resume one too late',
-    file: 'owner',
+    file: 'stream',
     from: 'if (batch.seq > message.applied)',
     to: 'if (batch.seq > message.applied + 1)',
   },
@@ -71,26 +71,26 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'acknowledge a duplicate before its original is committed',
     file: 'owner',
-    from: 'if (cseq <= this.committedDedup.last(client))',
+    from: 'if (cseq <= this.stream.committedDedup.last(client))',
     to: 'if (true)',
   },
   { name: 'no contiguity', file: 'owner', from: 'if (cseq > last + 1)', to: 'if (false)' },
   { name: 'no de-duplication', file: 'owner', from: 'if (cseq <= last)', to: 'if (false)' },
   {
     name: 'a new sink starts from now',
-    file: 'owner',
+    file: 'stream',
     from: 'follower.base = this.committed;',
     to: 'follower.base = this.seq;',
   },
   {
     name: 'a new sink gets no de-duplication table',
-    file: 'owner',
+    file: 'stream',
     from: 'dedup: fresh ? this.committedDedup.entries() : []',
     to: 'dedup: []',
   },
   {
     name: 'serve before all sinks agreed',
-    file: 'owner',
+    file: 'stream',
     from: 'if (!complete)\n            return;',
     to: '',
     place: 1,
@@ -167,7 +167,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'move: what a mirror holds counts as lacking',
     file: 'owner',
-    from: 'if (this.usableMirror)',
+    from: 'if (this.stream.usableMirror)',
     to: 'if (false)',
   },
   {

@@ -134,7 +134,7 @@ describe('found by random schedules', () => {
     cluster.deliver(promise);
     cluster.settle();
     expect(cluster.sent('start', mark)).toEqual([]);
-    expect([...cluster.owner(0).followers.values()].map(({ state }) => state)).toEqual(['started']);
+    expect([...cluster.owner(0).stream.followers.values()].map(({ state }) => state)).toEqual(['started']);
     expect(cluster.read(0, 1)).toBe(6);
   });
 
