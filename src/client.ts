@@ -3,47 +3,23 @@
  * parity of its shards has it. Pulls may see values that are not durable yet.
  */
 import { auditKeys, auditTable, isAuditTable } from './audit.js';
-import {
-  type ClientEffect,
-  type ClientPolicy,
-  DEFAULT_CLIENT_POLICY,
-  PsClientCore,
-  type Query,
-  type ShardSection,
-} from './core/client.js';
-import { type ErrorCode, KintsugiError } from './errors.js';
+import type { Query, ShardSection } from './core/client.js';
+import { tableProblem } from './core/tables.js';
+import { KintsugiError } from './errors.js';
 import { type InitializerSpec, loadNative, type OptimizerSpec, type SectionPart } from './native.js';
 import {
   type ClusterMap,
-  EMPTY_MAP,
   locate,
-  type PeerId,
   type Pool,
-  SCHEDULER,
   shardCount,
   type TableSpec,
   tableByName,
 } from './protocol/map.js';
 import type { JobStatus, Message } from './protocol/messages.js';
-import { parseAddress } from './runtime/address.js';
-import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
-import { Peers } from './runtime/peers.js';
-import { Uplink } from './runtime/uplink.js';
+import { cut, type Piece, rounds, rowBytes, SECTION_BYTES } from './sections.js';
+import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
 
-export interface ConnectOptions {
-  token?: string | undefined;
-  /** Wait at most so long for the scheduler and for the job's groups to be formed; default 10 s. */
-  timeoutMs?: number | undefined;
-  signal?: AbortSignal | undefined;
-  /** false: do not wait for the groups; only `status` is useful before they are formed. Default true. */
-  waitForJob?: boolean | undefined;
-  /** Pushes that are not durable yet hold at most so many bytes; further ones wait. Default 256 MiB. */
-  maxInFlightBytes?: number | undefined;
-  /** Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or repeated. */
-  audit?: boolean | undefined;
-  policy?: Partial<ClientPolicy> | undefined;
-  log?: Logger | undefined;
-}
+export type { ConnectOptions, RequestOptions } from './session.js';
 
 export interface TableOptions {
   name: string;
@@ -57,11 +33,6 @@ export interface TableOptions {
   seed?: number | undefined;
   /** `embedding` (default) or `dense`. */
   pool?: string | undefined;
-}
-
-export interface RequestOptions {
-  /** Aborting stops the waiting; a push that has begun is still delivered. */
-  signal?: AbortSignal | undefined;
 }
 
 export interface PullRequest {
@@ -83,18 +54,6 @@ export interface PushCounts {
   refused: number;
 }
 
-const TICK_MS = 20;
-const DEFAULT_TIMEOUT_MS = 10_000;
-const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
-
-interface Waiting {
-  resolve(answer?: Message): void;
-  reject(error: Error): void;
-  onRows?: (item: number, rows: Uint8Array) => void;
-  onAnswer?: (message: Message, parts: readonly Uint8Array[]) => unknown;
-  answer?: unknown;
-}
-
 interface TableCall {
   spec: TableSpec;
   keys: BigUint64Array;
@@ -102,58 +61,24 @@ interface TableCall {
   rows?: Float32Array;
 }
 
-/** Where the rows of one item of a pull go. */
-interface Piece {
-  call: number;
-  part: SectionPart;
+interface Section {
+  item: ShardSection;
+  pieces: Piece[];
 }
 
 export class Client {
   private readonly native = loadNative();
-  private readonly core: PsClientCore;
-  private readonly peers: Peers;
-  private readonly log: Logger;
-  private uplink: Uplink | undefined;
-  private clientId: PeerId = -1;
-  private map: ClusterMap = EMPTY_MAP;
-  private nextTicket = 1;
-  private readonly waiting = new Map<number, Waiting>();
-  private readonly replies = new Map<number, (message: Message) => void>();
-  private readonly mapWaiters = new Set<() => void>();
-  private timer: NodeJS.Timeout | undefined;
-  private inFlightBytes = 0;
-  private readonly room: (() => void)[] = [];
-  private closed = false;
 
   private constructor(
-    private readonly scheduler: string,
+    private readonly session: Session,
     private readonly options: ConnectOptions,
-  ) {
-    this.core = new PsClientCore({ ...DEFAULT_CLIENT_POLICY, ...options.policy });
-    this.log = options.log ?? createLogger('none', {});
-    this.peers = new Peers({
-      self: () => ({ peer: this.clientId, inc: 0, job: this.map.job }),
-      token: options.token,
-      resolve: (peer) => {
-        const entry = this.map.nodes.find((node) => node.id === peer);
-        return entry && { ...parseAddress(entry.address), inc: entry.inc };
-      },
-      onMessage: (from, message, parts) =>
-        this.run(this.core.step({ kind: 'message', from, message, parts })),
-      onUp: (peer) => this.run(this.core.step({ kind: 'peerUp', peer })),
-      log: this.log,
-    });
-  }
+  ) {}
 
   /** @internal Use `connect`. */
   static async open(scheduler: string, options: ConnectOptions): Promise<Client> {
-    parseAddress(scheduler);
-    const client = new Client(scheduler, options);
-    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const deadline = monotonicMs() + timeoutMs;
+    const session = await Session.open(scheduler, options);
+    const client = new Client(session, options);
     try {
-      await client.attach(timeoutMs);
-      if (options.waitForJob ?? true) await client.formed(deadline);
       if (options.audit) await client.createTables(client.map.pools.map(auditTable));
     } catch (error) {
       await client.close();
@@ -164,7 +89,7 @@ export class Client {
 
   /** This client's id; unique in the job for ever. */
   get id(): number {
-    return this.clientId;
+    return this.session.id;
   }
 
   /** The newest map of the cluster that this client knows. */
@@ -172,9 +97,13 @@ export class Client {
     return this.map;
   }
 
+  private get map(): ClusterMap {
+    return this.session.map;
+  }
+
   /** Pushes to shards that are not durable yet. */
   get unacknowledged(): number {
-    return this.core.unacknowledged;
+    return this.session.core.unacknowledged;
   }
 
   // ---- tables
@@ -194,10 +123,15 @@ export class Client {
       initializer: table.initializer ?? { kind: 'uniform' as const, low: -0.05, high: 0.05 },
       seed: table.seed ?? 0,
     }));
-    const reply = await this.ask((id) => ({ t: 'createTables', id, specs }));
+    // Here as well as at the scheduler, which takes what no message can carry for a broken peer and hangs up.
+    for (const spec of specs) {
+      const problem = tableProblem(spec, this.map.pools);
+      if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
+    }
+    const reply = await this.session.ask((id) => ({ t: 'createTables', id, specs }));
     if (reply.t !== 'tablesCreated') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
     if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
-    await this.until(() => reply.tables.every((table) => tableByName(this.map, table.name)));
+    await this.session.until(() => reply.tables.every((table) => tableByName(this.map, table.name)));
     return reply.tables.map((spec) => new Table(this, spec));
   }
 
@@ -248,23 +182,26 @@ export class Client {
 
   private async pullCalls(calls: TableCall[], mode: 0 | 1, options: RequestOptions): Promise<Float32Array[]> {
     const results = calls.map((call) => new Float32Array(call.keys.length * call.width));
-    const { items, pieces } = this.sections(calls, mode);
-    if (items.length === 0) return results;
-    const onRows = (item: number, rows: Uint8Array) => {
-      let offset = 0;
-      for (const { call, part } of pieces[item] ?? []) {
-        const { width, order, start, end } = part;
-        offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
-      }
-    };
-    await this.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+    const { sections, sizes } = this.sections(calls, mode);
+    for (const { from, to } of rounds(sizes)) {
+      const onRows = (item: number, rows: Uint8Array) => {
+        let offset = 0;
+        for (const { call, part } of sections[from + item]?.pieces ?? []) {
+          const { width, order, start, end } = part;
+          offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
+        }
+      };
+      const items = sections.slice(from, to).map((section) => section.item);
+      await this.session.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+    }
     return results;
   }
 
   // ---- push
 
   /**
-   * Gradients for several tables in one request per node. Resolves when durable; atomic per shard, not across shards.
+   * Gradients for several tables in one request per node. Resolves when durable; atomic per shard, not across shards, and
+   * what goes to one shard beyond 4 MiB of keys and rows is several pushes.
    * @throws LENGTH_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
    */
   async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
@@ -302,66 +239,72 @@ export class Client {
   }
 
   private async pushCalls(calls: TableCall[], mode: 0 | 1, options: RequestOptions): Promise<void> {
-    const { items } = this.sections(calls, mode);
-    if (items.length === 0) return;
+    const { sections, sizes } = this.sections(mode === 0 ? this.distinct(calls) : calls, mode);
+    for (const { from, to, bytes } of rounds(sizes)) {
+      const items = sections.slice(from, to).map((section) => section.item);
+      await this.session.takeRoom(bytes, options.signal);
+      try {
+        await this.session.request((ticket) => ({ kind: 'push', ticket, items }), options, {});
+      } finally {
+        this.session.freeRoom(bytes);
+      }
+    }
+  }
+
+  /** A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into sections. */
+  private distinct(calls: TableCall[]): TableCall[] {
     let bytes = 0;
-    for (const item of items) bytes += item.section.byteLength;
-    await this.makeRoom(bytes, options.signal);
-    this.inFlightBytes += bytes;
-    try {
-      await this.request((ticket) => ({ kind: 'push', ticket, items }), options, {});
-    } finally {
-      this.inFlightBytes -= bytes;
-      for (const waiter of this.room.splice(0)) waiter();
-    }
+    for (const call of calls) bytes += call.keys.length * rowBytes(call.width);
+    if (bytes <= SECTION_BYTES) return calls;
+    return calls.map((call) => {
+      const { keys, inverse } = this.native.unique(call.keys);
+      if (keys.length === call.keys.length || !call.rows) return call;
+      const rows = new Float32Array(keys.length * call.width);
+      this.native.sumRows(rows, call.width, call.rows, inverse);
+      return { ...call, keys, rows };
+    });
   }
 
-  private async makeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
-    const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
-    while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
-      await new Promise<void>((resolve) => this.room.push(resolve));
-      if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
-      if (signal?.aborted) throw aborted();
-    }
-  }
-
-  /** Splits calls by shard: one section per shard, with all its tables; constant work in JavaScript per shard and table. */
-  private sections(calls: TableCall[], mode: 0 | 1): { items: ShardSection[]; pieces: Piece[][] } {
-    const items: ShardSection[] = [];
-    const pieces: Piece[][] = [];
+  /** Splits calls by shard: a section per shard with all its tables, or several where that would be too large. */
+  private sections(calls: TableCall[], mode: 0 | 1): { sections: Section[]; sizes: number[] } {
+    const sections: Section[] = [];
+    const sizes: number[] = [];
     for (const pool of this.map.pools) {
-      const shards = shardCount(pool);
-      const byShard = new Map<number, Piece[]>();
-      for (const [index, call] of calls.entries()) {
-        if (call.spec.pool !== pool.name || call.keys.length === 0) continue;
-        const { order, starts } = this.native.partition(call.keys, shards);
-        for (let shard = 0; shard < shards; shard++) {
-          const [start, end] = [starts[shard]!, starts[shard + 1]!];
-          if (start === end) continue;
-          const part: SectionPart = {
-            table: call.spec.id,
-            width: call.width,
-            keys: call.keys,
-            order,
-            start,
-            end,
-          };
-          if (call.rows) part.rows = call.rows;
-          const known = byShard.get(shard);
-          if (known) known.push({ call: index, part });
-          else byShard.set(shard, [{ call: index, part }]);
+      for (const [shard, list] of this.piecesByShard(calls, pool)) {
+        const { group, member } = locate(pool, shard);
+        for (const pieces of cut(list)) {
+          const parts = pieces.map((piece) => piece.part);
+          if (this.options.audit && parts.some((part) => part.rows))
+            parts.push(this.auditPart(pool, shard, mode));
+          const section = this.native.encodeRequest(mode, parts);
+          sections.push({ item: { g: group, m: member, section }, pieces });
+          // Of a pull the answer is what weighs.
+          sizes.push(parts.reduce((sum, part) => sum + (part.end - part.start) * rowBytes(part.width), 0));
         }
       }
-      for (const [shard, list] of byShard) {
-        const parts = list.map((piece) => piece.part);
-        if (this.options.audit && list.some((piece) => piece.part.rows))
-          parts.push(this.auditPart(pool, shard, mode));
-        const { group, member } = locate(pool, shard);
-        items.push({ g: group, m: member, section: this.native.encodeRequest(mode, parts) });
-        pieces.push(list);
+    }
+    return { sections, sizes };
+  }
+
+  /** Constant work in JavaScript per shard and table. */
+  private piecesByShard(calls: TableCall[], pool: Pool): Map<number, Piece[]> {
+    const shards = shardCount(pool);
+    const byShard = new Map<number, Piece[]>();
+    for (const [index, call] of calls.entries()) {
+      if (call.spec.pool !== pool.name || call.keys.length === 0) continue;
+      const { order, starts } = this.native.partition(call.keys, shards);
+      for (let shard = 0; shard < shards; shard++) {
+        const [start, end] = [starts[shard]!, starts[shard + 1]!];
+        if (start === end) continue;
+        const { keys, width, rows } = call;
+        const part: SectionPart = { table: call.spec.id, width, keys, order, start, end };
+        if (rows) part.rows = rows;
+        const known = byShard.get(shard);
+        if (known) known.push({ call: index, part });
+        else byShard.set(shard, [{ call: index, part }]);
       }
     }
-    return { items, pieces };
+    return byShard;
   }
 
   // ---- audit
@@ -369,7 +312,7 @@ export class Client {
   private auditPart(pool: Pool, shard: number, mode: 0 | 1): SectionPart {
     if (mode === 1) throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot assign rows');
     const spec = this.specOf(auditTable(pool).name);
-    const keys = auditKeys(this.native, pool, this.clientId);
+    const keys = auditKeys(this.native, pool, this.session.id);
     const order = Uint32Array.of(shard);
     const rows = new Float32Array(keys.length).fill(1);
     return { table: spec.id, width: 1, keys, rows, order, start: 0, end: 1 };
@@ -377,7 +320,7 @@ export class Client {
 
   /** What this client numbered and saw acknowledged, per shard. */
   pushCounts(): PushCounts[] {
-    return this.core.counts().map(({ g, m, sent, acknowledged, refused }) => {
+    return this.session.core.counts().map(({ g, m, sent, acknowledged, refused }) => {
       const pool = this.map.pools.find((p) => g >= p.firstGroup && g < p.firstGroup + p.groups)!;
       return { pool: pool.name, shard: (g - pool.firstGroup) * pool.k + m, sent, acknowledged, refused };
     });
@@ -385,178 +328,19 @@ export class Client {
 
   // ---- status and queries
 
-  async status(): Promise<JobStatus> {
-    const reply = await this.ask((id) => ({ t: 'status', id }));
-    if (reply.t !== 'statusReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
-    return reply.status;
+  status(): Promise<JobStatus> {
+    return this.session.status();
   }
 
   /** @internal Asks a shard's owner or a node; `read` runs while payload views are valid. */
   async query<T>(query: Query, read: (message: Message, parts: readonly Uint8Array[]) => T): Promise<T> {
     const waiting: Partial<Waiting> = { onAnswer: read };
-    await this.request((ticket) => ({ kind: 'query', ticket, query }), {}, waiting);
+    await this.session.request((ticket) => ({ kind: 'query', ticket, query }), {}, waiting);
     return waiting.answer as T;
   }
 
-  async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    clearInterval(this.timer);
-    this.uplink?.close();
-    this.peers.close();
-    const error = new KintsugiError('CLOSED', 'the client is closed');
-    for (const waiting of this.waiting.values()) waiting.reject(error);
-    this.waiting.clear();
-    for (const waiter of this.room.splice(0)) waiter();
-    for (const waiter of this.mapWaiters) waiter();
-    for (const reply of this.replies.values()) reply({ t: 'stale', code: 'SESSION_EXPIRED' });
-    this.replies.clear();
-  }
-
-  // ---- wiring
-
-  private async attach(connectTimeoutMs: number): Promise<void> {
-    this.uplink = await Uplink.open({
-      scheduler: this.scheduler,
-      token: this.options.token,
-      introduce: (identity) => (identity ? { t: 'attach', id: identity.id } : { t: 'attach' }),
-      onWelcome: ({ id, map }) => {
-        this.clientId = id;
-        this.onMap(map);
-      },
-      onMessage: (message) => this.onSchedulerMessage(message),
-      onStale: () => void this.close(),
-      log: this.log,
-      connectTimeoutMs,
-      signal: this.options.signal,
-    });
-    this.timer = setInterval(() => this.run(this.core.step({ kind: 'tick', now: monotonicMs() })), TICK_MS);
-  }
-
-  private async formed(deadline: number): Promise<void> {
-    const late = new KintsugiError('TIMEOUT', 'late');
-    const left = Math.max(1, Math.ceil(deadline - monotonicMs()));
-    await this.until(() => this.map.groups.length > 0, AbortSignal.timeout(left), late).catch(
-      async (error: unknown) => {
-        if (error !== late) throw error;
-        const { reasons } = await this.status();
-        throw new KintsugiError('NOT_ENOUGH_NODES', `the job has not started: ${reasons.join('; ')}`);
-      },
-    );
-  }
-
-  /** Resolves when `condition` holds of a map that has arrived. */
-  private async until(condition: () => boolean, signal?: AbortSignal, late?: Error): Promise<void> {
-    while (!condition()) {
-      if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
-      if (signal?.aborted) throw late ?? aborted();
-      if (this.options.signal?.aborted) throw aborted();
-      await new Promise<void>((resolve) => {
-        const done = () => {
-          this.mapWaiters.delete(done);
-          signal?.removeEventListener('abort', done);
-          this.options.signal?.removeEventListener('abort', done);
-          resolve();
-        };
-        this.mapWaiters.add(done);
-        signal?.addEventListener('abort', done);
-        this.options.signal?.addEventListener('abort', done);
-      });
-    }
-  }
-
-  private onMap(map: ClusterMap): void {
-    if (map.epoch <= this.map.epoch) return;
-    this.map = map;
-    this.run(this.core.step({ kind: 'message', from: SCHEDULER, message: { t: 'map', map }, parts: [] }));
-    for (const waiter of [...this.mapWaiters]) waiter();
-  }
-
-  private onSchedulerMessage(message: Message): void {
-    if (message.t === 'map') this.onMap(message.map);
-    else if (message.t === 'tablesCreated' || message.t === 'statusReply') {
-      this.replies.get(message.id)?.(message);
-      this.replies.delete(message.id);
-    }
-  }
-
-  /** A question to the scheduler; asked again when the connection to it comes back. */
-  private async ask(build: (id: number) => Message): Promise<Message> {
-    if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
-    const id = this.nextTicket++;
-    const message = build(id);
-    let timer: NodeJS.Timeout | undefined;
-    try {
-      return await new Promise<Message>((resolve, reject) => {
-        this.replies.set(id, (reply) =>
-          reply.t === 'stale' ? reject(new KintsugiError('CLOSED', 'the client is closed')) : resolve(reply),
-        );
-        this.uplink?.send(message);
-        timer = setInterval(() => this.uplink?.send(message), DEFAULT_CLIENT_POLICY.retryMs);
-      });
-    } finally {
-      clearInterval(timer);
-      this.replies.delete(id);
-    }
-  }
-
-  private request(
-    input: (ticket: number) => Parameters<PsClientCore['step']>[0],
-    options: RequestOptions,
-    waiting: Partial<Waiting>,
-  ): Promise<void> {
-    if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
-    if (options.signal?.aborted) throw aborted();
-    const ticket = this.nextTicket++;
-    return new Promise<void>((resolve, reject) => {
-      const onAbort = () => {
-        this.waiting.delete(ticket);
-        this.run(this.core.step({ kind: 'forget', ticket }));
-        reject(aborted());
-      };
-      options.signal?.addEventListener('abort', onAbort, { once: true });
-      waiting.resolve = () => {
-        options.signal?.removeEventListener('abort', onAbort);
-        resolve();
-      };
-      waiting.reject = (error) => {
-        options.signal?.removeEventListener('abort', onAbort);
-        reject(error);
-      };
-      this.waiting.set(ticket, waiting as Waiting);
-      this.run(this.core.step(input(ticket)));
-    });
-  }
-
-  private run(effects: ClientEffect[]): void {
-    for (const effect of effects) {
-      switch (effect.kind) {
-        case 'send':
-          this.peers.send(effect.to, effect.message, effect.parts);
-          break;
-        case 'event':
-          this.log.info(effect.name, effect.fields);
-          break;
-        case 'rows':
-          this.waiting.get(effect.ticket)?.onRows?.(effect.item, effect.rows);
-          break;
-        case 'answer': {
-          const waiting = this.waiting.get(effect.ticket);
-          if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
-          break;
-        }
-        case 'done':
-          this.settle(effect.ticket, effect.error);
-          break;
-      }
-    }
-  }
-
-  private settle(ticket: number, error: { code: ErrorCode; message: string } | undefined): void {
-    const waiting = this.waiting.get(ticket);
-    this.waiting.delete(ticket);
-    if (error) waiting?.reject(new KintsugiError(error.code, error.message));
-    else waiting?.resolve();
+  close(): Promise<void> {
+    return this.session.close();
   }
 }
 
@@ -590,10 +374,6 @@ export class Table {
 function checkKeys(keys: BigUint64Array): BigUint64Array {
   if (!(keys instanceof BigUint64Array)) throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
   return keys;
-}
-
-function aborted(): KintsugiError {
-  return new KintsugiError('ABORTED', 'the operation was aborted');
 }
 
 /**

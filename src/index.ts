@@ -25,3 +25,4 @@ export type {
   SparseTable,
   StepResult,
 } from './train/trainer.js';
+export type { ClientTls, RoleTls, ServerTls } from './transport/index.js';

@@ -186,6 +186,22 @@ Napi::Uint8Array toBytes(Napi::Env env, const std::vector<std::uint8_t>& bytes) 
   return array;
 }
 
+/** Below this, zeroing costs less than the detour. */
+static constexpr std::size_t kUnzeroedFrom = std::size_t{4} << 10;
+
+std::uint8_t* Answer::allocate(std::size_t size) {
+  napi_value buffer;
+  void* data;
+  if (size >= kUnzeroedFrom && napi_create_buffer(env_, size, &data, &buffer) == napi_ok) {
+    const auto bytes = Napi::Uint8Array(env_, buffer);
+    array_ = Napi::Uint8Array::New(env_, size, bytes.ArrayBuffer(), bytes.ByteOffset());
+  } else if (!env_.IsExceptionPending()) {
+    array_ = Napi::Uint8Array::New(env_, size);
+  }
+  if (env_.IsExceptionPending()) return nullptr;
+  return size ? array_.Data() : &empty_;
+}
+
 Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents) {
   auto list = Napi::Array::New(env, extents.size());
   for (std::uint32_t i = 0; i < extents.size(); i++) {

@@ -69,15 +69,12 @@ Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents);
 /** Members of a mask, ascending. */
 Napi::Array toMembers(Napi::Env env, std::uint32_t mask);
 
-/** A Uint8Array that the engine fills: its `allocate` may be called once. */
+/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is V8's own, so that the
+ * garbage collector sees how much there is and gives it back in time, but not zeroed first. */
 class Answer {
  public:
   explicit Answer(Napi::Env env) : env_(env) {}
-  std::uint8_t* allocate(std::size_t size) {
-    array_ = Napi::Uint8Array::New(env_, size);
-    if (env_.IsExceptionPending()) return nullptr;
-    return size ? array_.Data() : &empty_;
-  }
+  std::uint8_t* allocate(std::size_t size);
   Allocate allocator() {
     return [this](std::size_t size) { return allocate(size); };
   }

@@ -79,11 +79,11 @@ Napi::Value encode(const Napi::CallbackInfo& info) {
   }
   const std::size_t bytes = requestBytes(parts);
   if (bytes > kMaxAnswerBytes) return fail(env, "LIMIT", "the request is too large");
-  auto section = Napi::Uint8Array::New(env, bytes);
-  if (env.IsExceptionPending()) return env.Undefined();
-  if (!encodeRequest(mode, parts, section.Data()))
-    return fail(env, "BAD_ARGUMENT", "order has an index out of range");
-  return section;
+  Answer answer(env);
+  std::uint8_t* out = answer.allocate(bytes);
+  if (!out) return env.Undefined();
+  if (!encodeRequest(mode, parts, out)) return fail(env, "BAD_ARGUMENT", "order has an index out of range");
+  return answer.array();
 }
 
 Napi::Value scatter(const Napi::CallbackInfo& info) {

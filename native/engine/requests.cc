@@ -11,25 +11,6 @@ namespace kintsugi {
 /** A push that meets absent keys names at most so many of them: recovering the keys is a sweep, not a list of
  * wishes. */
 static constexpr std::size_t kMaxMissingKeyBlocks = 256;
-static constexpr std::uint32_t kFar = 32, kNear = 8, kMaxPrefetch = 1024;
-
-static void prefetchRow(const Table& table, std::uint32_t slot, bool near) {
-  if (slot == kNone) return;
-  const std::uint8_t* row = table.row(slot);
-  const std::uint32_t reach = std::min(table.spec().stride(), kMaxPrefetch);
-  for (std::uint32_t b = 0; b < reach; b += 64) {
-    if (near) {
-      __builtin_prefetch(row + b, 1, 3);
-    } else {
-      __builtin_prefetch(row + b, 1, 2);
-    }
-  }
-}
-
-static void prefetchAhead(const Table& table, const std::vector<std::uint32_t>& slots, std::size_t i) {
-  if (i + kFar < slots.size()) prefetchRow(table, slots[i + kFar], false);
-  if (i + kNear < slots.size()) prefetchRow(table, slots[i + kNear], true);
-}
 
 Status Shard::checkHeads(const Request& request, bool distinct) {
   if (plans_.size() < request.tables.size()) plans_.resize(request.tables.size());
@@ -76,37 +57,36 @@ void Shard::settleMissing() {
   for (const std::uint64_t id : needed_) append(missing_, blockOf(id));
 }
 
-// Distinct keys in order of first occurrence, their slots, and the slots that new ones will get.
+// Slots of all keys. New ones, which are rare, are made distinct and get the slots that they will have.
 void Shard::planPush(Plan& plan) {
   const std::size_t count = plan.tags.size();
-  plan.inverse.resize(count);
-  distinct_.reset(count);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < count; i++) {
-    bool added;
-    plan.inverse[i] = distinct_.add(plan.tags[i], added);
-    if (added) plan.tags[kept++] = plan.tags[i];
-  }
-  plan.tags.resize(kept);
-  plan.slots.resize(kept);
-  plan.newKeys = 0;
+  plan.slots.resize(count);
+  plan.newTags.clear();
   const Table& t = *plan.table;
   if (!t.ready()) return needKeys(t);
-  t.index().findMany(plan.tags.data(), kept, plan.slots.data());
-  const bool whole = !t.absent(kRows).count();
-  for (const std::uint32_t slot : plan.slots) {
-    const std::uint64_t at = slot == kNone ? t.slotForNew(plan.newKeys++) : slot;
-    // Also for new slots: those just beyond the extent may fall into the last block, which may be absent.
-    if (!whole && at < kNone) needRows(plan, static_cast<std::uint32_t>(at));
+  t.index().findMany(plan.tags.data(), count, plan.slots.data());
+  bool fits = true;
+  for (std::size_t i = 0; i < count; i++) {
+    if (plan.slots[i] != kNone) continue;
+    if (plan.newTags.empty()) distinct_.reset(count - i);
+    bool added;
+    const std::uint64_t slot = t.slotForNew(distinct_.add(plan.tags[i], added));
+    if (added) plan.newTags.push_back(plan.tags[i]);
+    fits = fits && slot < kNone;
+    plan.slots[i] = static_cast<std::uint32_t>(slot);
   }
+  // Also for new slots: those just beyond the extent may fall into the last block, which may be absent.
+  if (!fits || !t.absent(kRows).count()) return;
+  for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
 }
 
 bool Shard::affordable() {
   std::size_t cost = 0;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
-    if (!plan.table->canAdd(plan.newKeys)) return false;
-    cost += plan.table->costOf(plan.newKeys);
+    const auto newKeys = static_cast<std::uint32_t>(plan.newTags.size());
+    if (!plan.table->canAdd(newKeys)) return false;
+    cost += plan.table->costOf(newKeys);
   }
   return !cost || memory_->allows(cost);
 }
@@ -127,7 +107,7 @@ Status Shard::push(View section) {
   if (!affordable()) return Status::MemoryLimit;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
-    plan.table->makeRoom(plan.newKeys);
+    plan.table->makeRoom(static_cast<std::uint32_t>(plan.newTags.size()));
     plan.table->batch().expect(plan.tags.size());
     if (request_.mode) {
       applyRows(request_.tables[i], plan);
@@ -138,14 +118,58 @@ Status Shard::push(View section) {
   return Status::Applied;
 }
 
+// In the order of `newTags`, which is the order in which their slots were planned. The initial row is a delta
+// like any other; a gradient then adds to it.
+void Shard::addKeys(const Plan& plan, bool initialize) {
+  Table& t = *plan.table;
+  const TableSpec& spec = t.spec();
+  initial_.resize(spec.width());
+  if (initialize) initialState(spec, initial_.data() + spec.dim);
+  for (const std::uint64_t tag : plan.newTags) {
+    const std::uint32_t slot = t.addKey(tag);
+    if (!initialize) continue;
+    initialValues(spec, tag - 1, initial_.data());
+    const std::uint32_t place = t.batch().touch(slot);
+    kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
+                         initial_.size() * 4, spec.stride(), t.batch().delta(place), place & kAddTo);
+  }
+}
+
+// Moves the slots of the distinct rows of a push to the front, in order of first occurrence, and fills
+// `places_` and `inverse_`. Returns their number. One look-up per row finds its place in the open batch and
+// whether this push has had it before.
+std::size_t Shard::distinctRows(Plan& plan) {
+  OpenBatch& batch = plan.table->batch();
+  const std::size_t count = plan.slots.size();
+  places_.resize(count);
+  inverse_.resize(count);
+  if (++pushes_ == 0) {
+    visits_.assign(visits_.size(), {});
+    pushes_ = 1;
+  }
+  if (visits_.size() < batch.rows() + count) visits_.resize((batch.rows() + count) * 2);
+  std::uint32_t distinct = 0;
+  for (std::size_t i = 0; i < count; i++) {
+    const std::uint32_t slot = plan.slots[i], place = batch.touch(slot);
+    Visit& visit = visits_[place & ~kAddTo];
+    if (visit.push != pushes_) {
+      visit = {pushes_, distinct};
+      plan.slots[distinct] = slot;
+      places_[distinct++] = place;
+    }
+    inverse_[i] = visit.rank;
+  }
+  return distinct;
+}
+
 // One gradient per distinct key. The first one is copied and the others are added in input order.
-void Shard::sumGradients(const RequestTable& r, const Plan& plan) {
-  gradients_.resize(plan.tags.size() * r.width);
+void Shard::sumGradients(const RequestTable& r, std::size_t distinct) {
+  gradients_.resize(distinct * r.width);
   std::uint32_t seen = 0;
   for (std::uint32_t i = 0; i < r.count; i++) {
-    float* sum = gradients_.data() + std::size_t{plan.inverse[i]} * r.width;
+    float* sum = gradients_.data() + std::size_t{inverse_[i]} * r.width;
     const std::uint8_t* row = r.rows + std::size_t{i} * r.width * 4;
-    if (plan.inverse[i] == seen) {
+    if (inverse_[i] == seen) {
       seen++;
       std::memcpy(sum, row, std::size_t{r.width} * 4);
     } else {
@@ -156,72 +180,53 @@ void Shard::sumGradients(const RequestTable& r, const Plan& plan) {
 
 void Shard::applyGradients(const RequestTable& r, Plan& plan) {
   Table& t = *plan.table;
-  const TableSpec& spec = t.spec();
-  const Kernels& kernel = kernels();
-  const bool repeated = plan.tags.size() < r.count;
-  if (repeated) {
-    sumGradients(r, plan);
-  } else {
-    gradients_.resize(r.width);
+  if (!plan.newTags.empty()) addKeys(plan, true);
+  const std::size_t distinct = distinctRows(plan);
+  RowSteps steps;
+  steps.rows = t.row(0);
+  steps.dim = t.spec().dim;
+  steps.stride = t.spec().stride();
+  steps.slots = plan.slots.data();
+  steps.gradients = r.rows;
+  steps.deltas = t.batch().deltas();
+  steps.places = places_.data();
+  steps.count = distinct;
+  if (distinct < r.count) {
+    sumGradients(r, distinct);
+    steps.gradients = reinterpret_cast<const std::uint8_t*>(gradients_.data());
   }
-  before_.resize(spec.stride());
-  for (std::size_t u = 0; u < plan.tags.size(); u++) {
-    prefetchAhead(t, plan.slots, u);
-    const bool fresh = plan.slots[u] == kNone;
-    const std::uint32_t slot = fresh ? t.addKey(plan.tags[u]) : plan.slots[u];
-    std::uint8_t* row = t.row(slot);
-    auto* values = reinterpret_cast<float*>(row);
-    std::memcpy(before_.data(), row, before_.size());
-    if (fresh) {
-      initialValues(spec, plan.tags[u] - 1, values);
-      initialState(spec, values + spec.dim);
-    }
-    const float* gradient = gradients_.data();
-    if (repeated) {
-      gradient += u * r.width;
-    } else {
-      std::memcpy(gradients_.data(), r.rows + u * r.width * 4, std::size_t{r.width} * 4);
-    }
-    kernel.updateRow(spec.optimizer, values, values + spec.dim, gradient, spec.dim);
-    t.batch().addRow(slot, before_.data(), row);
-  }
+  kernels().stepRows(t.spec().optimizer, steps);
 }
 
 // Whole rows: what comes replaces what is there; of a repeated key the last one counts.
-void Shard::applyRows(const RequestTable& r, Plan& plan) {
+void Shard::applyRows(const RequestTable& r, const Plan& plan) {
   Table& t = *plan.table;
-  before_.resize(t.spec().stride());
-  for (std::size_t u = 0; u < plan.tags.size(); u++) {
-    if (plan.slots[u] == kNone) plan.slots[u] = t.addKey(plan.tags[u]);
-  }
+  const std::size_t bytes = std::size_t{r.width} * 4;
+  addKeys(plan, false);
   for (std::uint32_t i = 0; i < r.count; i++) {
-    const std::uint32_t slot = plan.slots[plan.inverse[i]];
-    std::uint8_t* row = t.row(slot);
-    std::memcpy(before_.data(), row, before_.size());
-    std::memcpy(row, r.rows + std::size_t{i} * r.width * 4, std::size_t{r.width} * 4);
-    t.batch().addRow(slot, before_.data(), row);
+    const std::uint32_t slot = plan.slots[i], place = t.batch().touch(slot);
+    kernels().replaceRow(t.row(slot), r.rows + i * bytes, bytes, t.spec().stride(), t.batch().delta(place),
+                         place & kAddTo);
   }
 }
 
-static std::uint8_t* copyRows(const Table& t, const RequestTable& r, const std::vector<std::uint64_t>& tags,
-                              const std::vector<std::uint32_t>& slots, std::uint8_t* out) {
-  const std::size_t bytes = std::size_t{r.width} * 4;
+std::uint8_t* Shard::copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out) {
+  const Table& t = *plan.table;
   const TableSpec& spec = t.spec();
-  std::vector<float> initial(spec.width());
-  initialState(spec, initial.data() + spec.dim);
-  for (std::size_t i = 0; i < slots.size(); i++) {
-    prefetchAhead(t, slots, i);
-    if (slots[i] == kNone) {
-      initialValues(spec, tags[i] - 1, initial.data());
-      std::memcpy(out, initial.data(), bytes);
-    } else {
-      std::memcpy(out, t.row(slots[i]), bytes);
+  const std::size_t bytes = std::size_t{r.width} * 4;
+  kernels().gatherRows(out, t.row(0), spec.stride(), bytes, plan.slots.data(), r.count);
+  if (std::find(plan.slots.begin(), plan.slots.end(), kNone) != plan.slots.end()) {
+    initial_.resize(spec.width());
+    initialState(spec, initial_.data() + spec.dim);
+    for (std::size_t i = 0; i < r.count; i++) {
+      if (plan.slots[i] != kNone) continue;
+      initialValues(spec, plan.tags[i] - 1, initial_.data());
+      std::memcpy(out + i * bytes, initial_.data(), bytes);
     }
-    out += bytes;
   }
-  const std::size_t padding = alignUp(bytes * slots.size(), 8) - bytes * slots.size();
-  std::memset(out, 0, padding);
-  return out + padding;
+  const std::size_t used = bytes * r.count, padded = alignUp(used, 8);
+  std::memset(out + used, 0, padded - used);
+  return out + padded;
 }
 
 Status Shard::pull(View section, const Allocate& allocate) {
@@ -256,7 +261,7 @@ Status Shard::pull(View section, const Allocate& allocate) {
   std::uint8_t* out = allocate(bytes);
   if (!out) return Status::BadFrame;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
-    out = copyRows(*plans_[i].table, request_.tables[i], plans_[i].tags, plans_[i].slots, out);
+    out = copyRows(request_.tables[i], plans_[i], out);
   }
   return Status::Applied;
 }

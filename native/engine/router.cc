@@ -3,13 +3,16 @@
 #include "engine/hash.h"
 #include "engine/scratch.h"
 #include "engine/sections.h"
+#include "kernels/kernels.h"
 
 namespace kintsugi {
 
 // A counting sort: shard of each key first, then positions.
 void partition(const std::uint64_t* keys, std::size_t count, std::uint32_t shards, std::uint32_t* order,
                std::uint32_t* starts) {
-  std::vector<std::uint32_t> shardOfKey(count), next(shards, 0);
+  thread_local std::vector<std::uint32_t> shardOfKey, next;
+  shardOfKey.resize(count);
+  next.assign(shards, 0);
   for (std::size_t i = 0; i < count; i++) {
     shardOfKey[i] = shardOf(keys[i], shards);
     next[shardOfKey[i]]++;
@@ -22,6 +25,13 @@ void partition(const std::uint64_t* keys, std::size_t count, std::uint32_t shard
   }
   starts[shards] = sum;
   for (std::size_t i = 0; i < count; i++) order[next[shardOfKey[i]]++] = static_cast<std::uint32_t>(i);
+}
+
+/** The highest index, in a loop without a branch. */
+static bool allBelow(const std::uint32_t* indices, std::size_t count, std::size_t limit) {
+  std::uint32_t highest = 0;
+  for (std::size_t i = 0; i < count; i++) highest = indices[i] > highest ? indices[i] : highest;
+  return !count || highest < limit;
 }
 
 std::size_t requestBytes(const std::vector<SectionPart>& parts) {
@@ -44,16 +54,13 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
     const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count), p.width, 0};
     std::memcpy(head, header, sizeof header);
     head += kRequestTableBytes;
-    for (std::size_t i = p.start; i < p.end; i++) {
-      if (p.order[i] >= p.keyCount) return false;
-      storeAt(at, 0, p.keys[p.order[i]]);
-      at += 8;
-    }
+    const std::uint32_t* order = p.order + p.start;
+    if (!allBelow(order, count, p.keyCount)) return false;
+    for (std::size_t i = 0; i < count; i++) storeAt(at, i, p.keys[order[i]]);
+    at += count * 8;
     if (!p.rows) continue;
-    for (std::size_t i = p.start; i < p.end; i++) {
-      std::memcpy(at, p.rows + p.order[i] * std::size_t{p.width}, rowBytes);
-      at += rowBytes;
-    }
+    kernels().gatherRows(at, reinterpret_cast<const std::uint8_t*>(p.rows), rowBytes, rowBytes, order, count);
+    at += count * rowBytes;
     const std::size_t padding = alignUp(count * rowBytes, 8) - count * rowBytes;
     std::memset(at, 0, padding);
     at += padding;
@@ -66,13 +73,9 @@ std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t wid
                         std::size_t offset) {
   const std::size_t rowBytes = width * 4, bytes = alignUp((end - start) * rowBytes, 8);
   if (offset > section.size || bytes > section.size - offset) return 0;
-  const std::size_t rows = targetFloats / width;
-  const std::uint8_t* from = section.data + offset;
-  for (std::size_t i = start; i < end; i++) {
-    if (order[i] >= rows) return 0;
-    std::memcpy(target + order[i] * width, from, rowBytes);
-    from += rowBytes;
-  }
+  if (!allBelow(order + start, end - start, targetFloats / width)) return 0;
+  kernels().scatterRows(reinterpret_cast<std::uint8_t*>(target), rowBytes, order + start, end - start,
+                        section.data + offset);
   return offset + bytes;
 }
 
@@ -89,10 +92,9 @@ void uniqueKeys(const std::uint64_t* keys, std::size_t count, std::vector<std::u
 
 bool expandRows(float* target, std::size_t width, const float* rows, std::size_t rowCount,
                 const std::uint32_t* inverse, std::size_t count) {
-  for (std::size_t i = 0; i < count; i++) {
-    if (inverse[i] >= rowCount) return false;
-    std::memcpy(target + i * width, rows + inverse[i] * width, width * 4);
-  }
+  if (!allBelow(inverse, count, rowCount)) return false;
+  kernels().gatherRows(reinterpret_cast<std::uint8_t*>(target), reinterpret_cast<const std::uint8_t*>(rows),
+                       width * 4, width * 4, inverse, count);
   return true;
 }
 

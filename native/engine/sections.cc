@@ -35,10 +35,12 @@ class Reader {
 };
 
 bool slotsBelow(const std::uint8_t* slots, std::uint32_t count, std::uint32_t extent) {
+  std::uint32_t highest = 0;  // no branch per slot, so that the compiler can use vectors
   for (std::uint32_t i = 0; i < count; i++) {
-    if (loadAt<std::uint32_t>(slots, i) >= extent) return false;
+    const auto slot = loadAt<std::uint32_t>(slots, i);
+    highest = slot > highest ? slot : highest;
   }
-  return true;
+  return !count || highest < extent;
 }
 
 }  // namespace

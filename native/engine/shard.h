@@ -10,6 +10,7 @@
 #include "engine/bytes.h"
 #include "engine/equations.h"
 #include "engine/memory.h"
+#include "engine/scratch.h"
 #include "engine/sections.h"
 #include "engine/table.h"
 
@@ -79,10 +80,9 @@ class Shard {
   /** The work on one table of a request between checking and applying. Kept between calls for its memory. */
   struct Plan {
     Table* table = nullptr;
-    std::vector<std::uint64_t> tags;     // distinct, in order of first occurrence; pulls: as they come
-    std::vector<std::uint32_t> inverse;  // for each key of the request its place in `tags`
-    std::vector<std::uint32_t> slots;    // of each tag, kNone for a new one
-    std::uint32_t newKeys = 0;
+    std::vector<std::uint64_t> tags;     // of the request, as they come
+    std::vector<std::uint32_t> slots;    // of each tag; in pushes new ones have the slot that they will get
+    std::vector<std::uint64_t> newTags;  // pushes: distinct, in order of first occurrence
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }
@@ -93,9 +93,12 @@ class Shard {
   void needRows(const Plan& plan, std::uint32_t slot);
   bool affordable();
   void settleMissing();
+  void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);
-  void applyRows(const RequestTable& r, Plan& plan);
-  void sumGradients(const RequestTable& r, const Plan& plan);
+  void applyRows(const RequestTable& r, const Plan& plan);
+  std::size_t distinctRows(Plan& plan);
+  void sumGradients(const RequestTable& r, std::size_t distinct);
+  std::uint8_t* copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out);
   Fault checkList(BlockList blocks, std::size_t* bytes) const;
   void takeEquation(BlockRef block, std::uint32_t parity, std::uint32_t parityCount, Equation equation,
                     EquationsResult& result);
@@ -111,8 +114,17 @@ class Shard {
   std::vector<Plan> plans_;
   ScratchMap<std::uint64_t> distinct_;
   std::vector<std::uint64_t> needed_;
+  // Scratch of one push, kept for its memory. A visit says when a place of the open batch was last touched
+  // and which of the push's distinct rows it was then.
+  struct Visit {
+    std::uint32_t push = 0, rank = 0;
+  };
+  std::vector<Visit> visits_;
+  std::uint32_t pushes_ = 0;
+  std::vector<std::uint32_t> places_;   // of each distinct row
+  std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
-  std::vector<std::uint8_t> before_;
+  std::vector<float> initial_;
 };
 
 }  // namespace kintsugi

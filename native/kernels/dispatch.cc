@@ -7,9 +7,23 @@
 
 namespace kintsugi {
 
+const Kernels* const* availableKernels() {
+  static const struct List {
+    const Kernels* of[5] = {};
+    List() {
+      std::size_t n = 0;
+      for (const Kernels* k : {&kScalarKernels, neonKernels(), avx2Kernels(), avx512Kernels()}) {
+        if (k) of[n++] = k;
+      }
+    }
+  } list;
+  return list.of;
+}
+
 static const Kernels* best() {
-  const Kernels* vector = avx512Kernels();
-  return vector ? vector : &kScalarKernels;
+  const Kernels* const* k = availableKernels();
+  while (k[1]) k++;
+  return *k;
 }
 
 static std::atomic<const Kernels*>& current() {
@@ -20,10 +34,10 @@ static std::atomic<const Kernels*>& current() {
 const Kernels& kernels() { return *current().load(std::memory_order_relaxed); }
 
 const char* forceIsa(const char* name) {
-  const Kernels* vector = avx512Kernels();
-  if (std::strcmp(name, kScalarKernels.name) == 0) current().store(&kScalarKernels);
   if (std::strcmp(name, "auto") == 0) current().store(best());
-  if (vector && std::strcmp(name, vector->name) == 0) current().store(vector);
+  for (const Kernels* const* k = availableKernels(); *k; k++) {
+    if (std::strcmp(name, (*k)->name) == 0) current().store(*k);
+  }
   return kernels().name;
 }
 

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "kernels/gf256.h"
-#include "kernels/rows_avx512.h"
+#include "kernels/rows.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,gfni")))
 
@@ -108,7 +108,97 @@ TARGET static void mulAddRows(std::uint8_t* base, std::size_t stride, const std:
   }
 }
 
-static const Kernels kAvx512Kernels = {"avx512-gfni", mulAdd, mulAddRows, updateRowAvx512};
+// All parities in one pass over the data: each byte of data is loaded once, however many parities there are,
+// and the sums stay in registers. Coefficients that are 1 (the first parity has no others) cost an addition
+// only; the choice is made per group of parities, not per byte.
+template <std::uint32_t R, bool FirstIsSum, bool Stream>
+TARGET static void encodeBlocks(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
+                                std::size_t n, const std::uint64_t* matrices) {
+  constexpr std::size_t kColumns = R == 1 ? 8 : R == 2 ? 6 : 4, kStep = kColumns * 64;
+  constexpr std::size_t kAhead = 1024;
+  for (std::size_t at = 0; at + kStep <= n; at += kStep) {
+    __m512i sums[R][kColumns];
+#pragma GCC unroll 4
+    for (std::uint32_t j = 0; j < R; j++) {
+#pragma GCC unroll 8
+      for (std::size_t c = 0; c < kColumns; c++) sums[j][c] = _mm512_setzero_si512();
+    }
+    for (std::uint32_t i = 0; i < k; i++) {
+      const std::uint8_t* from = data[i] + at;
+      __m512i x[kColumns];
+#pragma GCC unroll 8
+      for (std::size_t c = 0; c < kColumns; c++) {
+        if constexpr (Stream)
+          _mm_prefetch(reinterpret_cast<const char*>(from + kAhead + c * 64), _MM_HINT_T0);
+        x[c] = _mm512_loadu_si512(from + c * 64);
+      }
+#pragma GCC unroll 4
+      for (std::uint32_t j = 0; j < R; j++) {
+        const bool plain = FirstIsSum && j == 0;
+        const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(matrices[i * R + j]));
+#pragma GCC unroll 8
+        for (std::size_t c = 0; c < kColumns; c++) {
+          const __m512i term = plain ? x[c] : _mm512_gf2p8affine_epi64_epi8(x[c], matrix, 0);
+          sums[j][c] = _mm512_xor_si512(sums[j][c], term);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (std::uint32_t j = 0; j < R; j++) {
+#pragma GCC unroll 8
+      for (std::size_t c = 0; c < kColumns; c++) {
+        auto* to = parity[j] + at + c * 64;
+        if constexpr (Stream) {
+          _mm512_stream_si512(reinterpret_cast<__m512i*>(to), sums[j][c]);
+        } else {
+          _mm512_storeu_si512(to, sums[j][c]);
+        }
+      }
+    }
+  }
+  const std::size_t rest = n / kStep * kStep;
+  for (std::size_t at = rest; at < n; at += 64) {
+    const __mmask64 mask = n - at >= 64 ? ~__mmask64{0} : ~__mmask64{0} >> (64 - (n - at));
+    for (std::uint32_t j = 0; j < R; j++) {
+      __m512i sum = _mm512_setzero_si512();
+      for (std::uint32_t i = 0; i < k; i++) {
+        const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(matrices[i * R + j]));
+        const __m512i x = _mm512_maskz_loadu_epi8(mask, data[i] + at);
+        sum = _mm512_xor_si512(sum, _mm512_gf2p8affine_epi64_epi8(x, matrix, 0));
+      }
+      _mm512_mask_storeu_epi8(parity[j] + at, mask, sum);
+    }
+  }
+  if constexpr (Stream) _mm_sfence();
+}
+
+using EncodeBlocks = void (*)(const std::uint8_t* const*, std::uint32_t, std::uint8_t* const*, std::size_t,
+                              const std::uint64_t*);
+
+template <bool FirstIsSum, bool Stream>
+static EncodeBlocks encoder(std::uint32_t r) {
+  constexpr EncodeBlocks of[] = {encodeBlocks<1, FirstIsSum, Stream>, encodeBlocks<2, FirstIsSum, Stream>,
+                                 encodeBlocks<3, FirstIsSum, Stream>, encodeBlocks<4, FirstIsSum, Stream>};
+  return of[r - 1];
+}
+
+/** From this many bytes on the blocks do not fit the caches: parity is then written past them. */
+static constexpr std::size_t kStreamFrom = std::size_t{16} << 20;
+
+static void encode(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
+                   std::uint32_t r, std::size_t n, const std::uint8_t* coefficients) {
+  std::uint64_t matrices[256 * kMaxEncode];
+  bool firstIsSum = true, aligned = true;
+  for (std::uint32_t j = 0; j < r; j++) {
+    for (std::uint32_t i = 0; i < k; i++) matrices[i * r + j] = kMatrices.of[coefficients[j * k + i]];
+    aligned = aligned && reinterpret_cast<std::uintptr_t>(parity[j]) % 64 == 0;
+  }
+  for (std::uint32_t i = 0; i < k; i++) firstIsSum = firstIsSum && coefficients[i] == 1;
+  const bool stream = aligned && n * (k + r) >= kStreamFrom;
+  const EncodeBlocks run = firstIsSum ? (stream ? encoder<true, true>(r) : encoder<true, false>(r))
+                                      : (stream ? encoder<false, true>(r) : encoder<false, false>(r));
+  run(data, k, parity, n, matrices);
+}
 
 const Kernels* avx512Kernels() {
   static const bool able = [] {
@@ -116,7 +206,17 @@ const Kernels* avx512Kernels() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("gfni");
   }();
-  return able ? &kAvx512Kernels : nullptr;
+  static const Kernels table = {"avx512-gfni",
+                                mulAdd,
+                                mulAddRows,
+                                encode,
+                                kAvx512Rows.updateRow,
+                                kAvx512Rows.stepRows,
+                                kAvx512Rows.replaceRow,
+                                kAvx512Rows.gatherRows,
+                                kAvx512Rows.scatterRows,
+                                kAvx512Rows.findTags};
+  return able ? &table : nullptr;
 }
 
 }  // namespace kintsugi

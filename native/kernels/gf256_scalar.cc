@@ -58,6 +58,16 @@ static void mulAddRowsScalar(std::uint8_t* base, std::size_t stride, const std::
   }
 }
 
-const Kernels kScalarKernels = {"scalar", mulAddScalar, mulAddRowsScalar, updateRowScalar};
+static void encodeScalar(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
+                         std::uint32_t r, std::size_t n, const std::uint8_t* coefficients) {
+  for (std::uint32_t j = 0; j < r; j++) {
+    std::memset(parity[j], 0, n);
+    for (std::uint32_t i = 0; i < k; i++) mulAddScalar(parity[j], data[i], n, coefficients[j * k + i]);
+  }
+}
+
+const Kernels kScalarKernels = {"scalar",          mulAddScalar,   mulAddRowsScalar, encodeScalar,
+                                updateRowScalar,   stepRowsScalar, replaceRowScalar, gatherRowsScalar,
+                                scatterRowsScalar, findTagsScalar};
 
 }  // namespace kintsugi

@@ -139,5 +139,133 @@ TEST(adamStepBeyondRange) {
   }
 }
 
+TEST(encodeAgainstBytes) {
+  Random random(seed);
+  for (const std::uint32_t k : {1u, 2u, 5u, 10u}) {
+    for (std::uint32_t r = 1; r <= kMaxEncode; r++) {
+      for (const bool firstIsSum : {true, false}) {
+        const std::size_t n = 1 + random.below(3000);
+        std::vector<std::vector<std::uint8_t>> data(k), parity(r);
+        std::vector<const std::uint8_t*> from;
+        std::vector<std::uint8_t*> to;
+        std::vector<std::uint8_t> coefficients(k * r);
+        random.fill(coefficients.data(), coefficients.size());
+        for (std::uint32_t i = 0; i < k; i++) {
+          if (firstIsSum) coefficients[i] = 1;
+          data[i].resize(n);
+          random.fill(data[i].data(), n);
+          from.push_back(data[i].data());
+        }
+        for (auto& p : parity) p.assign(n, 0xAB), to.push_back(p.data());
+        kernels().encode(from.data(), k, to.data(), r, n, coefficients.data());
+        for (std::uint32_t j = 0; j < r; j++) {
+          for (std::size_t b = 0; b < n; b++) {
+            std::uint8_t sum = 0;
+            for (std::uint32_t i = 0; i < k; i++) sum ^= gf::multiply(coefficients[j * k + i], data[i][b]);
+            CHECK_EQ(parity[j][b], sum);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(encodePastTheCaches) {
+  // Large enough for the variant that writes past the caches; the last byte proves that nothing is left out.
+  constexpr std::size_t n = (std::size_t{9} << 20) + 64;
+  std::vector<std::uint8_t> data(n + 64, 3), parity(n + 64, 9);
+  const auto align = [](std::vector<std::uint8_t>& v) {
+    return v.data() + (64 - reinterpret_cast<std::uintptr_t>(v.data()) % 64) % 64;
+  };
+  const std::uint8_t *from[1] = {align(data)}, two = 2;
+  std::uint8_t* to[1] = {align(parity)};
+  kernels().encode(from, 1, to, 1, n, &two);
+  for (std::size_t i = 0; i < n; i++) CHECK_EQ(to[0][i], 6);
+}
+
+TEST(stepRowsAgainstOneByOne) {
+  Random random(seed);
+  for (const OptimizerKind kind : kKinds) {
+    for (const std::uint32_t dim : {1u, 7u, 16u, 64u, 100u}) {
+      const OptimizerParams params = paramsOf(kind);
+      const std::uint32_t width = dim + stateFloats(kind, dim), stride = (width * 4 + 15) / 16 * 16;
+      const std::uint32_t count = 50, slots = 120;
+      std::vector<float> slab(slots * stride / 4, 0), expected;
+      for (std::uint32_t slot = 0; slot < slots; slot++) {
+        for (std::uint32_t i = 0; i < width; i++) slab[slot * stride / 4 + i] = std::fabs(random.real());
+      }
+      expected = slab;
+      std::vector<std::uint32_t> list(count), places(count);
+      std::vector<std::uint8_t> gradients(count * dim * 4 + 1), deltas(count * stride), sum;
+      random.fill(deltas.data(), deltas.size());
+      sum = deltas;
+      std::vector<float> g(dim);
+      for (std::uint32_t i = 0; i < count; i++) {
+        list[i] = (i * 7 + 3) % slots;
+        places[i] = (count - 1 - i) | (random.chance(50) ? kAddTo : 0);
+        for (float& x : g) x = random.real();
+        std::memcpy(gradients.data() + 1 + i * dim * 4, g.data(), dim * 4);  // misaligned, as in a section
+        float* row = expected.data() + list[i] * stride / 4;
+        std::vector<std::uint8_t> before(stride);
+        std::memcpy(before.data(), row, stride);
+        updateRowScalar(params, row, row + dim, g.data(), dim);
+        std::uint8_t* delta = sum.data() + (count - 1 - i) * stride;
+        if (!(places[i] & kAddTo)) std::memset(delta, 0, stride);
+        for (std::uint32_t b = 0; b < stride; b++)
+          delta[b] ^= before[b] ^ reinterpret_cast<const std::uint8_t*>(row)[b];
+      }
+      RowSteps steps{reinterpret_cast<std::uint8_t*>(slab.data()),
+                     dim,
+                     stride,
+                     list.data(),
+                     gradients.data() + 1,
+                     deltas.data(),
+                     places.data(),
+                     count};
+      std::vector<float> plain = slab;
+      kernels().stepRows(params, steps);
+      CHECK(std::memcmp(slab.data(), expected.data(), slab.size() * 4) == 0);
+      CHECK(deltas == sum);
+      steps.rows = reinterpret_cast<std::uint8_t*>(plain.data());
+      steps.deltas = nullptr;
+      steps.places = nullptr;
+      kernels().stepRows(params, steps);
+      CHECK(std::memcmp(plain.data(), expected.data(), plain.size() * 4) == 0);
+    }
+  }
+}
+
+TEST(rowsComeAndGo) {
+  Random random(seed);
+  for (const std::size_t bytes : {4, 12, 64, 100, 256, 1100}) {
+    const std::size_t stride = (bytes + 15) / 16 * 16;
+    const std::uint32_t count = 90, slots = 100;
+    std::vector<std::uint8_t> slab(slots * stride), out(count * bytes, 7), back(slots * bytes, 0);
+    random.fill(slab.data(), slab.size());
+    std::vector<std::uint32_t> list(count);
+    for (std::uint32_t i = 0; i < count; i++) list[i] = i % 9 ? (i * 7 + 3) % slots : kNoSlot;
+    kernels().gatherRows(out.data(), slab.data(), stride, bytes, list.data(), count);
+    for (std::uint32_t i = 0; i < count; i++) {
+      for (std::size_t b = 0; b < bytes; b++)
+        CHECK_EQ(out[i * bytes + b], list[i] == kNoSlot ? 7 : slab[list[i] * stride + b]);
+      if (list[i] == kNoSlot) list[i] = (i * 7 + 3) % slots;
+    }
+    kernels().scatterRows(back.data(), bytes, list.data(), count, out.data());
+    for (std::uint32_t i = 0; i < count; i++)
+      CHECK(std::memcmp(back.data() + list[i] * bytes, out.data() + i * bytes, bytes) == 0);
+    for (const bool add : {false, true}) {
+      std::vector<std::uint8_t> row(stride), delta(stride), content(bytes), expected(stride);
+      random.fill(row.data(), bytes);
+      random.fill(delta.data(), stride);
+      random.fill(content.data(), bytes);
+      for (std::size_t b = 0; b < stride; b++)
+        expected[b] = (add ? delta[b] : 0) ^ row[b] ^ (b < bytes ? content[b] : 0);
+      kernels().replaceRow(row.data(), content.data(), bytes, stride, delta.data(), add);
+      CHECK(delta == expected);
+      CHECK(std::memcmp(row.data(), content.data(), bytes) == 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kintsugi::test

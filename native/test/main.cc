@@ -15,10 +15,9 @@ int main(int argc, char** argv) {
   using namespace kintsugi;
   const char* only = argc > 1 ? argv[1] : nullptr;
   const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  std::vector<const char*> sets = {"scalar"};
-  if (const Kernels* vector = avx512Kernels()) sets.push_back(vector->name);
   int ran = 0;
-  for (const char* isa : sets) {
+  for (const Kernels* const* set = availableKernels(); *set; set++) {
+    const char* isa = (*set)->name;
     if (std::strcmp(forceIsa(isa), isa) != 0) return 1;
     for (const auto& test : test::tests()) {
       if (only && std::strcmp(only, test.name) != 0) continue;

@@ -7,6 +7,7 @@ import { type Command, Option } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
 import type { OptimizerSpec } from '../native.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
+import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
 export const DEFAULT_CODE = '4+1';
@@ -94,6 +95,10 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
 
 export interface SharedFlags {
   tokenFile?: string;
+  tlsCert?: string;
+  tlsKey?: string;
+  tlsCa?: string;
+  tlsName?: string;
   logFormat?: LogFormat;
 }
 
@@ -113,8 +118,25 @@ export function withLogFormat(command: Command): Command {
   );
 }
 
+/** For commands that dial. */
+export function withTls(command: Command): Command {
+  return command
+    .option(
+      '--tls-ca <file|system>',
+      'the job speaks TLS: authorities that its certificates are verified with; "system" for the public ones (default: KINTSUGI_TLS_CA, else no TLS)',
+    )
+    .option('--tls-name <name>', 'name that certificates must be for (default: the host that is dialed)');
+}
+
+/** For roles that listen. */
+export function withCertificate(command: Command): Command {
+  return command
+    .option('--tls-cert <file>', 'certificate (PEM) of this role: its port speaks TLS (default: no TLS)')
+    .option('--tls-key <file>', 'private key (PEM) of --tls-cert');
+}
+
 export function withScheduler(command: Command): Command {
-  return withToken(command)
+  return withTls(withToken(command))
     .option('--scheduler <host:port>', 'address of the scheduler', DEFAULT_SCHEDULER)
     .addOption(
       new Option('--connect-timeout <time>', 'how long to wait for the scheduler and for the job to start')
@@ -175,6 +197,37 @@ export function tokenOf(flags: SharedFlags): string | undefined {
   }
   if (token === '') throw bad(`--token-file ${flags.tokenFile} is empty`);
   return token;
+}
+
+/** How to verify those we dial; undefined: no TLS. @throws BAD_ARGUMENT */
+export function clientTlsOf(flags: SharedFlags): ClientTls | undefined {
+  const ca = flags.tlsCa ?? (process.env.KINTSUGI_TLS_CA || undefined);
+  if (ca === undefined && flags.tlsCert === undefined) {
+    if (flags.tlsName !== undefined) throw bad('--tls-name needs --tls-ca');
+    return undefined;
+  }
+  return { caFile: ca === 'system' ? undefined : ca, serverName: flags.tlsName };
+}
+
+/**
+ * The certificate of a role, and how it verifies those it dials; undefined: no TLS.
+ * @throws BAD_ARGUMENT also for authorities without a certificate: such a role would listen unencrypted in a job that is
+ * meant to be encrypted
+ */
+export function roleTlsOf(flags: SharedFlags): RoleTls | undefined {
+  const certificate = certificateOf(flags);
+  const client = clientTlsOf(flags);
+  if (certificate) return { ...client, ...certificate };
+  if (client) throw bad('--tls-ca and KINTSUGI_TLS_CA need --tls-cert and --tls-key: this role listens, too');
+  return undefined;
+}
+
+/** The certificate that a listener shows, if any. @throws BAD_ARGUMENT */
+export function certificateOf({ tlsCert, tlsKey }: SharedFlags): ServerTls | undefined {
+  if (tlsCert !== undefined && tlsKey !== undefined) return { certFile: tlsCert, keyFile: tlsKey };
+  if (tlsCert !== undefined) throw bad('--tls-cert needs --tls-key');
+  if (tlsKey !== undefined) throw bad('--tls-key needs --tls-cert');
+  return undefined;
 }
 
 export function loggerOf(flags: SharedFlags, base: LogFields): Logger {

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { connect } from '../client.js';
 import { loadJob } from '../tools/load.js';
-import { type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.js';
 
 interface Flags extends SharedFlags {
   scheduler: string;
@@ -10,7 +10,11 @@ interface Flags extends SharedFlags {
 }
 
 async function run(directory: string, flags: Flags): Promise<void> {
-  const client = await connect(flags.scheduler, { token: tokenOf(flags), timeoutMs: flags.connectTimeout });
+  const client = await connect(flags.scheduler, {
+    token: tokenOf(flags),
+    tls: clientTlsOf(flags),
+    timeoutMs: flags.connectTimeout,
+  });
   try {
     await loadJob(client, directory);
     process.stdout.write(`loaded ${directory}\n`);

@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
+import { registerBench } from './bench.js';
 import { registerDemo } from './demo.js';
 import { RunFailure } from './failure.js';
 import { registerLoad } from './load.js';
@@ -40,6 +41,7 @@ export function createProgram(): Command {
   registerSave(program);
   registerLoad(program);
   registerDemo(program);
+  registerBench(program);
   return program;
 }
 

@@ -3,7 +3,16 @@ import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../errors.js';
 import { startPs } from '../runtime/ps.js';
-import { loggerOf, type SharedFlags, size, tokenOf, withLogFormat, withScheduler } from './flags.js';
+import {
+  loggerOf,
+  roleTlsOf,
+  type SharedFlags,
+  size,
+  tokenOf,
+  withCertificate,
+  withLogFormat,
+  withScheduler,
+} from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
 
 interface Flags extends SharedFlags {
@@ -37,6 +46,7 @@ async function run(flags: Flags): Promise<void> {
     hostLabel: flags.hostLabel ?? hostname(),
     standby: flags.standby,
     token: tokenOf(flags),
+    tls: roleTlsOf(flags),
     memoryBytes: flags.memory,
     policy: { recoveryRate: flags.recoveryRate, requireRedundancy: flags.requireRedundancy },
     connectTimeoutMs: flags.connectTimeout,
@@ -78,5 +88,5 @@ export function registerPs(program: Command): void {
       0,
     )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
-  withLogFormat(command).action(run);
+  withLogFormat(withCertificate(command)).action(run);
 }

@@ -11,9 +11,12 @@ import {
   DEFAULT_SCHEDULER,
   integer,
   loggerOf,
+  roleTlsOf,
   type SharedFlags,
   tokenOf,
+  withCertificate,
   withLogFormat,
+  withTls,
   withToken,
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
@@ -33,12 +36,14 @@ async function run(flags: Flags): Promise<void> {
   const nodes = flags.ps ?? code.k + code.r;
   const pools = poolsFor(code, nodes, flags.groups);
   const token = tokenOf(flags);
+  const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const store =
     flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
   const scheduler = await startScheduler({
     listen: flags.listen,
     token,
+    tls,
     store,
     job: randomUUID(),
     nodes,
@@ -66,5 +71,5 @@ export function registerScheduler(program: Command): void {
       '--dir <directory>',
       'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',
     );
-  withLogFormat(withToken(command)).action(run);
+  withLogFormat(withTls(withCertificate(withToken(command)))).action(run);
 }

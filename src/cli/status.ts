@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { connect } from '../client.js';
 import { bytesText, percentText, table } from '../local/text.js';
 import type { JobStatus } from '../protocol/messages.js';
-import { type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.js';
 
 interface Flags extends SharedFlags {
   scheduler: string;
@@ -49,6 +49,7 @@ export function renderStatus(status: JobStatus): string {
 async function run(flags: Flags): Promise<void> {
   const client = await connect(flags.scheduler, {
     token: tokenOf(flags),
+    tls: clientTlsOf(flags),
     timeoutMs: flags.connectTimeout,
     waitForJob: false,
   });

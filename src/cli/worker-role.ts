@@ -7,13 +7,14 @@ import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client.js';
 import { loadNative } from '../native.js';
 import { formatAddress, parseAddress } from '../runtime/address.js';
-import { serveEndpoints } from '../runtime/endpoints.js';
+import { type EndpointOptions, serveEndpoints } from '../runtime/endpoints.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
 import { createTables, evaluate, train } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
+import type { ClientTls, ServerTls } from '../transport/index.js';
 
 /** Progress events are at least so far apart: often enough to place a failure on the time axis, too few to matter. */
 const PROGRESS_MS = 50;
@@ -23,6 +24,9 @@ export interface WorkerOptions {
   /** Where /healthz and /metrics answer. */
   listen: string;
   token: string | undefined;
+  tls: ClientTls | undefined;
+  /** For its endpoints. */
+  certificate: ServerTls | undefined;
   connectTimeoutMs: number;
   log: Logger;
   /** Show a progress bar on standard error. */
@@ -146,7 +150,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
   let progress: Progress | undefined;
   const name = `worker-${options.index}`;
   const now = () => progress?.state ?? { samples: 0, loss: 0 };
-  const endpoints = await serveEndpoints(options.listen, options.token, {
+  const endpointOptions = {
     role: 'worker',
     name,
     health: () => ({ ok: client !== undefined, ...now() }),
@@ -155,13 +159,16 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
       loss: ['Loss over the newest batches.', () => now().loss],
       pushes_in_flight: ['Pushes that are not durable yet.', () => client?.unacknowledged ?? 0],
     },
-  });
+  } satisfies EndpointOptions;
+  const { listen, token, certificate } = options;
+  const endpoints = await serveEndpoints(listen, token, endpointOptions, certificate);
   log.info('worker.ready', {
     address: formatAddress({ host: parseAddress(options.listen).host, port: endpoints.port }),
   });
   try {
     client = await connect(options.scheduler, {
       token: options.token,
+      tls: options.tls,
       timeoutMs: options.connectTimeoutMs,
       audit: options.audit,
       signal,

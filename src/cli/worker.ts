@@ -2,12 +2,15 @@
 import type { Command } from 'commander';
 import { KintsugiError } from '../errors.js';
 import {
+  certificateOf,
+  clientTlsOf,
   integer,
   loggerOf,
   optimizerSpec,
   type SharedFlags,
   type TrainingFlags,
   tokenOf,
+  withCertificate,
   withLogFormat,
   withScheduler,
   withTraining,
@@ -49,6 +52,8 @@ async function run(flags: Flags): Promise<void> {
     scheduler: flags.scheduler,
     listen: flags.listen,
     token: tokenOf(flags),
+    tls: clientTlsOf(flags),
+    certificate: certificateOf(flags),
     connectTimeoutMs: flags.connectTimeout,
     log: loggerOf(flags, { role: 'worker', name: `worker-${index}` }),
     bar: process.stderr.isTTY && flags.logFormat !== 'json',
@@ -96,5 +101,5 @@ export function registerWorker(program: Command): void {
       'count every push in a row of its own, to prove afterwards that none was lost or repeated',
       false,
     );
-  withLogFormat(command).action(run);
+  withLogFormat(withCertificate(command)).action(run);
 }

@@ -6,83 +6,24 @@
 import type { ErrorCode } from '../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
-import type { EventEffect, SendEffect } from './effects.js';
 
 /** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
 const MAX_PUSH_BYTES = 32 << 20;
 const MAX_PUSH_ITEMS = 4096;
 
-export interface ShardSection {
-  g: number;
-  m: number;
-  section: Uint8Array;
-}
+import {
+  type ClientEffect,
+  type ClientInput,
+  type ClientPolicy,
+  FORGOTTEN_LIMIT,
+  type PendingPush,
+  type ShardSection,
+  type ShardState,
+  type Ticket,
+} from './requests.js';
 
-/** A request that any answer settles, to the owner of a shard or to a given node. */
-export interface Query {
-  to: { g: number; m: number } | { node: PeerId };
-  message: MessageOf<'keys'> | MessageOf<'shardStats'> | MessageOf<'check'>;
-}
-
-export type ClientInput =
-  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
-  | { kind: 'peerUp'; peer: PeerId }
-  | { kind: 'push'; ticket: number; items: ShardSection[] }
-  | { kind: 'pull'; ticket: number; items: ShardSection[] }
-  | { kind: 'query'; ticket: number; query: Query }
-  /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
-  | { kind: 'forget'; ticket: number }
-  | { kind: 'tick'; now: number };
-
-export type ClientEffect =
-  | SendEffect
-  | EventEffect
-  /** Rows of item `item`; a view that ends with the call. */
-  | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
-  | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
-  | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
-
-export interface ClientPolicy {
-  /** Repeat what is not answered after this time, doubling up to `maxRetryMs`. */
-  retryMs: number;
-  maxRetryMs: number;
-  /** Wait this long before asking again at a node that is not (yet) the owner. */
-  wrongOwnerMs: number;
-}
-
-export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
-
-interface PendingPush {
-  cseq: number;
-  section: Uint8Array;
-  ticket: number;
-}
-
-interface ShardState {
-  g: number;
-  m: number;
-  next: number;
-  unacknowledged: PendingPush[];
-  sentAt: number;
-  retryMs: number;
-  /** Counted independently of the protocol's own tables, for audits. */
-  acknowledged: number;
-  refused: number;
-  /** Gaps in a row that ask for what was acknowledged long ago; one may be an old message that came late. */
-  forgotten: number;
-}
-
-/** So many say that the shard does not know this client any more. */
-const FORGOTTEN_LIMIT = 4;
-
-interface Ticket {
-  kind: 'push' | 'pull' | 'query';
-  left: number;
-  items: (ShardSection & { done: boolean; retryAt: number })[];
-  query?: Query;
-  queryRetryAt: number;
-  messages: number[];
-}
+export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
+export { DEFAULT_CLIENT_POLICY } from './requests.js';
 
 export class PsClientCore {
   map: ClusterMap = EMPTY_MAP;

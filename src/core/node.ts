@@ -25,6 +25,15 @@ export type NodeInput =
   | { kind: 'flush' }
   | { kind: 'tick'; now: number };
 
+/** Rows of one pull that are sent together. */
+interface Answer {
+  client: PeerId;
+  id: number;
+  items: number[];
+  rows: Uint8Array[];
+  bytes: number;
+}
+
 interface ParkedMessage {
   from: PeerId;
   message: Message;
@@ -43,10 +52,7 @@ export class PsNode implements OwnerHost {
   private parked: ParkedMessage[] = [];
   private readonly dirty = new Set<Owner>();
   private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
-  private readonly answers = new Map<
-    string,
-    { client: PeerId; id: number; items: number[]; rows: Uint8Array[] }
-  >();
+  private readonly answers = new Map<string, Answer>();
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private lastReport = '';
 
@@ -104,11 +110,16 @@ export class PsNode implements OwnerHost {
     const key = `${client}/${id}`;
     let answer = this.answers.get(key);
     if (!answer) {
-      answer = { client, id, items: [], rows: [] };
+      answer = { client, id, items: [], rows: [], bytes: 0 };
       this.answers.set(key, answer);
     }
     answer.items.push(item);
     answer.rows.push(rows);
+    answer.bytes += rows.byteLength;
+    // A frame has a limit; the client takes any number of answers to a pull.
+    if (answer.bytes <= this.policy.maxRowsBytes) return;
+    this.answers.delete(key);
+    this.out.send(client, { t: 'rows', id, items: answer.items }, answer.rows);
   }
 
   markDirty(owner: Owner): void {
@@ -340,12 +351,16 @@ export class PsNode implements OwnerHost {
     for (const sink of this.sinks.values()) if (sink.full) full.push(sink.sid);
     const whole: Heartbeat['whole'] = [];
     const recoveries: RecoveryStats[] = [];
+    const owned: Heartbeat['owned'] = [];
     let rows = 0;
     for (const owner of this.owners.values()) {
       if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
       const stats = owner.recoveryStats();
       if (stats) recoveries.push(stats);
-      for (const table of owner.native.stats()) rows += table.rows;
+      let shardRows = 0;
+      for (const table of owner.native.stats()) shardRows += table.rows;
+      owned.push([owner.group.id, owner.member, shardRows]);
+      rows += shardRows;
     }
     const report = `${full.join()}/${whole.join()}`;
     if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
@@ -359,6 +374,7 @@ export class PsNode implements OwnerHost {
       full,
       whole,
       recoveries,
+      owned,
       bytes: this.memory.usedBytes,
       rows,
     });

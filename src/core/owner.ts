@@ -14,7 +14,11 @@ import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
 import { type Follower, Stream, type StreamOwner } from './stream.js';
 
-const REFUSALS: Record<number, Refusal> = {
+/** Not a status of the engine: the section is not shown to it. */
+const TOO_LARGE = -1;
+
+export const REFUSALS: Record<number, Refusal> = {
+  [TOO_LARGE]: 'LIMIT',
   [PushStatus.UNKNOWN_TABLE]: 'UNKNOWN_TABLE',
   [PushStatus.DIM_MISMATCH]: 'DIM_MISMATCH',
   [PushStatus.KEY_RESERVED]: 'KEY_RESERVED',
@@ -114,13 +118,14 @@ export class Owner implements StreamOwner {
       this.tellGap(client, last + 1);
       return 'gap';
     }
-    const { maxUncommittedBytes, requireRedundancy } = this.host.policy;
+    const { maxUncommittedBytes, maxSectionBytes, maxOpenBytes, requireRedundancy } = this.host.policy;
     if (
       this.stream.bufferBytes > maxUncommittedBytes ||
       (requireRedundancy && this.stream.followers.size === 0)
     )
       return 'wait';
-    const status = this.native.push(section);
+    if (this.native.openBytes > maxOpenBytes) this.flush();
+    const status = section.byteLength > maxSectionBytes ? TOO_LARGE : this.native.push(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demand(this.native.missing());
       return 'wait';
@@ -198,7 +203,8 @@ export class Owner implements StreamOwner {
     if (this.phase === 'ACTIVE') {
       const rows = this.native.pull(section);
       if (typeof rows !== 'number') {
-        this.pulls.answer(client, id, item, rows);
+        if (rows.byteLength > this.host.policy.maxRowsBytes) this.pulls.reject(client, id, item, 'LIMIT');
+        else this.pulls.answer(client, id, item, rows);
         return;
       }
       if (rows !== PushStatus.ABSENT) {

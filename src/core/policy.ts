@@ -4,6 +4,12 @@ export interface Policy {
   retryMs: number;
   /** An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks come. */
   maxUncommittedBytes: number;
+  /** A larger section of a push is refused with LIMIT: its delta (up to 4 times as large) would not fit a frame. */
+  maxSectionBytes: number;
+  /** An open batch of more than this is sent before another push joins it. */
+  maxOpenBytes: number;
+  /** Rows of one shard in one pull beyond this are refused with LIMIT; one message carries at most so much. */
+  maxRowsBytes: number;
   /** An owner tells the scheduler of a sink that has not answered for so long. */
   sinkStallMs: number;
   /** Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the client. */
@@ -26,6 +32,9 @@ export interface Policy {
 export const DEFAULT_POLICY: Policy = {
   retryMs: 250,
   maxUncommittedBytes: 64 << 20,
+  maxSectionBytes: 12 << 20,
+  maxOpenBytes: 8 << 20,
+  maxRowsBytes: 32 << 20,
   sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,

@@ -2,7 +2,7 @@
 import { type BlockList, type NativeShard, PushStatus } from '../native.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Refusal } from '../protocol/messages.js';
-import type { OwnerHost } from './owner.js';
+import { type OwnerHost, REFUSALS } from './owner.js';
 
 interface ParkedPull {
   client: PeerId;
@@ -41,13 +41,7 @@ export class ParkedPulls {
       else if (rows === PushStatus.ABSENT) {
         demand(this.native.missing());
         this.parked.push(pull);
-      } else
-        this.reject(
-          pull.client,
-          pull.id,
-          pull.item,
-          rows === PushStatus.DIM_MISMATCH ? 'DIM_MISMATCH' : 'UNKNOWN_TABLE',
-        );
+      } else this.reject(pull.client, pull.id, pull.item, REFUSALS[rows] ?? 'INTERNAL');
     }
   }
 

@@ -1,51 +1,15 @@
 /**
- * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. A decision is durable
- * before anyone sees it (rule 2): effects that depend on it are held back until the runtime says `persisted`.
+ * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. What it
+ * decides goes through the ledger, which makes it durable first (rule 2).
  *
  * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
  */
-import type { ErrorCode } from '../errors.js';
-import {
-  type ClusterMap,
-  type Group,
-  type NodeEntry,
-  type PeerId,
-  type Pool,
-  SCHEDULER,
-  type SinkEntry,
-  type TableSpec,
-} from '../protocol/map.js';
-import type {
-  Heartbeat,
-  JobStatus,
-  Message,
-  MessageOf,
-  NodeStatus,
-  Redundancy,
-} from '../protocol/messages.js';
-import type { EventEffect, SendEffect } from './effects.js';
-import {
-  type ClusterView,
-  canImprove,
-  formGroups,
-  isHealthy,
-  isSpread,
-  lackingMembers,
-  loads,
-  parities,
-  repair,
-} from './placement.js';
-import { sameTable, tableProblem } from './tables.js';
-
-export interface DurableState {
-  map: ClusterMap;
-  /** Nodes that must have joined before groups are formed. */
-  nodesWanted: number;
-  nextPeer: PeerId;
-  nextSid: number;
-  /** Every node name ever seen, with its id and newest incarnation. */
-  names: Record<string, { id: PeerId; inc: number }>;
-}
+import { type ClusterMap, type NodeEntry, type PeerId, SCHEDULER, type SinkEntry } from '../protocol/map.js';
+import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../protocol/messages.js';
+import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
+import { type ClusterView, formGroups, isHealthy, lackingMembers, repair } from './placement.js';
+import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
+import { addTables } from './tables.js';
 
 export interface SchedulerPolicy {
   /** A node whose connection closed and that did not come back is dead after this time. */
@@ -57,33 +21,15 @@ export interface SchedulerPolicy {
   avoidMs: number;
 }
 
+export type { DurableState, SchedulerEffect, SchedulerInput } from './ledger.js';
+export { newJob } from './ledger.js';
+
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
   maxTables: 4096,
   avoidMs: 10_000,
 };
-
-export type SchedulerInput =
-  | { kind: 'join'; link: number; message: MessageOf<'join'> }
-  | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
-  | { kind: 'message'; from: PeerId; message: Message }
-  | { kind: 'closed'; peer: PeerId; inc: number }
-  /** Nobody listens at the node's address: its process is gone. */
-  | { kind: 'refused'; node: PeerId; inc: number }
-  /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
-  | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
-  | { kind: 'persisted'; version: number }
-  | { kind: 'tick'; now: number };
-
-export type SchedulerEffect =
-  | SendEffect
-  | EventEffect
-  /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
-  | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
-  | { kind: 'broadcast'; message: Message }
-  | { kind: 'probe'; node: PeerId; inc: number; address: string }
-  | { kind: 'persist'; version: number; state: DurableState };
 
 interface Member {
   inc: number;
@@ -93,23 +39,18 @@ interface Member {
   suspected: boolean;
   heardAt: number;
   closedAt: number;
-  heartbeat: Heartbeat | undefined;
 }
 
 export class Scheduler {
-  private state: DurableState;
+  private readonly ledger: Ledger;
   private readonly members = new Map<PeerId, Member>();
   private readonly full = new Set<number>();
   private readonly whole = new Set<string>();
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
-  private readonly unrecoverable = new Map<string, { g: number; m: number; v: number; blocks: number }>();
-  private version = 0;
-  private changed = false;
-  private effects: SchedulerEffect[] = [];
-  /** Effects of decisions that are not durable yet. */
-  private held: { version: number; effects: SchedulerEffect[] }[] = [];
-  private gated: SchedulerEffect[] = [];
+  private readonly lost = new Map<string, LostShard>();
+  private readonly heartbeats = new Map<PeerId, Heartbeat>();
+  private readonly shardRows = new Map<string, number>();
   private now = 0;
   private redundancyBefore: Redundancy = 'forming';
 
@@ -118,14 +59,21 @@ export class Scheduler {
     private readonly policy: SchedulerPolicy,
     restarted: boolean,
   ) {
-    this.state = state;
+    this.ledger = new Ledger(state, restarted);
     if (restarted) for (const node of state.map.nodes) this.members.set(node.id, this.newMember(node.inc));
-    else this.changed = true;
   }
 
   /** The newest map, durable or not: for tests and status only. */
   get map(): ClusterMap {
-    return this.state.map;
+    return this.ledger.map;
+  }
+
+  status(): JobStatus {
+    return statusOf(this.reports());
+  }
+
+  private get state(): DurableState {
+    return this.ledger.state;
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
@@ -148,51 +96,19 @@ export class Scheduler {
       case 'move':
         this.move(input.g, input.member, input.index, input.node);
         break;
+      case 'listening':
+        this.onListening(input.node, input.inc);
+        break;
       case 'persisted':
-        this.onPersisted(input.version);
+        this.ledger.persisted(input.version);
         break;
       case 'tick':
         this.onTick(input.now);
         break;
     }
     this.announceRedundancy();
-    this.commit();
-    const effects = this.effects;
-    this.effects = [];
-    return effects;
+    return this.ledger.commit();
   }
-
-  // ---- durability
-
-  /** One persist for all decisions of a step; what depends on them waits for it. */
-  private commit(): void {
-    if (!this.changed) {
-      (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
-      this.gated = [];
-      return;
-    }
-    this.changed = false;
-    this.version++;
-    this.held.push({ version: this.version, effects: this.gated });
-    this.gated = [];
-    this.effects.push({ kind: 'persist', version: this.version, state: structuredClone(this.state) });
-  }
-
-  private onPersisted(version: number): void {
-    while (this.held[0] && this.held[0].version <= version) this.effects.push(...this.held.shift()!.effects);
-  }
-
-  private setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
-    const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
-    this.state.map = map;
-    this.changed = true;
-    this.gated.push(
-      { kind: 'broadcast', message: { t: 'map', map } },
-      { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
-    );
-  }
-
-  private nextSid = (): number => this.state.nextSid++;
 
   // ---- membership
 
@@ -204,7 +120,6 @@ export class Scheduler {
       suspected: false,
       heardAt: this.now,
       closedAt: this.now,
-      heartbeat: undefined,
     };
   }
 
@@ -213,13 +128,13 @@ export class Scheduler {
     const known = this.state.names[join.name];
     if (join.id !== undefined && join.inc !== undefined) {
       if (known?.id !== join.id || known.inc !== join.inc) {
-        this.effects.push({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
+        this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
         return;
       }
     } else {
       const id = known?.id ?? this.state.nextPeer++;
       this.state.names[join.name] = { id, inc: (known?.inc ?? 0) + 1 };
-      this.changed = true;
+      this.ledger.touch();
     }
     const { id, inc } = this.state.names[join.name]!;
     const previous = this.members.get(id);
@@ -240,11 +155,11 @@ export class Scheduler {
     if (!listed || listed.inc !== inc || listed.address !== join.address) {
       const nodes = [...this.state.map.nodes.filter((node) => node.id !== id), entry];
       nodes.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-      this.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
+      this.ledger.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
     }
     this.form();
     this.reconfigure('join');
-    this.gated.push({
+    this.ledger.afterwards({
       kind: 'reply',
       link,
       message: { t: 'welcome', id, inc, map: this.state.map },
@@ -256,14 +171,14 @@ export class Scheduler {
     let id = attach.id;
     const issued = id === undefined || (id > SCHEDULER && id < this.state.nextPeer);
     if (!issued || Object.values(this.state.names).some((name) => name.id === id)) {
-      this.effects.push({ kind: 'reply', link, message: { t: 'stale', code: 'SESSION_EXPIRED' } });
+      this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'SESSION_EXPIRED' } });
       return;
     }
     if (id === undefined) {
       id = this.state.nextPeer++;
-      this.changed = true;
+      this.ledger.touch();
     }
-    this.gated.push({
+    this.ledger.afterwards({
       kind: 'reply',
       link,
       message: { t: 'welcome', id, inc: 0, map: this.state.map },
@@ -277,7 +192,13 @@ export class Scheduler {
     member.connected = false;
     member.closedAt = this.now;
     const node = this.state.map.nodes.find((entry) => entry.id === peer);
-    if (node) this.effects.push({ kind: 'probe', node: peer, inc, address: node.address });
+    if (node) this.ledger.now({ kind: 'probe', node: peer, inc, address: node.address });
+  }
+
+  /** It is given up as a silent one then, not as one that does not come back. */
+  private onListening(node: PeerId, inc: number): void {
+    const member = this.members.get(node);
+    if (member?.inc === inc) member.closedAt = this.now;
   }
 
   private onRefused(node: PeerId, inc: number): void {
@@ -305,7 +226,7 @@ export class Scheduler {
     if (reason !== 'refused' && this.indispensable(node)) {
       if (!member.suspected) {
         member.suspected = true;
-        this.effects.push({
+        this.ledger.now({
           kind: 'event',
           name: 'node.suspected',
           fields: { node, inc: member.inc, reason },
@@ -315,7 +236,7 @@ export class Scheduler {
     }
     member.dead = true;
     const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
-    this.effects.push({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
+    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
     this.reconfigure('lost', { node, name, inc: member.inc });
   }
 
@@ -344,7 +265,7 @@ export class Scheduler {
         return this.onStalled(message);
       case 'replaceSink': {
         const done = this.replaceSink(message.g, message.sid, 'scrub');
-        this.gated.push({
+        this.ledger.afterwards({
           kind: 'send',
           to: from,
           message: { t: 'sinkReplaced', id: message.id, done },
@@ -355,7 +276,7 @@ export class Scheduler {
       case 'createTables':
         return this.onCreateTables(from, message);
       case 'status':
-        this.effects.push({
+        this.ledger.now({
           kind: 'send',
           to: from,
           message: { t: 'statusReply', id: message.id, status: this.status() },
@@ -371,7 +292,8 @@ export class Scheduler {
     const member = this.members.get(from);
     if (!member || member.inc !== heartbeat.inc) return;
     member.heardAt = this.now;
-    member.heartbeat = heartbeat;
+    this.heartbeats.set(from, heartbeat);
+    for (const [g, m, rows] of heartbeat.owned) this.shardRows.set(`${g}/${m}`, rows);
     const revived = member.dead;
     member.dead = false;
     member.suspected = false;
@@ -379,7 +301,12 @@ export class Scheduler {
     for (const sid of heartbeat.full) this.full.add(sid);
     for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
     if (heartbeat.epoch < this.state.map.epoch) {
-      this.gated.push({ kind: 'send', to: from, message: { t: 'map', map: this.state.map }, parts: [] });
+      this.ledger.afterwards({
+        kind: 'send',
+        to: from,
+        message: { t: 'map', map: this.state.map },
+        parts: [],
+      });
     }
     this.reconfigure(revived ? 'revived' : 'progress');
   }
@@ -387,8 +314,13 @@ export class Scheduler {
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
     const { g, m, gen, v, blocks } = report;
     if (this.state.map.groups[g]?.version !== v) return;
-    this.unrecoverable.set(`${g}/${m}`, { g, m, v, blocks });
-    this.gated.push({ kind: 'send', to: from, message: { t: 'confirmedLost', g, m, gen, v }, parts: [] });
+    this.lost.set(`${g}/${m}`, { g, m, v, blocks });
+    this.ledger.afterwards({
+      kind: 'send',
+      to: from,
+      message: { t: 'confirmedLost', g, m, gen, v },
+      parts: [],
+    });
   }
 
   // ---- placement
@@ -413,19 +345,9 @@ export class Scheduler {
     if (!group?.sinks.some((sink) => sink.sid === sid)) return false;
     const sinks = group.sinks.filter((sink) => sink.sid !== sid);
     this.full.delete(sid);
-    this.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
+    this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
     this.reconfigure(reason);
     return true;
-  }
-
-  private setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {
-    const { map } = this.state;
-    const changed = { ...group, version: map.epoch + 1 };
-    this.setMap(
-      { groups: map.groups.map((other) => (other.id === group.id ? changed : other)) },
-      reason,
-      fields,
-    );
   }
 
   /** Rule 28: adds the sink that the move needs; repair finishes the move when that is full. */
@@ -440,8 +362,15 @@ export class Scheduler {
     const number = member ?? index ?? 0;
     const busy = group.sinks.filter((sink) => sink.kind === kind && sink.index === number).length;
     if (busy > (kind === 'P' ? 1 : 0)) return;
-    const sink: SinkEntry = { sid: this.nextSid(), kind, index: number, node, inc: entry.inc, init: false };
-    this.setGroup({ ...group, sinks: [...group.sinks, sink] }, 'move', {
+    const sink: SinkEntry = {
+      sid: this.ledger.nextSid(),
+      kind,
+      index: number,
+      node,
+      inc: entry.inc,
+      init: false,
+    };
+    this.ledger.setGroup({ ...group, sinks: [...group.sinks, sink] }, 'move', {
       group: g,
       kind,
       index: number,
@@ -475,161 +404,53 @@ export class Scheduler {
     if (map.groups.length > 0) return;
     const ready = this.view().nodes.filter((node) => !node.standby);
     if (ready.length < nodesWanted) return;
-    const groups = formGroups(map.pools, ready.slice(0, nodesWanted), map.epoch + 1, this.nextSid);
-    this.setMap({ groups }, 'formed');
+    const groups = formGroups(map.pools, ready.slice(0, nodesWanted), map.epoch + 1, this.ledger.nextSid);
+    this.ledger.setMap({ groups }, 'formed');
   }
 
   private reconfigure(reason: string, fields: Record<string, unknown> = {}): void {
     const { map } = this.state;
     if (map.groups.length === 0) return;
-    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, this.nextSid);
-    if (groups) this.setMap({ groups }, reason, fields);
-    else if (reason === 'lost') this.setMap({}, reason, fields);
+    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, this.ledger.nextSid);
+    if (groups) this.ledger.setMap({ groups }, reason, fields);
+    else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
   }
 
   // ---- tables
 
   private onCreateTables(from: PeerId, message: MessageOf<'createTables'>): void {
-    const reply = (tables: TableSpec[], code?: ErrorCode, text?: string) => {
-      const answer: MessageOf<'tablesCreated'> = { t: 'tablesCreated', id: message.id, tables };
-      if (code !== undefined) answer.code = code;
-      if (text !== undefined) answer.message = text;
-      this.gated.push({ kind: 'send', to: from, message: answer, parts: [] });
-    };
     const { map } = this.state;
-    const tables = [...map.tables];
-    const answer: TableSpec[] = [];
-    for (const spec of message.specs) {
-      const problem = tableProblem(spec, map.pools);
-      if (problem) return reply([], 'BAD_ARGUMENT', problem);
-      const known = tables.find((table) => table.name === spec.name);
-      if (known && !sameTable(known, spec)) {
-        return reply([], 'TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
-      }
-      if (!known && tables.length >= this.policy.maxTables)
-        return reply([], 'LIMIT', `at most ${this.policy.maxTables} tables`);
-      const table = known ?? { ...spec, id: tables.length + 1 };
-      if (!known) tables.push(table);
-      answer.push(table);
-    }
-    if (tables.length > map.tables.length) this.setMap({ tables }, 'tables');
-    reply(answer);
+    const { all, asked, problem } = addTables(map, message.specs, this.policy.maxTables);
+    if (all.length > map.tables.length) this.ledger.setMap({ tables: all }, 'tables');
+    const answer: MessageOf<'tablesCreated'> = {
+      t: 'tablesCreated',
+      id: message.id,
+      tables: asked,
+      ...problem,
+    };
+    this.ledger.afterwards({ kind: 'send', to: from, message: answer, parts: [] });
   }
 
   // ---- status
 
-  private redundancy(): { state: Redundancy; reasons: string[] } {
-    const { map, nodesWanted } = this.state;
-    if (map.groups.length === 0) {
-      return {
-        state: 'forming',
-        reasons: [`${this.view().nodes.length} of ${nodesWanted} nodes have joined`],
-      };
-    }
-    const view = this.view();
-    const reasons: string[] = [];
-    let state: Redundancy = 'full';
-    const worsen = (next: Redundancy) => {
-      const order: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
-      if (order.indexOf(next) > order.indexOf(state)) state = next;
+  private reports(): Reports {
+    return {
+      state: this.state,
+      view: this.view(),
+      lost: [...this.lost.values()],
+      heartbeats: this.heartbeats,
+      rows: (g, m) => this.shardRows.get(`${g}/${m}`) ?? 0,
     };
-    for (const group of map.groups) {
-      const pool = map.pools[group.pool]!;
-      const where = `${pool.name} group ${group.id - pool.firstGroup}`;
-      const lost = [...this.unrecoverable.values()].find((u) => u.g === group.id && u.v === group.version);
-      if (lost) {
-        worsen('lost');
-        reasons.push(`${where}: shard ${lost.m} is beyond repair`);
-      } else if (!this.membersComplete(group)) {
-        worsen('recovering');
-        reasons.push(`${where}: recovering`);
-      } else if (!isSpread(group, pool)) {
-        worsen(canImprove(group, pool, view) ? 'recovering' : 'degraded');
-        reasons.push(
-          `${where}: ${parities(group).length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
-        );
-      } else if (!isHealthy(group, pool, view)) {
-        worsen('recovering');
-        reasons.push(`${where}: recovering`);
-      }
-    }
-    return { state, reasons };
-  }
-
-  /** Everything that has a home is complete there; sinks of planned moves do not count. */
-  private membersComplete(group: Group): boolean {
-    for (const [m, entry] of group.data.entries()) {
-      if (entry.node === 0 || !this.whole.has(`${group.id}/${m}/${entry.gen}`)) return false;
-    }
-    return parities(group).every((sink) => this.full.has(sink.sid));
   }
 
   private announceRedundancy(): void {
-    const { state } = this.redundancy();
+    const { state } = redundancyOf(this.reports());
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
-    this.gated.push({ kind: 'event', name: 'redundancy', fields: { state, epoch: this.state.map.epoch } });
-  }
-
-  status(): JobStatus {
-    const { map } = this.state;
-    const { state, reasons } = this.redundancy();
-    const load = loads(map.groups);
-    const nodes = map.nodes.map((node): NodeStatus => {
-      const member = this.members.get(node.id);
-      const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
-      return {
-        id: node.id,
-        name: node.name,
-        host: node.host,
-        address: node.address,
-        alive: this.isAlive(node.id, node.inc),
-        standby: (load.get(node.id) ?? 0) === 0,
-        inc: node.inc,
-        dataShards,
-        parityShards: (load.get(node.id) ?? 0) - dataShards,
-        bytes: member?.heartbeat?.bytes ?? 0,
-        rows: member?.heartbeat?.rows ?? 0,
-      };
+    this.ledger.afterwards({
+      kind: 'event',
+      name: 'redundancy',
+      fields: { state, epoch: this.state.map.epoch },
     });
-    const recoveries = [...this.members.values()].flatMap((member) => member.heartbeat?.recoveries ?? []);
-    return {
-      job: map.job,
-      epoch: map.epoch,
-      redundancy: state,
-      reasons,
-      nodes,
-      pools: map.pools.map((pool) => ({
-        name: pool.name,
-        code: `${pool.k}+${pool.r}`,
-        groups: pool.groups,
-        shards: pool.groups * pool.k,
-      })),
-      tables: map.tables.map(({ name, pool, dim, optimizer }) => ({
-        name,
-        pool,
-        dim,
-        optimizer: optimizer.kind,
-      })),
-      recoveries,
-      unrecoverable: [...this.unrecoverable.values()].filter((u) => map.groups[u.g]?.version === u.v),
-    };
   }
-}
-
-/** The state of a new job. */
-export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
-  let firstGroup = 0;
-  const placed = pools.map((pool) => {
-    const withFirst = { ...pool, firstGroup };
-    firstGroup += pool.groups;
-    return withFirst;
-  });
-  return {
-    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
-    nodesWanted,
-    nextPeer: 1,
-    nextSid: 1,
-    names: {},
-  };
 }

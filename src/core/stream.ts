@@ -65,12 +65,15 @@ export class Stream {
   readonly followers = new Map<number, Follower>();
   private committed = 0;
   private buffer: Batch[] = [];
+  /** When sinks that do not answer were last looked for. */
+  private lookedAt: number;
 
   constructor(
     private readonly owner: StreamOwner,
     private readonly host: CoreHost,
   ) {
     this.phase = owner.born ? 'ACTIVE' : 'FENCE';
+    this.lookedAt = host.now;
   }
 
   private get group(): Group {
@@ -318,7 +321,11 @@ export class Stream {
   /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
   reportStalled(): void {
     const { now, policy } = this.host;
+    // We did not run ourselves (stopped, swapped out): what the sinks said meanwhile is not read yet.
+    const slept = now - this.lookedAt > policy.sinkStallMs / 2;
+    this.lookedAt = now;
     for (const follower of this.followers.values()) {
+      if (slept) follower.movedAt = now;
       const waiting =
         this.phase === 'ACTIVE' ? this.behind(follower) : follower.state !== 'started' && !follower.none;
       if (!waiting) follower.movedAt = now;

@@ -1,6 +1,8 @@
 /** What makes a table specification valid, and when two are the same. */
+
+import type { ErrorCode } from '../errors.js';
 import type { InitializerSpec, OptimizerSpec } from '../native.js';
-import type { Pool, TableSpec } from '../protocol/map.js';
+import type { ClusterMap, Pool, TableSpec } from '../protocol/map.js';
 
 export const MAX_DIM = 65_536;
 export const MAX_TABLE_NAME = 256;
@@ -81,4 +83,35 @@ export function sameTable(a: Omit<TableSpec, 'id'>, b: Omit<TableSpec, 'id'>): b
     sortedEntries(a.optimizer) === sortedEntries(b.optimizer) &&
     sortedEntries(a.initializer) === sortedEntries(b.initializer)
   );
+}
+
+/**
+ * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a problem nothing is
+ * added, whatever came before it in the list.
+ */
+export function addTables(
+  map: ClusterMap,
+  specs: readonly Omit<TableSpec, 'id'>[],
+  limit: number,
+): { all: TableSpec[]; asked: TableSpec[]; problem?: { code: ErrorCode; message: string } } {
+  const refuse = (code: ErrorCode, message: string) => ({
+    all: map.tables,
+    asked: [],
+    problem: { code, message },
+  });
+  const all = [...map.tables];
+  const asked: TableSpec[] = [];
+  for (const spec of specs) {
+    const problem = tableProblem(spec, map.pools);
+    if (problem) return refuse('BAD_ARGUMENT', problem);
+    const known = all.find((table) => table.name === spec.name);
+    if (known && !sameTable(known, spec)) {
+      return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
+    }
+    if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
+    const table = known ?? { ...spec, id: all.length + 1 };
+    if (!known) all.push(table);
+    asked.push(table);
+  }
+  return { all, asked };
 }

@@ -51,7 +51,8 @@ export class Child {
       [options.cliPath ?? CLI_PATH, ...options.args, '--log-format', 'json'],
       {
         stdio: ['pipe', 'ignore', 'pipe'],
-        env: { ...process.env, ...options.env, ...LIFELINE },
+        // Roles of one machine talk over loopback without TLS, whatever is set for jobs elsewhere.
+        env: { ...process.env, KINTSUGI_TLS_CA: '', ...options.env, ...LIFELINE },
         // A group of its own: Ctrl-C reaches the launcher alone, which then ends the run in order.
         detached: true,
       },
@@ -110,6 +111,11 @@ export class Child {
   kill(): void {
     this.expected = true;
     this.process.kill('SIGKILL');
+  }
+
+  /** SIGSTOP, SIGCONT: the process lives on. */
+  signal(name: NodeJS.Signals): void {
+    this.process.kill(name);
   }
 
   /** SIGTERM, and SIGKILL if that is not enough. */

@@ -240,6 +240,8 @@ export interface Heartbeat {
   /** (group, member, gen) of owners that are ACTIVE and wholly present. */
   whole: [g: number, m: number, gen: number][];
   recoveries: RecoveryStats[];
+  /** Rows of each data shard. */
+  owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;
 }
@@ -320,7 +322,7 @@ export interface JobStatus {
   pools: { name: string; code: string; groups: number; shards: number }[];
   tables: { name: string; pool: string; dim: number; optimizer: string }[];
   recoveries: RecoveryStats[];
-  unrecoverable: { g: number; m: number; blocks: number }[];
+  unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
 }
 
 export type Message =

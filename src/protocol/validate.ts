@@ -141,6 +141,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     full: list(natural),
     whole: list(tuple(natural, natural, natural)),
     recoveries: list(recovery),
+    owned: list(tuple(natural, natural, natural)),
     bytes: natural,
     rows: natural,
   },

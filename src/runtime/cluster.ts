@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Policy } from '../core/policy.js';
 import type { DurableState, SchedulerPolicy } from '../core/scheduler.js';
 import { MemoryStore, type StateStore } from '../storage/index.js';
+import type { RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';
 import { createLogger, type Logger } from './log.js';
 import { type RunningPs, startPs } from './ps.js';
@@ -17,6 +18,8 @@ export interface LocalClusterOptions {
   groups?: number | undefined;
   standby?: number | undefined;
   token?: string | undefined;
+  /** One certificate for all roles; it must hold for 127.0.0.1, or for `serverName`. */
+  tls?: RoleTls | undefined;
   memoryBytes?: number | undefined;
   policy?: Partial<Policy> | undefined;
   schedulerPolicy?: Partial<SchedulerPolicy> | undefined;
@@ -47,6 +50,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     nodes: ps,
     pools,
     token: options.token,
+    tls: options.tls,
     policy: options.schedulerPolicy,
     log,
   });
@@ -57,6 +61,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       hostLabel: `host-${index}`,
       standby: index >= ps,
       token: options.token,
+      tls: options.tls,
       memoryBytes: options.memoryBytes,
       policy: options.policy,
       log,

@@ -1,6 +1,6 @@
 /** /healthz and /metrics (Prometheus text) of a role, on the port where it takes connections. */
 import { Gauge, Registry } from 'prom-client';
-import { type HttpAnswer, type Listener, listen } from '../transport/index.js';
+import { type HttpAnswer, type Listener, listen, type ServerTls } from '../transport/index.js';
 import { parseAddress } from './address.js';
 
 export interface EndpointOptions {
@@ -50,11 +50,12 @@ export function serveEndpoints(
   address: string,
   token: string | undefined,
   options: EndpointOptions,
+  tls?: ServerTls,
 ): Promise<Listener> {
   const handlers = {
     onOpen: (link: { close(reason?: string): void }) => link.close('this role takes no connections'),
     onMessage: () => {},
     onClose: () => {},
   };
-  return listen({ ...parseAddress(address), token, handlers, http: createEndpoints(options) });
+  return listen({ ...parseAddress(address), token, tls, handlers, http: createEndpoints(options) });
 }

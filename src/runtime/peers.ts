@@ -7,7 +7,7 @@ import { KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
-import { dial, type Link, type LinkHandlers } from '../transport/index.js';
+import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
 import type { Logger } from './log.js';
 
 /** Messages and bytes kept for one peer while we connect to it; what is beyond is dropped. */
@@ -26,6 +26,7 @@ export interface PeerAddress {
 export interface PeersOptions {
   self: () => { peer: PeerId; inc: number; job: string };
   token?: string | undefined;
+  tls?: ClientTls | undefined;
   /** Where to dial a peer; undefined when it cannot or should not be dialed. */
   resolve(peer: PeerId): PeerAddress | undefined;
   onMessage(from: PeerId, message: Message, parts: readonly Uint8Array[]): void;
@@ -131,7 +132,8 @@ export class Peers {
     peer.dialing = true;
     try {
       const { host, port } = address;
-      const link = await dial({ host, port, token: this.options.token, handlers: this.incoming });
+      const { token, tls } = this.options;
+      const link = await dial({ host, port, token, tls, handlers: this.incoming });
       peer.dialing = false;
       if (this.closed || this.peers.get(id) !== peer) {
         link.close('not needed');

@@ -10,7 +10,7 @@ import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
-import { type Listener, listen } from '../transport/index.js';
+import { type Listener, listen, type RoleTls } from '../transport/index.js';
 import { formatAddress, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
@@ -32,6 +32,8 @@ export interface PsOptions {
   hostLabel?: string | undefined;
   standby?: boolean | undefined;
   token?: string | undefined;
+  /** Its own certificate, and how to verify the scheduler and other nodes. Default: nothing is encrypted. */
+  tls?: RoleTls | undefined;
   /** 0 = no limit */
   memoryBytes?: number | undefined;
   policy?: Partial<Policy> | undefined;
@@ -68,6 +70,7 @@ class PsRuntime {
     this.peers = new Peers({
       self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
       token: options.token,
+      tls: options.tls,
       resolve: (peer) => this.resolve(peer),
       onMessage: (from, message, parts) => this.receive(from, message, parts),
       onUp: (peer) => this.run(this.node?.step({ kind: 'peerUp', peer })),
@@ -100,11 +103,15 @@ class PsRuntime {
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
     });
-    this.listener = await listen({ host, port, token: options.token, handlers: this.peers.incoming, http });
+    const { token, tls } = options;
+    this.listener = await listen({ host, port, token, tls, handlers: this.peers.incoming, http });
     this.address = this.advertised(host, this.listener.port);
+    // Before joining: whoever stands in front of this port must know it when the first peer calls.
+    options.log.info('ps.listening', { port: this.listener.port });
     this.uplink = await Uplink.open({
       scheduler: options.scheduler,
-      token: options.token,
+      token,
+      tls,
       introduce: (identity) => ({
         t: 'join',
         name: options.name,

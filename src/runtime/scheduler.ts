@@ -14,15 +14,15 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
-import { type Link, type Listener, listen } from '../transport/index.js';
+import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
 import { formatAddress, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
 
 const TICK_MS = 50;
-/** How long to wait for an answer when finding out whether a node's process is gone. */
+/** How long to wait for an answer when finding out whether a node's process is gone, and how often to look again. */
 const PROBE_MS = 500;
-const PROBE_AGAIN_MS = 20;
+const PROBE_AGAIN_MS = 25;
 
 export interface PoolOptions {
   name: string;
@@ -34,6 +34,7 @@ export interface PoolOptions {
 export interface SchedulerOptions {
   listen?: string | undefined;
   token?: string | undefined;
+  tls?: ServerTls | undefined;
   store: StateStore<DurableState>;
   job: string;
   /** Nodes that must have joined before the job starts. */
@@ -97,6 +98,7 @@ class SchedulerRuntime {
       host,
       port,
       token: options.token,
+      tls: options.tls,
       http,
       handlers: {
         onOpen: (link) => this.links.set(link.id, { link }),
@@ -152,7 +154,7 @@ class SchedulerRuntime {
         this.options.log.info(effect.name, effect.fields);
         return;
       case 'probe':
-        this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_MS);
+        this.probe(effect.node, effect.inc, effect.address);
         return;
       case 'persist':
         this.options.store.save(effect.state).then(
@@ -182,15 +184,16 @@ class SchedulerRuntime {
   }
 
   /** A killed process leaves a port where nobody listens: that is certain and quick, unlike silence. */
-  private probe(node: PeerId, inc: number, address: string, until: number): void {
+  private probe(node: PeerId, inc: number, address: string): void {
     const { host, port } = parseAddress(address);
     const socket = connectTcp({ host, port });
     socket.setTimeout(PROBE_MS, () => socket.destroy());
     socket.on('connect', () => {
       socket.destroy();
+      if (this.closed || this.byPeer.has(node)) return;
       // Its listener may outlive its last breath for a moment: look again until it is gone or has come back.
-      const again = monotonicMs() < until && !this.closed && !this.byPeer.has(node);
-      if (again) setTimeout(() => this.probe(node, inc, address, until), PROBE_AGAIN_MS);
+      this.step({ kind: 'listening', node, inc });
+      setTimeout(() => this.probe(node, inc, address), PROBE_AGAIN_MS);
     });
     socket.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'ECONNREFUSED') this.step({ kind: 'refused', node, inc });

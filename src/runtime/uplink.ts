@@ -6,16 +6,19 @@ import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
-import { dial, type Link } from '../transport/index.js';
+import { type ClientTls, dial, type Link } from '../transport/index.js';
 import { parseAddress } from './address.js';
 import type { Logger } from './log.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
+/** How long a scheduler that took the connection may need for its welcome, which waits for its disk. */
+const WELCOME_MS = 5000;
 
 export interface UplinkOptions {
   scheduler: string;
   token?: string | undefined;
+  tls?: ClientTls | undefined;
   /** The first message on every connection, given the identity we have so far. */
   introduce(identity: { id: PeerId; inc: number } | undefined): MessageOf<'join'> | MessageOf<'attach'>;
   onWelcome(message: MessageOf<'welcome'>): void;
@@ -25,6 +28,7 @@ export interface UplinkOptions {
   log: Logger;
   /** Give up the first connection after this time; later ones are tried for ever. */
   connectTimeoutMs: number;
+  /** Ends the first connecting, nothing else. */
   signal?: AbortSignal | undefined;
 }
 
@@ -44,12 +48,12 @@ export class Uplink {
     const deadline = Date.now() + options.connectTimeoutMs;
     for (;;) {
       try {
-        await uplink.connect();
+        await uplink.connect(Math.max(1, deadline - Date.now()), options.signal);
         return uplink;
       } catch (error) {
         const retry =
           error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
-        if (!retry || Date.now() > deadline || options.signal?.aborted) {
+        if (!retry || Date.now() >= deadline || options.signal?.aborted) {
           uplink.close();
           throw error;
         }
@@ -73,29 +77,33 @@ export class Uplink {
     this.link = undefined;
   }
 
-  private async connect(): Promise<void> {
-    const { host, port } = parseAddress(this.options.scheduler);
+  private async connect(limitMs: number, signal?: AbortSignal): Promise<void> {
+    const { scheduler, token, tls } = this.options;
+    const { host, port } = parseAddress(scheduler);
     const welcomed = new Promise<void>((resolve) => {
       this.welcomed = resolve;
     });
-    let lost: (error: Error) => void = () => {};
-    const closed = new Promise<never>((_, reject) => {
-      lost = reject;
+    let fail: (error: Error) => void = () => {};
+    const failed = new Promise<never>((_, reject) => {
+      fail = reject;
     });
-    closed.catch(() => {});
+    failed.catch(() => {});
+    const timeoutMs = Math.min(limitMs, WELCOME_MS);
     const link = await dial({
       host,
       port,
-      token: this.options.token,
-      signal: this.options.signal,
+      token,
+      tls,
+      signal,
+      timeoutMs,
       handlers: {
         onOpen: () => {},
         onMessage: (_, header) => this.receive(toMessage(header)),
         onClose: (closing, reason) => {
-          lost(
+          fail(
             new KintsugiError(
               'UNREACHABLE',
-              `the scheduler at ${this.options.scheduler} closed the connection: ${reason}`,
+              `the scheduler at ${scheduler} closed the connection: ${reason}`,
             ),
           );
           this.onClose(closing);
@@ -103,9 +111,27 @@ export class Uplink {
         onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),
       },
     });
+    if (this.closed) {
+      link.close('closing');
+      throw new KintsugiError('CLOSED', 'closed while connecting');
+    }
     this.link = link;
     link.send(this.options.introduce(this.identity));
-    await Promise.race([welcomed, closed]);
+    const onAbort = () => fail(new KintsugiError('ABORTED', `connecting to ${scheduler} was aborted`));
+    signal?.addEventListener('abort', onAbort);
+    const timer = setTimeout(
+      () => fail(new KintsugiError('UNREACHABLE', `the scheduler at ${scheduler} does not answer`)),
+      timeoutMs,
+    );
+    try {
+      await Promise.race([welcomed, failed]);
+    } catch (error) {
+      link.close('no welcome');
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
+    }
     this.pauseMs = REDIAL_MS;
   }
 
@@ -130,8 +156,10 @@ export class Uplink {
 
   private redial(): void {
     if (this.closed) return;
+    // A connection that is lost before its welcome comes here twice: as closed and as a failed attempt.
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      this.connect().then(
+      this.connect(WELCOME_MS).then(
         () => this.options.log.info('scheduler.reconnected', {}),
         () => this.redial(),
       );

@@ -3,7 +3,7 @@
  * the errors of listening.
  */
 import { describe, KintsugiError } from '../errors.js';
-import { serverHandshake } from './auth.js';
+import { gateOpens, serverHandshake } from './auth.js';
 import { Connection, type Socket } from './connection.js';
 import { CloseCode, type ListenOptions, type TransportLimits } from './types.js';
 
@@ -24,9 +24,12 @@ export class Acceptor {
    * Why a WebSocket upgrade is refused, as an HTTP status; undefined: it is welcome. A request with an Origin comes from a
    * page in somebody's browser, which may reach loopback ports that need no token; no peer of ours is one.
    */
-  refusal(origin: string | undefined): 403 | 503 | undefined {
+  refusal(origin: string | undefined, gate: string | undefined): 401 | 403 | 503 | undefined {
     if (origin) return 403;
-    return this.#closing || this.#unauthenticated >= this.#limits.maxUnauthenticated ? 503 : undefined;
+    if (!gateOpens(gate, this.#options.token)) return 401;
+    const { maxUnauthenticated, maxLinks } = this.#limits;
+    const full = this.#unauthenticated >= maxUnauthenticated || this.#connections.size >= maxLinks;
+    return this.#closing || full ? 503 : undefined;
   }
 
   accept(socket: Socket): Connection {

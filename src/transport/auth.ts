@@ -8,7 +8,12 @@
  * It is mutual, because a client must not push its data to whoever took over a dead server's port; the token never
  * crosses the wire; fresh nonces from both sides make a recorded exchange useless; the role inside the mac keeps one
  * side's proof from being reflected as the other's. Without a token the exchange is the same without macs, so that both
- * sides still learn whether they agree. It authenticates the peer, it does not encrypt: that is the network's job.
+ * sides still learn whether they agree. It authenticates the peer, it does not encrypt: that is TLS's job.
+ *
+ * Before all this the upgrade request carries a gate pass, a mac of the token alone. It proves little (whoever listens on
+ * an unencrypted network can repeat it) and saves a lot: server libraries assemble a whole message before they hand it
+ * over, up to the largest frame, so whoever gets as far as the handshake can make this process hold that much. Without
+ * the token nobody gets further than HTTP headers, whose size is limited.
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -17,6 +22,18 @@ import { KintsugiError } from '../errors.js';
 const NONCE_BYTES = 32;
 /** Part of every mac, so that a proof for one version of the exchange is none for another. */
 const CONTEXT = 'kintsugi link 1 ';
+
+/** The header of an upgrade request that carries the gate pass. */
+export const GATE_HEADER = 'kintsugi-gate';
+
+export function gatePass(token: string): string {
+  return createHmac('sha256', token).update(CONTEXT).update('gate').digest('hex');
+}
+
+/** True if the value of the header opens the gate; takes the same time for every wrong one. */
+export function gateOpens(given: string | undefined, token: string | undefined): boolean {
+  return !token || sameText(given ?? '', gatePass(token));
+}
 
 export interface HandshakeStep {
   /** To be sent now. */
@@ -77,9 +94,13 @@ export function clientHandshake(token: string | undefined): Handshake {
 
 /** True if an Authorization header carries the token; takes the same time for every wrong one. */
 export function bearerMatches(authorization: string | undefined, token: string): boolean {
-  // Digests have one length, so the comparison does not tell how long the token is.
+  return sameText(authorization ?? '', `Bearer ${token}`);
+}
+
+function sameText(given: string, expected: string): boolean {
+  // Digests have one length, so the comparison does not tell how long the secret is.
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-  return timingSafeEqual(digest(authorization ?? ''), digest(`Bearer ${token}`));
+  return timingSafeEqual(digest(given), digest(expected));
 }
 
 /** 127.0.0.0/8, ::1 and localhost: addresses that other machines cannot reach. */

@@ -16,6 +16,7 @@ import { listenUws, loadUws } from './uws-server.js';
 import { dialWs } from './ws-client.js';
 import { listenWs } from './ws-server.js';
 
+export type { ClientTls, RoleTls, ServerTls } from './tls.js';
 export {
   CloseCode,
   type DialOptions,
@@ -33,8 +34,8 @@ export {
 
 /**
  * Starts a server. `host` other than loopback needs a token.
- * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown KINTSUGI_TRANSPORT),
- * DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
+ * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown KINTSUGI_TRANSPORT,
+ * or a certificate that cannot be used), DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   if (!options.token && !isLoopback(options.host)) {
@@ -44,13 +45,13 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     );
   }
   checkPort(options.port, 0);
-  const kind = await serverKind(options.server);
+  const kind = await serverKind(options.server, options.tls !== undefined);
   return kind === 'uws' ? listenUws(options, limitsOf(options)) : listenWs(options, limitsOf(options));
 }
 
 /**
  * Connects and completes the handshake; `onOpen` has been called when this resolves.
- * @throws UNREACHABLE, UNAUTHORIZED, ABORTED, BAD_FRAME (the other side speaks something else), BAD_ARGUMENT
+ * @throws UNREACHABLE, UNAUTHORIZED (token or certificate), ABORTED, BAD_FRAME (the other side speaks something else), BAD_ARGUMENT
  */
 export async function dial(options: DialOptions): Promise<Link> {
   checkPort(options.port, 1);
@@ -63,12 +64,17 @@ function checkPort(port: number, lowest: number): void {
   throw new KintsugiError('BAD_ARGUMENT', `${port} is no port: it must be ${lowest} to 65535`);
 }
 
-async function serverKind(demanded: ServerKind | undefined): Promise<ServerKind> {
+async function serverKind(demanded: ServerKind | undefined, tls: boolean): Promise<ServerKind> {
   const choice = demanded ?? (process.env.KINTSUGI_TRANSPORT || undefined);
+  if (choice === 'uws' && tls) {
+    throw new KintsugiError('BAD_ARGUMENT', 'the server "uws" is not reliable with TLS; use "ws"');
+  }
   if (choice === 'uws' || choice === 'ws') return choice;
   if (choice !== undefined) {
     throw new KintsugiError('BAD_ARGUMENT', `KINTSUGI_TRANSPORT is "${choice}"; it can be "uws" or "ws"`);
   }
+  // Why: tls.ts.
+  if (tls) return 'ws';
   return loadUws().then(
     () => 'uws',
     () => 'ws',

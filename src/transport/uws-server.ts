@@ -8,7 +8,8 @@
  *   never answers a close. maxLifetime 0: links live as long as their nodes.
  * - the listening port is exclusive: by default two processes could bind the same port and share its connections.
  * TCP_NODELAY is always on in this library. It assembles a message before handing it over, so a frame that is too large
- * for the handshake is refused only once it is here; the number of such connections and their time are limited.
+ * for the handshake is refused only once it is here; with a token the gate (auth.ts) is before that, and the number of
+ * such connections and their time are limited. What has not sent the headers of a request is closed after 10 s.
  *
  * A socket object throws when it is used after its close callback, and an exception in a callback ends the process:
  * `UwsSocket` keeps track, `Connection` catches.
@@ -17,6 +18,7 @@ import { STATUS_CODES } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { describe, KintsugiError } from '../errors.js';
 import { Acceptor, listenError } from './accept.js';
+import { GATE_HEADER } from './auth.js';
 import type { Connection, Socket } from './connection.js';
 import { answerHttp } from './http.js';
 import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } from './types.js';
@@ -190,7 +192,7 @@ function behavior(uws: Uws, acceptor: Acceptor, limits: TransportLimits, workaro
     sendPingsAutomatically: true,
     compression: uws.DISABLED,
     upgrade(response, request, context) {
-      const status = acceptor.refusal(request.getHeader('origin'));
+      const status = acceptor.refusal(request.getHeader('origin'), request.getHeader(GATE_HEADER));
       if (status !== undefined) {
         response.writeStatus(statusLine(status)).end('', true);
         return;

@@ -6,8 +6,9 @@
  */
 import { WebSocket } from 'ws';
 import { describe, KintsugiError } from '../errors.js';
-import { clientHandshake } from './auth.js';
+import { clientHandshake, GATE_HEADER, gatePass } from './auth.js';
 import { Connection } from './connection.js';
+import { clientTlsOptions, distrust } from './tls.js';
 import { type DialOptions, LINK_PATH, type Link, type TransportLimits } from './types.js';
 import { WsSocket } from './ws-socket.js';
 
@@ -16,7 +17,7 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
   const where = `${host}:${port}`;
   if (signal?.aborted) return Promise.reject(new KintsugiError('ABORTED', `dialing ${where} was aborted`));
   return new Promise((resolve, reject) => {
-    const ws = connect(host, port, limits.maxFrameBytes);
+    const ws = connect(options, limits.maxFrameBytes);
     const socket = new WsSocket(ws, where, limits);
     const settle = (outcome: () => void): void => {
       clearTimeout(timer);
@@ -51,10 +52,7 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
     });
     // Before the connection's own listener: it has the error's code, the connection only the text.
     ws.on('error', (error) => {
-      if (!connected)
-        settle(() =>
-          reject(new KintsugiError('UNREACHABLE', `${where}: ${causeOf(error)}`, { cause: error })),
-        );
+      if (!connected) settle(() => reject(refusal(where, error, options.tls !== undefined)));
     });
     ws.on('open', () => {
       connected = true;
@@ -64,10 +62,13 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
   });
 }
 
-function connect(host: string, port: number, maxFrameBytes: number): WebSocket {
+function connect({ host, port, token, tls }: DialOptions, maxFrameBytes: number): WebSocket {
   const name = host.includes(':') ? `[${host}]` : host;
+  const secured = tls && clientTlsOptions(tls, host);
   try {
-    return new WebSocket(`ws://${name}:${port}${LINK_PATH}`, {
+    return new WebSocket(`${secured ? 'wss' : 'ws'}://${name}:${port}${LINK_PATH}`, {
+      ...secured,
+      headers: token ? { [GATE_HEADER]: gatePass(token) } : {},
       perMessageDeflate: false,
       skipUTF8Validation: true,
       maxPayload: maxFrameBytes,
@@ -78,13 +79,28 @@ function connect(host: string, port: number, maxFrameBytes: number): WebSocket {
   }
 }
 
+function refusal(where: string, error: Error, secured: boolean): KintsugiError {
+  const strange = distrust(error);
+  if (strange !== undefined) {
+    const text = `${where}: its certificate is not to be trusted: ${strange}`;
+    return new KintsugiError('UNAUTHORIZED', text, { cause: error });
+  }
+  const status = /^Unexpected server response: (\d+)$/.exec(error.message)?.[1];
+  if (status === '401') return new KintsugiError('UNAUTHORIZED', `${where}: the token is missing or wrong`);
+  return new KintsugiError('UNREACHABLE', `${where}: ${causeOf(error, status, secured)}`, { cause: error });
+}
+
 /** What went wrong, in words: Node's error for several addresses of one name has an empty message. */
-function causeOf(error: Error): string {
+function causeOf(error: Error, status: string | undefined, secured: boolean): string {
   const code = (error as { code?: string }).code;
   if (code === 'ECONNREFUSED') return 'connection refused';
-  const status = /^Unexpected server response: (\d+)$/.exec(error.message)?.[1];
   if (status === '503')
     return 'too many connections are waiting there to be authenticated, or it is shutting down';
   if (status) return `not a port of this system (HTTP ${status})`;
+  // One side speaks TLS and the other does not: neither can say so in words that the other understands.
+  if (secured && (code === 'EPROTO' || code?.startsWith('ERR_SSL_')))
+    return 'the other side does not speak TLS';
+  if (code === 'ECONNRESET')
+    return `the other side hung up at once; does it speak TLS${secured ? ' at all' : ', and this side not'}?`;
   return describe(error) || code || 'cannot connect';
 }

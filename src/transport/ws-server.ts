@@ -2,12 +2,15 @@
  * The fallback server: `ws` on node:http, for Node versions and platforms that have no uWebSockets.js binary. Same wire,
  * about the same throughput for large frames, more work per small one.
  */
-import { createServer, type IncomingMessage, STATUS_CODES } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 import { Acceptor, listenError } from './accept.js';
+import { GATE_HEADER } from './auth.js';
 import { answerHttp } from './http.js';
+import { MIN_TLS_VERSION, readServerTls } from './tls.js';
 import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } from './types.js';
 import { WsSocket } from './ws-socket.js';
 
@@ -21,12 +24,10 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
     skipUTF8Validation: true,
     maxPayload: limits.maxFrameBytes,
   });
-  const timeouts = {
-    headersTimeout: limits.handshakeMs,
-    requestTimeout: limits.handshakeMs,
-    connectionsCheckingInterval: limits.handshakeMs,
-  };
-  const server = createServer(timeouts, async (request, response) => {
+  const server = createHttpServer(options, limits);
+  const waiting = new Waiting(limits.maxWaiting);
+  server.on('connection', (socket: TcpSocket) => waiting.add(socket));
+  server.on('request', async (request, response) => {
     const { method = '', headers } = request;
     const answer = await answerHttp(
       { method, path: pathOf(request), authorization: headers.authorization },
@@ -38,10 +39,14 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
 
   server.on('upgrade', (request, stream, head) => {
     stream.on('error', () => stream.destroy());
-    const status = pathOf(request) === LINK_PATH ? acceptor.refusal(request.headers.origin) : 404;
+    const { origin, [GATE_HEADER]: gate } = request.headers;
+    // A header that is given twice is a list, and no gate pass.
+    const pass = typeof gate === 'string' ? gate : undefined;
+    const status = pathOf(request) === LINK_PATH ? acceptor.refusal(origin, pass) : 404;
     if (status !== undefined) return refuse(stream, status);
     upgrader.handleUpgrade(request, stream, head, (ws) => {
       const { remoteAddress, remotePort } = request.socket;
+      waiting.remove(request.socket);
       const socket = new WsSocket(ws, `${remoteAddress}:${remotePort}`, limits);
       const connection = acceptor.accept(socket);
       socket.attach(connection, () => acceptor.gone(connection));
@@ -69,8 +74,56 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   };
 }
 
+function createHttpServer({ tls }: ListenOptions, limits: TransportLimits): Server {
+  const timeouts = {
+    headersTimeout: limits.handshakeMs,
+    requestTimeout: limits.handshakeMs,
+    connectionsCheckingInterval: limits.handshakeMs,
+  };
+  if (!tls) return createServer(timeouts);
+  const secured = {
+    ...readServerTls(tls),
+    minVersion: MIN_TLS_VERSION,
+    handshakeTimeout: limits.handshakeMs,
+  };
+  return createTlsServer({ ...timeouts, ...secured });
+}
+
+/**
+ * TCP connections that are no links (yet), oldest first. Known by the other side's address, which is unique while they are
+ * open: the socket of a TLS connection is another object than the one that was accepted.
+ */
+class Waiting {
+  readonly #sockets = new Map<string, TcpSocket>();
+  readonly #most: number;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  add(socket: TcpSocket): void {
+    const key = keyOf(socket);
+    this.#sockets.set(key, socket);
+    socket.once('close', () => {
+      if (this.#sockets.get(key) === socket) this.#sockets.delete(key);
+    });
+    if (this.#sockets.size <= this.#most) return;
+    const [oldest, evicted] = this.#sockets.entries().next().value!;
+    this.#sockets.delete(oldest);
+    evicted.destroy();
+  }
+
+  remove(socket: TcpSocket): void {
+    this.#sockets.delete(keyOf(socket));
+  }
+}
+
+const keyOf = (socket: TcpSocket): string => `${socket.remoteAddress} ${socket.remotePort}`;
+
 const pathOf = (request: IncomingMessage): string => (request.url ?? '').split('?', 1)[0]!;
 
 function refuse(stream: Duplex, status: number): void {
+  // Nobody reads this connection any more: a peer that goes on sending would keep it open for ever.
+  stream.once('finish', () => stream.destroy());
   stream.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
 }

@@ -19,7 +19,16 @@ beforeAll(() => {
   writeFileSync(tokenFile, `${TOKEN}\n`);
 });
 afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+  // All of them, also after one that fails: a process must not outlive its test.
+  const failures: unknown[] = [];
+  for (const cleanup of cleanups.splice(0).reverse()) {
+    try {
+      await cleanup();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 

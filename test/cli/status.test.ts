@@ -82,7 +82,7 @@ test('recoveries, dead nodes and losses are told', () => {
       { g: 1, m: 2, gen: 3, blocksLost: 10, blocksPresent: 4, blocksOnDemand: 1 },
       { g: 1, m: 3, gen: 3, blocksLost: 10, blocksPresent: 10, blocksOnDemand: 1 },
     ],
-    unrecoverable: [{ g: 0, m: 1, blocks: 5 }],
+    unrecoverable: [{ g: 0, m: 1, blocks: 5, rows: 7 }],
   });
   expect(text).toContain('recovering group 1 shard 2: 40 % of 10 blocks, 1 on demand');
   expect(text).not.toContain('shard 3');

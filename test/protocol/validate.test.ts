@@ -101,6 +101,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     full: [1],
     whole: [[0, 1, 7]],
     recoveries: [recovery],
+    owned: [[0, 1, 3]],
     bytes: 100,
     rows: 3,
   },

@@ -195,7 +195,17 @@ describe('a scheduler', () => {
     peer.send({ t: 'attach' });
     await peer.next();
     const inc = 1;
-    peer.send({ t: 'heartbeat', inc, epoch: 0, full: [1e6], whole: [], recoveries: [], bytes: 1, rows: 1e9 });
+    peer.send({
+      t: 'heartbeat',
+      inc,
+      epoch: 0,
+      full: [1e6],
+      whole: [],
+      recoveries: [],
+      owned: [],
+      bytes: 1,
+      rows: 1e9,
+    });
     peer.send({ t: 'unrecoverable', g: 1e6, m: 0, gen: 1, v: 1, blocks: 1 });
     peer.send({ t: 'status', id: 3 });
     let answer = await peer.next();

@@ -1,0 +1,65 @@
+#include "engine/batch.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kintsugi {
+
+/** A batch larger than this gives its memory back at the flush. */
+static constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
+
+void OpenBatch::expect(std::size_t more) {
+  const std::size_t rows = rowSlots_.size() + more;
+  if (rows * 2 > cellCount_) growCells(rows);
+  if (rows <= rows_) return;
+  rows_ = std::max(rows, rows_ * 2);
+  auto larger = std::make_unique_for_overwrite<std::uint8_t[]>(rows_ * stride_);
+  if (!rowSlots_.empty()) std::memcpy(larger.get(), deltas(), rowSlots_.size() * stride_);
+  deltas_ = std::move(larger);
+}
+
+void OpenBatch::growCells(std::size_t rows) {
+  const std::size_t count = std::bit_ceil(std::max<std::size_t>(rows, 16) * 2);
+  if (cells_.size() < count) cells_.resize(count);
+  std::fill_n(cells_.begin(), count, kNoSlot);
+  cellCount_ = static_cast<std::uint32_t>(count);
+  cellShift_ = static_cast<std::uint32_t>(32 - std::countr_zero(count));
+  for (std::uint32_t place = 0; place < rowSlots_.size(); place++) {
+    std::uint32_t i = cellOf(rowSlots_[place]);
+    while (cells_[i] != kNoSlot) i = (i + 1) & (cellCount_ - 1);
+    cells_[i] = place;
+  }
+}
+
+static std::uint8_t* put(std::uint8_t* to, const void* from, std::size_t bytes) {
+  const std::size_t padded = alignUp(bytes, 8);
+  if (bytes) std::memcpy(to, from, bytes);
+  std::memset(to + bytes, 0, padded - bytes);
+  return to + padded;
+}
+
+std::uint8_t* OpenBatch::write(std::uint8_t* head, std::uint8_t* arrays, std::uint32_t table,
+                               std::uint32_t extent) const {
+  const auto keys = static_cast<std::uint32_t>(keySlots_.size()),
+             rows = static_cast<std::uint32_t>(rowSlots_.size());
+  const std::uint32_t header[6] = {table, stride_, extent, keys, rows, 0};
+  std::memcpy(head, header, sizeof header);
+  arrays = put(arrays, keySlots_.data(), keySlots_.size() * 4);
+  arrays = put(arrays, keyXor_.data(), keyXor_.size() * 8);
+  arrays = put(arrays, rowSlots_.data(), rowSlots_.size() * 4);
+  const std::size_t bytes = rowSlots_.size() * stride_;
+  if (bytes) std::memcpy(arrays, deltas(), bytes);
+  return arrays + bytes;
+}
+
+void OpenBatch::clear() {
+  keySlots_.clear();
+  keyXor_.clear();
+  rowSlots_.clear();
+  cellCount_ = 0;  // `expect` makes them anew, as many as the next batch needs
+  if (rows_ * stride_ <= kKeptBytes) return;
+  deltas_.reset();
+  rows_ = 0;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,4 @@
+namespace kintsugi {
+struct Kernels;
+const Kernels* neonKernels() { return nullptr; }
+}  // namespace kintsugi

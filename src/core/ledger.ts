@@ -1,0 +1,139 @@
+/**
+ * The scheduler's durable state and the rule that guards it: a decision is durable before anyone sees it (rule 2). Effects
+ * that depend on a decision are held back until the runtime says `persisted`.
+ */
+import type { ClusterMap, Group, PeerId, Pool } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import type { EventEffect, SendEffect } from './effects.js';
+
+export interface DurableState {
+  map: ClusterMap;
+  /** Nodes that must have joined before groups are formed. */
+  nodesWanted: number;
+  nextPeer: PeerId;
+  nextSid: number;
+  /** Every node name ever seen, with its id and newest incarnation. */
+  names: Record<string, { id: PeerId; inc: number }>;
+}
+
+export type SchedulerInput =
+  | { kind: 'join'; link: number; message: MessageOf<'join'> }
+  | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
+  | { kind: 'message'; from: PeerId; message: Message }
+  | { kind: 'closed'; peer: PeerId; inc: number }
+  /** Nobody listens at the node's address: its process is gone. */
+  | { kind: 'refused'; node: PeerId; inc: number }
+  /** Somebody listens there: the process may only be slow to come back. */
+  | { kind: 'listening'; node: PeerId; inc: number }
+  /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
+  | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
+  | { kind: 'persisted'; version: number }
+  | { kind: 'tick'; now: number };
+
+export type SchedulerEffect =
+  | SendEffect
+  | EventEffect
+  /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
+  | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
+  | { kind: 'broadcast'; message: Message }
+  | { kind: 'probe'; node: PeerId; inc: number; address: string }
+  | { kind: 'persist'; version: number; state: DurableState };
+
+export class Ledger {
+  private version = 0;
+  private changed = false;
+  private effects: SchedulerEffect[] = [];
+  /** Effects of decisions that are not durable yet. */
+  private held: { version: number; effects: SchedulerEffect[] }[] = [];
+  private gated: SchedulerEffect[] = [];
+
+  constructor(
+    readonly state: DurableState,
+    restarted: boolean,
+  ) {
+    this.changed = !restarted;
+  }
+
+  get map(): ClusterMap {
+    return this.state.map;
+  }
+
+  /** What happens whatever becomes of the decisions of this step. */
+  now(effect: SchedulerEffect): void {
+    this.effects.push(effect);
+  }
+
+  /** What must not be seen before the decisions of this step, and all before them, are durable. */
+  afterwards(...effects: SchedulerEffect[]): void {
+    this.gated.push(...effects);
+  }
+
+  /** The state was changed: this step ends with a write. */
+  touch(): void {
+    this.changed = true;
+  }
+
+  /** One persist for all decisions of a step; what depends on them waits for it. */
+  commit(): SchedulerEffect[] {
+    if (!this.changed) {
+      (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
+      this.gated = [];
+      return this.take();
+    }
+    this.changed = false;
+    this.version++;
+    this.held.push({ version: this.version, effects: this.gated });
+    this.gated = [];
+    this.effects.push({ kind: 'persist', version: this.version, state: structuredClone(this.state) });
+    return this.take();
+  }
+
+  private take(): SchedulerEffect[] {
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  persisted(version: number): void {
+    while (this.held[0] && this.held[0].version <= version) this.effects.push(...this.held.shift()!.effects);
+  }
+
+  setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
+    const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
+    this.state.map = map;
+    this.changed = true;
+    this.gated.push(
+      { kind: 'broadcast', message: { t: 'map', map } },
+      { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
+    );
+  }
+
+  nextSid = (): number => this.state.nextSid++;
+
+  setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {
+    const { map } = this.state;
+    const changed = { ...group, version: map.epoch + 1 };
+    this.setMap(
+      { groups: map.groups.map((other) => (other.id === group.id ? changed : other)) },
+      reason,
+      fields,
+    );
+  }
+}
+
+/** The state of a new job. */
+export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
+  let firstGroup = 0;
+  const placed = pools.map((pool) => {
+    const withFirst = { ...pool, firstGroup };
+    firstGroup += pool.groups;
+    return withFirst;
+  });
+  return {
+    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
+    nodesWanted,
+    nextPeer: 1,
+    nextSid: 1,
+    names: {},
+  };
+}
