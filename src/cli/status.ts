@@ -41,8 +41,8 @@ export function renderStatus(status: JobStatus): string {
       `recovering group ${g} shard ${m}: ${done} of ${blocksLost} blocks, ${blocksOnDemand} on demand`,
     );
   }
-  for (const { g, m, blocks } of status.unrecoverable)
-    lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks`);
+  for (const { g, m, blocks, rows } of status.unrecoverable)
+    lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks, ${rows} rows`);
   return `${lines.join('\n').trimEnd()}\n`;
 }
 

@@ -45,3 +45,20 @@ export const DEFAULT_POLICY: Policy = {
   heartbeatMs: 200,
   requireRedundancy: false,
 };
+
+export interface SchedulerPolicy {
+  /** A node whose connection closed and that did not come back is dead after this time. */
+  reconnectMs: number;
+  /** A node that sends nothing is dead after this time. */
+  silentMs: number;
+  maxTables: number;
+  /** A node whose sink stalled gets nothing new for this time. */
+  avoidMs: number;
+}
+
+export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
+  reconnectMs: 1000,
+  silentMs: 5000,
+  maxTables: 4096,
+  avoidMs: 10_000,
+};

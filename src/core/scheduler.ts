@@ -8,28 +8,13 @@ import { type ClusterMap, type NodeEntry, type PeerId, SCHEDULER, type SinkEntry
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../protocol/messages.js';
 import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { type ClusterView, formGroups, isHealthy, lackingMembers, repair } from './placement.js';
+import type { SchedulerPolicy } from './policy.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
 
-export interface SchedulerPolicy {
-  /** A node whose connection closed and that did not come back is dead after this time. */
-  reconnectMs: number;
-  /** A node that sends nothing is dead after this time. */
-  silentMs: number;
-  maxTables: number;
-  /** A node whose sink stalled gets nothing new for this time. */
-  avoidMs: number;
-}
-
 export type { DurableState, SchedulerEffect, SchedulerInput } from './ledger.js';
 export { newJob } from './ledger.js';
-
-export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
-  reconnectMs: 1000,
-  silentMs: 5000,
-  maxTables: 4096,
-  avoidMs: 10_000,
-};
+export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from './policy.js';
 
 interface Member {
   inc: number;

@@ -23,6 +23,7 @@ const TICK_MS = 50;
 /** How long to wait for an answer when finding out whether a node's process is gone, and how often to look again. */
 const PROBE_MS = 500;
 const PROBE_AGAIN_MS = 25;
+const PROBE_LIMIT_MS = 10_000;
 
 export interface PoolOptions {
   name: string;
@@ -154,7 +155,7 @@ class SchedulerRuntime {
         this.options.log.info(effect.name, effect.fields);
         return;
       case 'probe':
-        this.probe(effect.node, effect.inc, effect.address);
+        this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
         return;
       case 'persist':
         this.options.store.save(effect.state).then(
@@ -184,16 +185,16 @@ class SchedulerRuntime {
   }
 
   /** A killed process leaves a port where nobody listens: that is certain and quick, unlike silence. */
-  private probe(node: PeerId, inc: number, address: string): void {
+  private probe(node: PeerId, inc: number, address: string, until: number): void {
     const { host, port } = parseAddress(address);
     const socket = connectTcp({ host, port });
     socket.setTimeout(PROBE_MS, () => socket.destroy());
     socket.on('connect', () => {
       socket.destroy();
-      if (this.closed || this.byPeer.has(node)) return;
+      if (this.closed || this.byPeer.has(node) || monotonicMs() > until) return;
       // Its listener may outlive its last breath for a moment: look again until it is gone or has come back.
       this.step({ kind: 'listening', node, inc });
-      setTimeout(() => this.probe(node, inc, address), PROBE_AGAIN_MS);
+      setTimeout(() => this.probe(node, inc, address, until), PROBE_AGAIN_MS);
     });
     socket.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'ECONNREFUSED') this.step({ kind: 'refused', node, inc });

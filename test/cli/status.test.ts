@@ -86,6 +86,6 @@ test('recoveries, dead nodes and losses are told', () => {
   });
   expect(text).toContain('recovering group 1 shard 2: 40 % of 10 blocks, 1 on demand');
   expect(text).not.toContain('shard 3');
-  expect(text).toContain('beyond repair: group 0 shard 1, 5 blocks');
+  expect(text).toContain('beyond repair: group 0 shard 1, 5 blocks, 7 rows');
   expect(text).toMatch(/ps-0 .* dead .* 2\.0 KiB/);
 });

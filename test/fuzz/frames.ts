@@ -134,6 +134,7 @@ const FIELDS: Record<Message['t'], object> = {
     full: [1],
     whole: [[3, 1, 4]],
     recoveries: [{ ...shard, gen: 4, blocksLost: 9, blocksPresent: 3, blocksOnDemand: 1 }],
+    owned: [[0, 1, 3]],
     bytes: 2 ** 33,
     rows: 5,
   },
