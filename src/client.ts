@@ -332,6 +332,12 @@ export class Client {
     return this.session.status();
   }
 
+  /** Has a parity dropped and built anew, because its bytes are wrong. False when the map does not list it (any more). */
+  async replaceSink(g: number, sid: number): Promise<boolean> {
+    const reply = await this.session.ask((id) => ({ t: 'replaceSink', id, g, sid }));
+    return reply.t === 'sinkReplaced' && reply.done;
+  }
+
   /** @internal Asks a shard's owner or a node; `read` runs while payload views are valid. */
   async query<T>(query: Query, read: (message: Message, parts: readonly Uint8Array[]) => T): Promise<T> {
     const waiting: Partial<Waiting> = { onAnswer: read };

@@ -14,6 +14,7 @@ import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
 import { registerSave } from './save.js';
 import { registerScheduler } from './scheduler.js';
+import { registerScrub } from './scrub.js';
 import { registerStatus } from './status.js';
 import { registerWorker } from './worker.js';
 
@@ -39,6 +40,7 @@ export function createProgram(): Command {
   registerLocal(program);
   registerStatus(program);
   registerSave(program);
+  registerScrub(program);
   registerLoad(program);
   registerDemo(program);
   registerBench(program);

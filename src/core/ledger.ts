@@ -84,8 +84,13 @@ export class Ledger {
     this.version++;
     this.held.push({ version: this.version, effects: this.gated });
     this.gated = [];
-    this.effects.push({ kind: 'persist', version: this.version, state: structuredClone(this.state) });
+    this.effects.push({ kind: 'persist', version: this.version, state: this.snapshot() });
     return this.take();
+  }
+
+  /** Maps, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
+  private snapshot(): DurableState {
+    return { ...this.state, names: { ...this.state.names } };
   }
 
   private take(): SchedulerEffect[] {

@@ -350,11 +350,16 @@ export class PsNode implements OwnerHost {
     const full: number[] = [];
     for (const sink of this.sinks.values()) if (sink.full) full.push(sink.sid);
     const whole: Heartbeat['whole'] = [];
+    for (const owner of this.owners.values())
+      if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
+    const report = `${full.join()}/${whole.join()}`;
+    if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
+    this.lastReport = report;
+    this.heartbeatAt = now;
     const recoveries: RecoveryStats[] = [];
     const owned: Heartbeat['owned'] = [];
     let rows = 0;
     for (const owner of this.owners.values()) {
-      if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
       const stats = owner.recoveryStats();
       if (stats) recoveries.push(stats);
       let shardRows = 0;
@@ -362,10 +367,6 @@ export class PsNode implements OwnerHost {
       owned.push([owner.group.id, owner.member, shardRows]);
       rows += shardRows;
     }
-    const report = `${full.join()}/${whole.join()}`;
-    if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
-    this.lastReport = report;
-    this.heartbeatAt = now;
     const { inc, map } = this;
     this.out.send(SCHEDULER, {
       t: 'heartbeat',

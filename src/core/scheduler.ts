@@ -16,6 +16,9 @@ export type { DurableState, SchedulerEffect, SchedulerInput } from './ledger.js'
 export { newJob } from './ledger.js';
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from './policy.js';
 
+/** ps-2 before ps-10. */
+const BY_NUMBER = new Intl.Collator('en', { numeric: true });
+
 interface Member {
   inc: number;
   connected: boolean;
@@ -38,6 +41,9 @@ export class Scheduler {
   private readonly shardRows = new Map<string, number>();
   private now = 0;
   private redundancyBefore: Redundancy = 'forming';
+  /** Something that placement depends on changed since repair last had nothing to do. */
+  private unsettled = true;
+  private unannounced = true;
 
   constructor(
     state: DurableState,
@@ -62,6 +68,8 @@ export class Scheduler {
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
+    // Most inputs are heartbeats and ticks without news: those say themselves when they have some.
+    if (input.kind !== 'tick' && input.kind !== 'persisted' && input.kind !== 'message') this.changed();
     switch (input.kind) {
       case 'join':
         this.onJoin(input.link, input.message);
@@ -91,8 +99,12 @@ export class Scheduler {
         this.onTick(input.now);
         break;
     }
-    this.announceRedundancy();
+    if (this.unannounced) this.announceRedundancy();
     return this.ledger.commit();
+  }
+
+  private changed(): void {
+    this.unsettled = this.unannounced = true;
   }
 
   // ---- membership
@@ -139,7 +151,7 @@ export class Scheduler {
     const listed = this.state.map.nodes.find((node) => node.id === id);
     if (!listed || listed.inc !== inc || listed.address !== join.address) {
       const nodes = [...this.state.map.nodes.filter((node) => node.id !== id), entry];
-      nodes.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+      nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
       this.ledger.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
     }
     this.form();
@@ -219,6 +231,7 @@ export class Scheduler {
       }
       return;
     }
+    this.changed();
     member.dead = true;
     const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
     this.ledger.now({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
@@ -230,6 +243,11 @@ export class Scheduler {
     // Time in which this process did not run (stopped, swapped out) is nobody's silence.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
+    for (const [node, until] of this.avoided) {
+      if (until > now) continue;
+      this.avoided.delete(node);
+      this.changed();
+    }
     for (const [id, member] of this.members) {
       member.heardAt = first ? now : member.heardAt + slept;
       member.closedAt = first ? now : member.closedAt + slept;
@@ -241,9 +259,9 @@ export class Scheduler {
   }
 
   private onMessage(from: PeerId, message: Message): void {
+    if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
+    this.changed();
     switch (message.t) {
-      case 'heartbeat':
-        return this.onHeartbeat(from, message);
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
       case 'stalled':
@@ -280,6 +298,7 @@ export class Scheduler {
     this.heartbeats.set(from, heartbeat);
     for (const [g, m, rows] of heartbeat.owned) this.shardRows.set(`${g}/${m}`, rows);
     const revived = member.dead;
+    if (this.isNews(member, heartbeat)) this.changed();
     member.dead = false;
     member.suspected = false;
     member.connected = true;
@@ -293,7 +312,12 @@ export class Scheduler {
         parts: [],
       });
     }
-    this.reconfigure(revived ? 'revived' : 'progress');
+    if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
+  }
+
+  private isNews(member: Member, { full, whole }: Heartbeat): boolean {
+    if (member.dead || !member.connected) return true;
+    return full.some((sid) => !this.full.has(sid)) || whole.some((entry) => !this.whole.has(entry.join('/')));
   }
 
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
@@ -369,7 +393,7 @@ export class Scheduler {
       alive: (id, inc) => this.isAlive(id, inc),
       full: (sid) => this.full.has(sid),
       whole: (group, member, gen) => this.whole.has(`${group}/${member}/${gen}`),
-      avoid: new Set([...this.avoided].filter(([, until]) => until > this.now).map(([node]) => node)),
+      avoid: new Set(this.avoided.keys()),
     };
   }
 
@@ -397,6 +421,7 @@ export class Scheduler {
     const { map } = this.state;
     if (map.groups.length === 0) return;
     const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, this.ledger.nextSid);
+    this.unsettled = groups !== undefined;
     if (groups) this.ledger.setMap({ groups }, reason, fields);
     else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
   }
@@ -429,6 +454,7 @@ export class Scheduler {
   }
 
   private announceRedundancy(): void {
+    this.unannounced = false;
     const { state } = redundancyOf(this.reports());
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;

@@ -23,6 +23,15 @@ export interface ParityCheck {
   mismatched: number;
 }
 
+/** What the check of one parity found. */
+export interface SinkCheck {
+  g: number;
+  sid: number;
+  index: number;
+  checked: number;
+  mismatched: number;
+}
+
 /** Groups under check at once: each sink has up to 1 MiB of accumulators under way per member. */
 const GROUPS_AT_ONCE = 4;
 /** A group whose map entry changes under the check is checked again, at most so often. */
@@ -35,17 +44,25 @@ const KEY_BYTES = 8;
  * Checks every block, also under live traffic; the counts are exact when nobody pushes. Waits for shards that are being
  * taken over. @throws UNRECOVERABLE, CLOSED
  */
-export async function checkParity(client: Client): Promise<ParityCheck> {
+export async function checkParity(
+  client: Client,
+  onSink: (found: SinkCheck) => void = () => {},
+): Promise<ParityCheck> {
   const total: ParityCheck = { blocksExpected: 0, blocksChecked: 0, blocksUnprotected: 0, mismatched: 0 };
   const { groups, pools } = client.clusterMap;
   await eachAtMost(GROUPS_AT_ONCE, groups, async ({ id, pool }) => {
-    const part = await checkGroup(client, id, pools[pool]!);
+    const part = await checkGroup(client, id, pools[pool]!, onSink);
     for (const name of Object.keys(total) as (keyof ParityCheck)[]) total[name] += part[name];
   });
   return total;
 }
 
-async function checkGroup(client: Client, g: number, pool: Pool): Promise<ParityCheck> {
+async function checkGroup(
+  client: Client,
+  g: number,
+  pool: Pool,
+  onSink: (found: SinkCheck) => void,
+): Promise<ParityCheck> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const group = client.clusterMap.groups[g]!;
     const { epoch } = client.clusterMap;
@@ -54,6 +71,11 @@ async function checkGroup(client: Client, g: number, pool: Pool): Promise<Parity
     const answers = await Promise.all(sinks.map((sink) => sink && checkSink(client, g, sink)));
     if (answers.includes('gone')) await newerMap(client, epoch);
     else if (client.clusterMap.groups[g]!.version === group.version) {
+      for (const [index, answer] of answers.entries()) {
+        if (typeof answer !== 'object') continue;
+        const { sid, checked, mismatched } = answer;
+        onSink({ g, sid, index, checked, mismatched });
+      }
       return summarise(expected, answers as (MessageOf<'checked'> | undefined)[]);
     }
   }

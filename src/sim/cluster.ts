@@ -1,0 +1,284 @@
+/**
+ * A whole cluster in one process: the actors, the connections between them and the one clock. It carries messages and effects
+ * back and forth and decides nothing; who breaks what and when is in faults.ts, what must hold is in world.ts.
+ *
+ * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
+ */
+import type { ClientEffect, PsClientCore } from '../core/client.js';
+import type { Effect } from '../core/effects.js';
+import { PsNode } from '../core/node.js';
+import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import type { NativeAddon, NativeMemory } from '../native.js';
+import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { SimConfig } from './config.js';
+import type { Control } from './control.js';
+import { Network, type Packet } from './network.js';
+import type { Random } from './random.js';
+import type { Traffic } from './traffic.js';
+
+export const MAX_STEPS = 60_000;
+
+export interface NodeActor {
+  name: string;
+  up: boolean;
+  node: PsNode | undefined;
+  identity: { id: PeerId; inc: number } | undefined;
+  /** Number of its connection to the scheduler; 0 = none. */
+  link: number;
+  /** It does not come back to the scheduler before this time. */
+  awayUntil: number;
+}
+
+export interface ClientActor {
+  core: PsClientCore;
+  id: PeerId | undefined;
+  link: number;
+  left: number;
+  pulls: Map<number, { shard: number; acknowledged: number }>;
+  pushes: Map<number, number>;
+  checks: Map<number, string>;
+}
+
+export class Cluster {
+  readonly network: Network;
+  readonly nodes: NodeActor[] = [];
+  readonly clients: ClientActor[] = [];
+  /** Connections to the scheduler. */
+  readonly links = new Map<number, { actor: number; peer: PeerId | undefined; inc: number }>();
+  /** peer id -> actor */
+  readonly actorOf = new Map<PeerId, number>();
+  readonly stats: Record<string, number> = {};
+  readonly transcript: string[] | undefined;
+  /** Protocol timers, in steps. */
+  readonly retry: number;
+  now = 1;
+  phase: 'forming' | 'running' | 'checking' | 'done' = 'forming';
+  faultsLeft: number;
+  /** More than r members of a group lacked something at some time. */
+  overwhelmed = false;
+  control!: Control;
+  traffic!: Traffic;
+  private readonly memory: NativeMemory;
+  private readonly policy: Policy;
+  private nextLink = 1;
+
+  constructor(
+    readonly random: Random,
+    readonly config: SimConfig,
+    readonly native: NativeAddon,
+    trace: boolean,
+  ) {
+    this.transcript = trace ? [] : undefined;
+    const count = config.k + config.r + config.spares;
+    const actors = 1 + count + config.clients;
+    // A timer shorter than the time between two turns of an actor would only make storms of repetition.
+    this.retry = Math.max(config.retry, Math.ceil(actors / config.tickRate));
+    this.network = new Network(random, actors, config.duplicate);
+    this.memory = native.createMemory(0);
+    this.policy = {
+      ...DEFAULT_POLICY,
+      retryMs: this.retry,
+      heartbeatMs: Math.ceil(this.retry / 2),
+      parkedPullMs: MAX_STEPS,
+      recoveryWindow: 4,
+      recoveryChunk: 2,
+      sinkStallMs: this.retry * 8,
+      requireRedundancy: config.requireRedundancy,
+    };
+    this.faultsLeft = config.faults;
+    for (let i = 0; i < count; i++) {
+      this.nodes.push({
+        name: `ps-${i}`,
+        up: true,
+        node: undefined,
+        identity: undefined,
+        link: 0,
+        awayUntil: 0,
+      });
+    }
+  }
+
+  get actors(): number {
+    return 1 + this.nodes.length + this.clients.length;
+  }
+
+  /** Faults are still to come. */
+  get stormy(): boolean {
+    return this.phase === 'running' && this.faultsLeft > 0;
+  }
+
+  count(name: string): void {
+    this.stats[name] = (this.stats[name] ?? 0) + 1;
+  }
+
+  log(text: () => string): void {
+    if (this.transcript) this.transcript.push(`${this.now} ${text()}`);
+  }
+
+  close(): void {
+    for (const actor of this.nodes) actor.node?.close();
+  }
+
+  isNode(actor: number): boolean {
+    return actor >= 1 && actor <= this.nodes.length;
+  }
+
+  clientAt(actor: number): ClientActor {
+    return this.clients[actor - 1 - this.nodes.length]!;
+  }
+
+  peerOf(actor: number): PeerId | undefined {
+    if (actor === 0) return SCHEDULER;
+    return this.isNode(actor) ? this.nodes[actor - 1]!.identity?.id : this.clientAt(actor).id;
+  }
+
+  /** The node actor that has this id, whatever its incarnation. */
+  actorWith(id: PeerId): NodeActor | undefined {
+    return this.nodes[(this.actorOf.get(id) ?? 0) - 1];
+  }
+
+  /** The running process (id, incarnation). */
+  processOf(id: PeerId, inc: number): PsNode | undefined {
+    const actor = this.actorWith(id);
+    return actor?.up && actor.identity?.inc === inc ? actor.node : undefined;
+  }
+
+  // ---- turns
+
+  tickSomebody(): void {
+    const index = this.random.below(this.actors);
+    if (index === 0) {
+      this.control.step({ kind: 'tick', now: this.now });
+      return;
+    }
+    if (this.isNode(index)) {
+      const actor = this.nodes[index - 1]!;
+      if (!actor.up) return;
+      if (actor.link === 0) this.joinNode(index, actor);
+      else if (actor.node) this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
+      return;
+    }
+    this.tickClient(index, this.clientAt(index));
+  }
+
+  /** Parts are views that end with the call: what a machine kept without copying turns to garbage. */
+  receive(from: number, to: number, packet: Packet): void {
+    if (to === 0) this.control.receive(from, packet.message);
+    else if (to <= this.nodes.length) this.receiveNode(from, to, packet);
+    else this.receiveClient(from, to, packet);
+  }
+
+  private receiveNode(from: number, to: number, { message, parts: sent }: Packet): void {
+    const actor = this.nodes[to - 1]!;
+    const sender = this.peerOf(from);
+    if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
+    else if (actor.up && actor.node && sender !== undefined) {
+      const parts = sent.map((part) => part.slice());
+      const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
+      for (const part of parts) part.fill(0xa5);
+      this.runNode(to, actor, effects);
+    }
+  }
+
+  private receiveClient(from: number, to: number, { message, parts }: Packet): void {
+    const actor = this.clientAt(to);
+    if (message.t === 'welcome') {
+      actor.id = message.id;
+      this.actorOf.set(actor.id, to);
+      const map: Message = { t: 'map', map: message.map };
+      this.runClient(to, actor.core.step({ kind: 'message', from: SCHEDULER, message: map, parts: [] }));
+    } else {
+      const sender = this.peerOf(from) ?? SCHEDULER;
+      this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
+    }
+  }
+
+  peerUp(at: number, other: number): void {
+    const peer = this.peerOf(other);
+    if (peer === undefined || at === 0 || other === 0) return;
+    if (this.isNode(at)) {
+      const actor = this.nodes[at - 1]!;
+      if (actor.up && actor.node) this.runNode(at, actor, actor.node.step({ kind: 'peerUp', peer }));
+    } else this.runClient(at, this.clientAt(at).core.step({ kind: 'peerUp', peer }));
+  }
+
+  // ---- nodes
+
+  private newLink(actor: number): number {
+    this.links.set(this.nextLink, { actor, peer: undefined, inc: 0 });
+    return this.nextLink++;
+  }
+
+  private joinNode(index: number, actor: NodeActor): void {
+    if (!this.control.running || !this.network.connected(0, index)) return;
+    if (this.now < actor.awayUntil && this.faultsLeft > 0) return;
+    actor.link = this.newLink(index);
+    const message: Message = {
+      t: 'join',
+      name: actor.name,
+      host: actor.name,
+      address: `${actor.name}:1`,
+      standby: false,
+      ...actor.identity,
+    };
+    this.network.send(index, 0, { message, parts: [] });
+  }
+
+  private welcomeNode(index: number, actor: NodeActor, welcome: Message & { t: 'welcome' }): void {
+    actor.identity = { id: welcome.id, inc: welcome.inc };
+    this.actorOf.set(welcome.id, index);
+    if (!actor.node) {
+      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy);
+      this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
+    }
+    const message: Message = { t: 'map', map: welcome.map };
+    this.runNode(index, actor, actor.node.step({ kind: 'message', from: SCHEDULER, message, parts: [] }));
+  }
+
+  private runNode(index: number, actor: NodeActor, effects: Effect[]): void {
+    for (const effect of effects) {
+      if (effect.kind === 'event') {
+        this.count(effect.name);
+        this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
+      } else this.transmit(index, effect.to, effect.message, effect.parts);
+    }
+    if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
+      this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
+    }
+  }
+
+  // ---- clients
+
+  private tickClient(index: number, actor: ClientActor): void {
+    if (actor.link === 0) {
+      if (!this.control.running || !this.network.connected(0, index)) return;
+      actor.link = this.newLink(index);
+      const message: Message = actor.id === undefined ? { t: 'attach' } : { t: 'attach', id: actor.id };
+      this.network.send(index, 0, { message, parts: [] });
+    }
+    if (this.phase === 'running') this.traffic.request(index, actor);
+    this.runClient(index, actor.core.step({ kind: 'tick', now: this.now }));
+  }
+
+  runClient(index: number, effects: ClientEffect[]): void {
+    for (const effect of effects) {
+      if (effect.kind === 'send') this.transmit(index, effect.to, effect.message, effect.parts);
+      else if (effect.kind === 'event') this.count(effect.name);
+      else this.traffic.answered(index, this.clientAt(index), effect);
+    }
+    this.traffic.noteAcknowledged(index, this.clientAt(index));
+  }
+
+  // ---- messages
+
+  transmit(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    const target = to === SCHEDULER ? 0 : this.actorOf.get(to);
+    if (target === undefined) return;
+    if (target === 0 && !this.control.running) return;
+    if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
+    if (message.t === 'recover' || message.t === 'install' || message.t === 'lacking') this.count(message.t);
+    if (message.t === 'equation') this.count(message.lacking.length > 1 ? 'jointEquations' : 'equations');
+    this.network.send(from, target, { message, parts });
+  }
+}

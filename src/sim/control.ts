@@ -1,0 +1,212 @@
+/** The scheduler as an actor: its process, its disk, and what a decision of it must never do. */
+import {
+  type DurableState,
+  newJob,
+  Scheduler,
+  type SchedulerEffect,
+  type SchedulerInput,
+} from '../core/scheduler.js';
+import type { ClusterMap, PeerId, SinkEntry } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { Cluster } from './cluster.js';
+import { watchLoss } from './loss.js';
+import { Violation } from './violation.js';
+
+export class Control {
+  /** What its disk holds; a crash loses what is still being written. */
+  disk: DurableState;
+  /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
+  unrecoverable = false;
+  scheduler: Scheduler | undefined;
+  private persisting: { version: number; state: DurableState }[] = [];
+  private crashSoon = false;
+  /** Sinks that an owner could not reach. */
+  private readonly stalled = new Set<number>();
+  private refusals: { node: PeerId; inc: number; at: number }[] = [];
+  private closings: { peer: PeerId; inc: number; at: number }[] = [];
+
+  constructor(private readonly cluster: Cluster) {
+    const { k, r, groups } = cluster.config;
+    this.disk = newJob('sim', k + r, [{ name: 'embedding', k, r, groups }]);
+  }
+
+  get running(): boolean {
+    return this.scheduler !== undefined;
+  }
+
+  /** Everything decided is on the disk. */
+  get settled(): boolean {
+    return this.running && this.persisting.length === 0;
+  }
+
+  start(restarted: boolean): void {
+    const { retry } = this.cluster;
+    const policy = { reconnectMs: retry * 3, silentMs: retry * 20, maxTables: 16, avoidMs: retry * 10 };
+    this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
+    this.step({ kind: 'tick', now: this.cluster.now });
+  }
+
+  crash(): void {
+    if (!this.scheduler) return;
+    const { cluster } = this;
+    cluster.count('schedulerCrash');
+    cluster.log(() => '** SCHEDULER CRASH');
+    const survived = cluster.random.below(this.persisting.length + 1);
+    if (survived > 0) this.disk = this.persisting[survived - 1]!.state;
+    this.persisting = [];
+    this.scheduler = undefined;
+    cluster.network.kill(0);
+    cluster.links.clear();
+    this.closings = [];
+    this.refusals = [];
+    for (const actor of [...cluster.nodes, ...cluster.clients]) actor.link = 0;
+  }
+
+  /** The connection of a peer ended; the scheduler notices it some time later. */
+  disconnected(link: number): void {
+    const { links, now, random } = this.cluster;
+    const entry = links.get(link);
+    links.delete(link);
+    if (entry?.peer !== undefined)
+      this.closings.push({ peer: entry.peer, inc: entry.inc, at: now + random.below(30) });
+  }
+
+  // ---- inputs
+
+  receive(from: number, message: Message): void {
+    if (!this.scheduler) return;
+    const { cluster } = this;
+    const actor = cluster.isNode(from) ? cluster.nodes[from - 1] : cluster.clientAt(from);
+    const link = actor?.link ?? 0;
+    if (message.t === 'join') this.step({ kind: 'join', link, message });
+    else if (message.t === 'attach') this.step({ kind: 'attach', link, message });
+    else {
+      const peer = cluster.links.get(link)?.peer;
+      if (peer !== undefined) this.step({ kind: 'message', from: peer, message });
+    }
+  }
+
+  step(input: SchedulerInput): void {
+    if (!this.scheduler) return;
+    if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
+    if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
+    for (const effect of this.scheduler.step(input)) this.run(effect);
+  }
+
+  private reportedLost(message: Message & { t: 'unrecoverable' }): void {
+    if (this.scheduler?.map.groups[message.g]?.version !== message.v) return;
+    if (!this.cluster.overwhelmed)
+      throw new Violation(`group ${message.g} reported unrecoverable though at most r lacked`);
+    this.unrecoverable = true;
+  }
+
+  /** Closed connections are noticed, refused ports probed. */
+  events(): void {
+    const { now, links } = this.cluster;
+    if (this.closings.some((entry) => entry.at <= now)) {
+      const closed = this.closings.filter((entry) => entry.at <= now);
+      this.closings = this.closings.filter((entry) => entry.at > now);
+      for (const { peer, inc } of closed) {
+        const back = [...links.values()].some((link) => link.peer === peer && link.inc === inc);
+        if (!back) this.step({ kind: 'closed', peer, inc });
+      }
+    }
+    if (this.refusals.some((entry) => entry.at <= now)) {
+      const refused = this.refusals.filter((entry) => entry.at <= now);
+      this.refusals = this.refusals.filter((entry) => entry.at > now);
+      for (const { node, inc } of refused) {
+        const actor = this.cluster.actorWith(node);
+        if (!actor?.up || actor.identity?.inc !== inc) this.step({ kind: 'refused', node, inc });
+      }
+    }
+  }
+
+  // ---- effects
+
+  private run(effect: SchedulerEffect): void {
+    const { cluster } = this;
+    switch (effect.kind) {
+      case 'send':
+        cluster.transmit(0, effect.to, effect.message, effect.parts);
+        return;
+      case 'broadcast':
+        cluster.log(() => `   map ${JSON.stringify((effect.message as Message & { t: 'map' }).map.groups)}`);
+        for (const link of cluster.links.values()) {
+          if (link.peer !== undefined)
+            cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
+        }
+        return;
+      case 'reply': {
+        const link = cluster.links.get(effect.link);
+        if (!link) return;
+        if (effect.admit) {
+          link.peer = effect.admit.peer;
+          link.inc = effect.admit.inc;
+        }
+        cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
+        return;
+      }
+      case 'probe':
+        this.refusals.push({
+          node: effect.node,
+          inc: effect.inc,
+          at: cluster.now + cluster.random.below(40),
+        });
+        return;
+      case 'persist':
+        this.checkDecision((this.persisting.at(-1)?.state ?? this.disk).map, effect.state.map);
+        this.persisting.push({ version: effect.version, state: effect.state });
+        if (cluster.stormy && cluster.random.chance(0.03)) this.crashSoon = true;
+        return;
+      case 'event':
+        cluster.count(effect.name);
+        cluster.log(() => `   scheduler ${effect.name} ${JSON.stringify(effect.fields)}`);
+    }
+  }
+
+  /** The disk finishes a write, or the scheduler crashes before it does. */
+  disks(): void {
+    const { cluster } = this;
+    if (this.crashSoon && cluster.random.chance(0.2)) {
+      this.crashSoon = false;
+      cluster.faultsLeft--;
+      this.crash();
+    }
+    if (this.persisting.length === 0 || !cluster.random.chance(cluster.config.diskRate)) return;
+    const { version, state } = this.persisting.shift()!;
+    this.disk = state;
+    watchLoss(cluster);
+    this.step({ kind: 'persisted', version });
+  }
+
+  /**
+   * A decision never gives up a complete parity of a living node unless another takes its place, or it had stalled. The other
+   * one may have died a moment ago: the scheduler cannot know yet.
+   */
+  private checkDecision(before: ClusterMap, after: ClusterMap): void {
+    for (const group of before.groups) {
+      const next = after.groups[group.id]!;
+      if (next === group) continue;
+      for (const sink of group.sinks) {
+        if (sink.kind !== 'P' || next.sinks.some((other) => other.sid === sink.sid)) continue;
+        if (this.stalled.has(sink.sid) || !this.believesAlive(sink) || !this.fullAt(sink)) continue;
+        const others = next.sinks.filter((other) => other.kind === 'P' && other.index === sink.index);
+        if (!others.some((other) => this.fullAt(other) || this.diedUnnoticed(other)))
+          throw new Violation(`parity ${sink.sid} was given up without a successor`);
+      }
+    }
+  }
+
+  private fullAt(sink: SinkEntry): boolean {
+    return this.cluster.processOf(sink.node, sink.inc)?.sinkAt(sink.sid)?.full ?? false;
+  }
+
+  private diedUnnoticed(sink: SinkEntry): boolean {
+    return this.believesAlive(sink) && this.cluster.processOf(sink.node, sink.inc) === undefined;
+  }
+
+  private believesAlive(sink: SinkEntry): boolean {
+    const { nodes } = this.scheduler!.status();
+    return nodes.some((node) => node.id === sink.node && node.inc === sink.inc && node.alive);
+  }
+}

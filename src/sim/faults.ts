@@ -1,0 +1,180 @@
+/** What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what comes back. */
+import type { Cluster, NodeActor } from './cluster.js';
+import { maxLacking, watchLoss } from './loss.js';
+
+export class Faults {
+  private partitionUntil = 0;
+  private healed = false;
+  private reconnects: { a: number; b: number; at: number }[] = [];
+
+  constructor(private readonly cluster: Cluster) {}
+
+  /** Nobody is cut off. */
+  get over(): boolean {
+    return this.cluster.faultsLeft <= 0 && this.partitionUntil === 0;
+  }
+
+  /** Before each step: partitions end, connections are made again, something new goes wrong. */
+  heal(): void {
+    const { cluster } = this;
+    const ended = this.partitionUntil > 0 && cluster.now > this.partitionUntil;
+    if (!ended && (cluster.faultsLeft > 0 || this.healed)) return;
+    this.healed = cluster.faultsLeft <= 0;
+    this.partitionUntil = 0;
+    cluster.network.heal();
+    cluster.log(() => '** HEAL');
+  }
+
+  reconnect(): void {
+    const { cluster } = this;
+    if (!this.reconnects.some(({ at }) => at <= cluster.now)) return;
+    const again = this.reconnects.filter(({ at }) => at <= cluster.now);
+    this.reconnects = this.reconnects.filter(({ at }) => at > cluster.now);
+    for (const { a, b } of again) {
+      cluster.peerUp(a, b);
+      cluster.peerUp(b, a);
+    }
+  }
+
+  strike(): void {
+    const { random, config } = this.cluster;
+    if (!this.cluster.stormy) return;
+    if (random.chance(config.faultRate)) this.fault();
+    if (random.chance(config.moveRate)) this.move();
+  }
+
+  private fault(): void {
+    const { cluster } = this;
+    const { random } = cluster;
+    cluster.faultsLeft--;
+    const kind = random.below(20);
+    const victim = this.anyNode();
+    if (kind < 8) {
+      this.crash(victim);
+      if (random.chance(0.25)) this.crash(this.anyNode());
+    } else if (kind < 10) this.breakScheduler(victim);
+    else if (kind < 13) this.breakConnections();
+    else if (kind < 16) this.partition(victim);
+    else if (kind < 17) cluster.control.crash();
+    else if (kind < 19) this.move();
+    else if (cluster.config.lag) this.lagLinks(victim);
+  }
+
+  private anyNode(): number {
+    return 1 + this.cluster.random.below(this.cluster.nodes.length);
+  }
+
+  /** The schedule is guarded, and the loss of this node would be more than the code restores. */
+  private forbidden(index: number): boolean {
+    const { config } = this.cluster;
+    return config.guarded && maxLacking(this.cluster, index) > config.r;
+  }
+
+  /** After a message was delivered: an endpoint may crash right then. */
+  afterDelivery(type: string, from: number, to: number): void {
+    const { cluster } = this;
+    const { hot, focus } = cluster.config;
+    if (type !== focus || !cluster.stormy || !cluster.random.chance(hot)) return;
+    const victim = cluster.random.chance(0.5) ? from : to;
+    if (cluster.isNode(victim) && this.crash(victim)) cluster.faultsLeft--;
+  }
+
+  /** Kills a node's process. */
+  private crash(index: number): boolean {
+    const { cluster } = this;
+    const actor = cluster.nodes[index - 1]!;
+    if (!actor.up || this.forbidden(index)) return false;
+    cluster.count('crash');
+    cluster.log(() => `** CRASH n${index} ${JSON.stringify(actor.identity)}`);
+    actor.up = false;
+    actor.node?.close();
+    actor.node = undefined;
+    cluster.network.kill(index);
+    this.closeLink(actor);
+    actor.identity = undefined;
+    watchLoss(cluster);
+    return true;
+  }
+
+  private closeLink(actor: NodeActor): void {
+    const { link } = actor;
+    actor.link = 0;
+    this.cluster.control.disconnected(link);
+  }
+
+  /** A node loses its connection to the scheduler; it may be suspected before it comes back. */
+  private breakScheduler(index: number): void {
+    const { cluster } = this;
+    const actor = cluster.nodes[index - 1]!;
+    if (!actor.up || this.forbidden(index)) return;
+    cluster.count('schedulerLinkBreak');
+    cluster.log(() => `** BREAK n${index}-scheduler`);
+    cluster.network.cut(index, 0, true);
+    cluster.network.cut(0, index, false);
+    this.closeLink(actor);
+    // Long enough, often, to be given up while it still talks to all others.
+    actor.awayUntil = cluster.now + cluster.random.below(cluster.retry * 8);
+  }
+
+  private breakConnections(): void {
+    const { cluster } = this;
+    const { random } = cluster;
+    for (let i = 1 + random.below(3); i > 0; i--) {
+      const a = 1 + random.below(cluster.actors - 1);
+      const b = 1 + random.below(cluster.actors - 1);
+      if (a === b) continue;
+      cluster.count('break');
+      cluster.log(() => `** BREAK ${a}-${b}`);
+      cluster.network.cut(a, b, true);
+      cluster.network.cut(b, a, true);
+      this.reconnects.push({ a, b, at: cluster.now + random.below(60) });
+    }
+  }
+
+  private partition(victim: number): void {
+    const { cluster } = this;
+    if (this.forbidden(victim)) return;
+    cluster.count('partition');
+    cluster.log(() => `** PARTITION n${victim}`);
+    cluster.network.partition(Array.from({ length: cluster.actors }, (_, i) => i === victim));
+    this.partitionUntil = cluster.now + 30 + cluster.random.below(400);
+  }
+
+  /** A planned move of a random shard to a random node; the scheduler refuses what does not fit. */
+  private move(): void {
+    const { control, random, config, nodes } = this.cluster;
+    const groups = control.scheduler?.map.groups ?? [];
+    const identity = random.pick(nodes).identity;
+    if (groups.length === 0 || !identity) return;
+    const g = random.below(groups.length);
+    const before = control.scheduler?.map.epoch;
+    const node = identity.id;
+    if (random.chance(0.7)) control.step({ kind: 'move', g, member: random.below(config.k), node });
+    else control.step({ kind: 'move', g, index: random.below(config.r), node });
+    if (control.scheduler?.map.epoch !== before) this.cluster.count('move');
+  }
+
+  private lagLinks(victim: number): void {
+    const { cluster } = this;
+    cluster.count('lag');
+    for (let other = 0; other <= cluster.nodes.length; other++) cluster.network.lag(other, victim, 0.97);
+  }
+
+  /** What is down comes back, one at a time. */
+  restarts(): void {
+    const { cluster } = this;
+    const rate = cluster.faultsLeft <= 0 ? 0.2 : cluster.config.restartRate;
+    if (!cluster.random.chance(rate)) return;
+    if (!cluster.control.running) {
+      cluster.count('schedulerRestart');
+      cluster.control.start(true);
+      return;
+    }
+    const down = cluster.nodes.filter((actor) => !actor.up);
+    if (down.length === 0) return;
+    const actor = cluster.random.pick(down);
+    actor.up = true;
+    cluster.count('restart');
+    cluster.log(() => `** RESTART ${actor.name}`);
+  }
+}

@@ -1,0 +1,193 @@
+/** What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest. */
+import { auditKeys } from '../audit.js';
+import { type ClientEffect, PsClientCore } from '../core/client.js';
+import {
+  type ClusterMap,
+  locate,
+  type Pool,
+  shardCount,
+  type TableSpec,
+  tableByName,
+} from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { ClientActor, Cluster } from './cluster.js';
+import { Oracle } from './oracle.js';
+import { Violation } from './violation.js';
+
+/** 512 floats are 2 KiB a row, two rows a block: many blocks with few rows. */
+export const DIM = 512;
+const SHARED_KEYS = 6;
+
+export class Traffic {
+  private readonly oracle: Oracle;
+  private readonly row = new Float32Array(DIM);
+  private nextTicket = 1;
+
+  constructor(
+    private readonly cluster: Cluster,
+    private readonly moved: () => void,
+  ) {
+    const { config, retry, clients } = cluster;
+    this.oracle = new Oracle(config.clients);
+    for (let i = 0; i < config.clients; i++) {
+      clients.push({
+        core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
+        id: undefined,
+        link: 0,
+        left: config.pushes,
+        pulls: new Map(),
+        pushes: new Map(),
+        checks: new Map(),
+      });
+    }
+  }
+
+  request(index: number, actor: ClientActor): void {
+    const { random } = this.cluster;
+    if (actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
+    if (random.chance(0.2)) this.pull(index, actor);
+  }
+
+  /** Pool and table, once the client's map has them. */
+  private known(actor: ClientActor): { pool: Pool; table: TableSpec } | undefined {
+    const { map } = actor.core;
+    const pool = map.pools[0];
+    const table = tableByName(map, 't');
+    return pool && table && map.groups.length > 0 ? { pool, table } : undefined;
+  }
+
+  private push(index: number, actor: ClientActor): void {
+    const known = this.known(actor);
+    if (!known || actor.id === undefined) return;
+    const { native, random } = this.cluster;
+    const { pool, table } = known;
+    actor.left--;
+    const own = auditKeys(native, pool, index);
+    const ticket = this.nextTicket++;
+    const shards = shardCount(pool);
+    const items = [];
+    for (let shard = 0; shard < shards; shard++) {
+      if (!random.chance(shards === 1 ? 1 : 0.6)) continue;
+      const number = this.oracle.begin(index, shard);
+      const shared = this.oracle.sharedKey(native, pool, shard, random.below(SHARED_KEYS));
+      const amount = 1 + random.below(5);
+      this.oracle.add(shared, amount);
+      const keys = BigUint64Array.of(own[shard]!, shared);
+      const rows = new Float32Array(2 * DIM);
+      rows.fill(2 ** number, 0, DIM);
+      rows.fill(amount, DIM);
+      const part = { table: table.id, width: DIM, keys, rows, order: Uint32Array.of(0, 1), start: 0, end: 2 };
+      const { group, member } = locate(pool, shard);
+      items.push({ g: group, m: member, section: native.encodeRequest(0, [part]) });
+    }
+    actor.pushes.set(ticket, items.length);
+    this.cluster.runClient(index, actor.core.step({ kind: 'push', ticket, items }));
+    this.noteAcknowledged(index, actor);
+  }
+
+  private pull(index: number, actor: ClientActor): void {
+    const known = this.known(actor);
+    if (!known || actor.pulls.size > 3) return;
+    const { native, random } = this.cluster;
+    const { pool, table } = known;
+    const shard = random.below(shardCount(pool));
+    const keys = BigUint64Array.of(auditKeys(native, pool, index)[shard]!);
+    const part = { table: table.id, width: DIM, keys, order: Uint32Array.of(0), start: 0, end: 1 };
+    const { group, member } = locate(pool, shard);
+    const ticket = this.nextTicket++;
+    actor.pulls.set(ticket, { shard, acknowledged: this.oracle.acknowledged(index, shard) });
+    const items = [{ g: group, m: member, section: native.encodeRequest(0, [part]) }];
+    this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, items }));
+  }
+
+  answered(
+    index: number,
+    actor: ClientActor,
+    effect: ClientEffect & { kind: 'rows' | 'answer' | 'done' },
+  ): void {
+    switch (effect.kind) {
+      case 'rows':
+        this.onRows(index, actor, effect.ticket, effect.rows);
+        return;
+      case 'answer':
+        this.onChecked(actor, effect.ticket, effect.message);
+        return;
+      case 'done':
+        if (effect.error && !this.cluster.overwhelmed)
+          throw new Violation(`a request failed though at most r lacked: ${effect.error.message}`);
+        actor.pulls.delete(effect.ticket);
+        actor.pushes.delete(effect.ticket);
+    }
+  }
+
+  noteAcknowledged(index: number, actor: ClientActor): void {
+    const { k } = this.cluster.config;
+    for (const { g, m, acknowledged } of actor.core.counts())
+      this.oracle.acknowledge(index, g * k + m, acknowledged);
+  }
+
+  private onRows(index: number, actor: ClientActor, ticket: number, rows: Uint8Array): void {
+    const pull = actor.pulls.get(ticket);
+    if (!pull) return;
+    const { row } = this;
+    row.fill(0);
+    this.cluster.native.scatterRows(row, DIM, Uint32Array.of(0), 0, 1, rows, 0);
+    this.cluster.count('pulls');
+    this.oracle.checkOwnRow(index, pull.shard, row, pull.acknowledged);
+  }
+
+  // ---- at rest
+
+  /** Every client has pushed all it wanted to, and knows that it is durable. */
+  get finished(): boolean {
+    return this.cluster.clients.every((actor) => actor.left === 0 && actor.core.unacknowledged === 0);
+  }
+
+  get checked(): boolean {
+    return this.cluster.clients.every((actor) => actor.checks.size === 0);
+  }
+
+  /** Every shard holds what was pushed exactly once, every parity equation holds on every block. */
+  check(map: ClusterMap): void {
+    const { cluster } = this;
+    const index = 1 + cluster.nodes.length;
+    const actor = cluster.clients[0]!;
+    actor.checks.clear();
+    for (const group of map.groups) {
+      for (const [m, entry] of group.data.entries()) {
+        const owner = cluster.actorWith(entry.node)?.node?.ownerAt(group.id, m);
+        if (owner?.gen !== entry.gen) throw new Violation(`shard ${group.id}/${m} has no owner at rest`);
+        this.oracle.checkShard(cluster.native, map, owner.native, group.id, m, DIM);
+      }
+      for (const sink of group.sinks) {
+        const ticket = this.nextTicket++;
+        actor.checks.set(ticket, `group ${group.id} parity ${sink.index}`);
+        const message: Message = { t: 'check', epoch: 0, id: 0, g: group.id, sid: sink.sid };
+        const query = { to: { node: sink.node }, message };
+        cluster.runClient(index, actor.core.step({ kind: 'query', ticket, query }));
+      }
+    }
+  }
+
+  private onChecked(actor: ClientActor, ticket: number, message: Message): void {
+    const what = actor.checks.get(ticket);
+    if (!actor.checks.delete(ticket)) return;
+    if (message.t !== 'checked') throw new Violation(`${what}: no answer`);
+    if (message.unknown) {
+      // The map moved on between the question and its arrival: look again when it is quiet.
+      this.moved();
+      return;
+    }
+    if (message.mismatched > 0)
+      throw new Violation(`${what}: ${message.mismatched} blocks do not fit the equation`);
+    if (message.unprotected > 0)
+      throw new Violation(`${what}: ${message.unprotected} blocks without protection at rest`);
+  }
+
+  describe(): string[] {
+    return this.cluster.clients.map(
+      (actor, i) =>
+        `client ${i}: ${actor.left} to push, ${actor.core.unacknowledged} unacknowledged, ${actor.checks.size} checks`,
+    );
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Scrubbing: checks every parity of a running job, and can have the wrong ones built anew. A wrong parity protects nothing, so
+ * it is dropped at once; its successor takes the owners' contents, which are what clients see.
+ */
+import type { Client } from '../client.js';
+import { KintsugiError } from '../errors.js';
+import { checkParity, type ParityCheck, type SinkCheck } from './parity.js';
+
+export interface ScrubReport extends ParityCheck {
+  /** Parities with blocks that do not fit the equation. */
+  wrong: SinkCheck[];
+  /** Wrong parities that were replaced and are complete again. */
+  repaired: number;
+}
+
+const POLL_MS = 50;
+/** A job that does not become redundant in this time after a repair has another trouble. */
+const REPAIR_LIMIT_MS = 600_000;
+
+/** @throws UNRECOVERABLE, TIMEOUT, CLOSED */
+export async function scrub(client: Client, options: { repair?: boolean } = {}): Promise<ScrubReport> {
+  const wrong: SinkCheck[] = [];
+  const found = await checkParity(client, (sink) => {
+    if (sink.mismatched > 0) wrong.push(sink);
+  });
+  if (!options.repair || wrong.length === 0) return { ...found, wrong, repaired: 0 };
+  let repaired = 0;
+  for (const { g, sid } of wrong) if (await client.replaceSink(g, sid)) repaired++;
+  await untilRedundant(client);
+  return { ...(await checkParity(client)), wrong, repaired };
+}
+
+async function untilRedundant(client: Client): Promise<void> {
+  const started = process.hrtime.bigint();
+  for (;;) {
+    const { redundancy, reasons } = await client.status();
+    if (redundancy === 'full' || redundancy === 'degraded') return;
+    if (Number(process.hrtime.bigint() - started) / 1e6 > REPAIR_LIMIT_MS) {
+      throw new KintsugiError('TIMEOUT', `the repair does not finish: ${reasons.join('; ')}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
