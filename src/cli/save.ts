@@ -7,6 +7,7 @@ import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.j
 interface Flags extends SharedFlags {
   scheduler: string;
   connectTimeout: number;
+  partial: boolean;
 }
 
 async function run(directory: string, flags: Flags): Promise<void> {
@@ -16,8 +17,9 @@ async function run(directory: string, flags: Flags): Promise<void> {
     timeoutMs: flags.connectTimeout,
   });
   try {
-    await saveJob(client, directory);
-    process.stdout.write(`saved to ${directory}\n`);
+    const { lost } = await saveJob(client, directory, { partial: flags.partial });
+    const without = lost > 0 ? `, without ${lost} shards of tables that are beyond repair` : '';
+    process.stdout.write(`saved to ${directory}${without}\n`);
   } finally {
     await client.close();
   }
@@ -31,5 +33,7 @@ export function registerSave(program: Command): void {
         'Save every table of a running job with its optimizer state, as safetensors files and a manifest.',
       )
       .argument('<directory>', 'must not exist, or be empty'),
-  ).action(run);
+  )
+    .option('--partial', 'leave out shards that are beyond repair, instead of failing', false)
+    .action(run);
 }

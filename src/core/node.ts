@@ -364,7 +364,8 @@ export class PsNode implements OwnerHost {
       if (stats) recoveries.push(stats);
       let shardRows = 0;
       for (const table of owner.native.stats()) shardRows += table.rows;
-      owned.push([owner.group.id, owner.member, shardRows]);
+      // One that is still empty says nothing about what the shard has.
+      if (owner.present) owned.push([owner.group.id, owner.member, shardRows]);
       rows += shardRows;
     }
     const { inc, map } = this;

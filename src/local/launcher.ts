@@ -34,6 +34,8 @@ import {
 import { percentText } from './text.js';
 
 const FORM_LIMIT_MS = 60_000;
+/** How long a failed run may still ask the scheduler what is lost. */
+const REASONS_MS = 2000;
 /** After the last sample the job gets so long to become redundant, or to know that it cannot. */
 const SETTLE_LIMIT_MS = 10 * 60_000;
 const SETTLE_POLL_MS = 20;
@@ -90,14 +92,26 @@ class LocalJob {
       return run;
     } catch (error) {
       this.display.end();
+      const told = await this.withReasons(error);
       await this.processes.abandon();
       await this.client?.close();
-      throw error;
+      throw told;
     } finally {
       clearInterval(this.watch);
       signal?.removeEventListener('abort', abort);
       rmSync(this.directory, { recursive: true, force: true });
     }
+  }
+
+  /** A loss beyond repair, with the shards and rows that it concerns. */
+  private async withReasons(error: unknown): Promise<unknown> {
+    if (!(error instanceof KintsugiError) || error.code !== 'UNRECOVERABLE' || !this.client) return error;
+    const reasons = this.client
+      .status()
+      .then((status) => status.reasons.filter((r) => r.includes('beyond repair')));
+    const late = new Promise<string[]>((resolve) => setTimeout(resolve, REASONS_MS, []).unref());
+    const named = await Promise.race([reasons.catch(() => []), late]);
+    return named.length > 0 ? new KintsugiError('UNRECOVERABLE', named.join('; '), { cause: error }) : error;
   }
 
   private async story(): Promise<LocalRun> {

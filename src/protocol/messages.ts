@@ -240,7 +240,7 @@ export interface Heartbeat {
   /** (group, member, gen) of owners that are ACTIVE and wholly present. */
   whole: [g: number, m: number, gen: number][];
   recoveries: RecoveryStats[];
-  /** Rows of each data shard. */
+  /** Rows of each data shard that is whole. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;

@@ -13,12 +13,12 @@ type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStats
 /** A question without the fields that the client fills in. */
 type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
 
-/** Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group cannot answer any more. */
-export function unlessLost<T>(client: Client, g: number, work: Promise<T>): Promise<T> {
+/** Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group, or its shard m, cannot answer any more. */
+export function unlessLost<T>(client: Client, g: number, work: Promise<T>, m?: number): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const look = async () => {
       const { unrecoverable } = await client.status();
-      const lost = unrecoverable.find((entry) => entry.g === g);
+      const lost = unrecoverable.find((entry) => entry.g === g && (m === undefined || entry.m === m));
       if (!lost) return;
       const text = `shard ${lost.g}/${lost.m} lost more than its code can restore`;
       reject(new KintsugiError('UNRECOVERABLE', text));
@@ -39,5 +39,5 @@ export function askOwner<Q extends Question<Asked>, T>(
   const answer = client.query({ to: { g, m }, message }, (reply, parts) =>
     read(reply as AnswerTo[Q['t']], parts),
   );
-  return unlessLost(client, g, answer);
+  return unlessLost(client, g, answer, m);
 }

@@ -40,6 +40,8 @@ export interface Manifest {
   tables: SavedTable[];
   /** Shards without a row have no file. */
   files: SavedFile[];
+  /** Shards that were beyond repair when a partial save was made. */
+  lost?: { table: string; shard: number }[];
 }
 
 function bad(problem: string): KintsugiError {

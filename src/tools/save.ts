@@ -11,7 +11,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Client } from '../client.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
-import { shardCount, type TableSpec } from '../protocol/map.js';
+import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { rowParts, shapeOf, takePart } from './layout.js';
 import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manifest } from './manifest.js';
 import { poolOfTable, pullRows, shardKeys } from './rows.js';
@@ -21,6 +21,8 @@ export interface SaveOptions {
   /** Called after every batch. */
   onProgress?: ((progress: SaveProgress) => void) | undefined;
   signal?: AbortSignal | undefined;
+  /** Leave out shards that are beyond repair, and say so in the manifest, instead of failing. */
+  partial?: boolean | undefined;
 }
 
 export interface SaveProgress {
@@ -36,6 +38,8 @@ export interface SaveResult {
   rows: number;
   files: number;
   bytes: number;
+  /** (table, shard) pairs that a partial save had to leave out. */
+  lost: number;
 }
 
 /**
@@ -61,7 +65,13 @@ export async function saveJob(
     });
     const { tables, files } = manifest;
     const sum = (field: 'rows' | 'bytes') => files.reduce((total, file) => total + file[field], 0);
-    return { tables: tables.length, rows: sum('rows'), files: files.length, bytes: sum('bytes') };
+    return {
+      tables: tables.length,
+      rows: sum('rows'),
+      files: files.length,
+      bytes: sum('bytes'),
+      lost: manifest.lost?.length ?? 0,
+    };
   } catch (error) {
     await rm(temporary, { recursive: true, force: true });
     throw error;
@@ -104,7 +114,7 @@ async function saveTables(client: Client, directory: string, options: SaveOption
     const shards = shardsOf(spec);
     let tableRows = 0;
     for (let shard = 0; shard < shards; shard++) {
-      const keys = await shardKeys(client, spec, shard);
+      const keys = await keysOrLost(client, spec, shard, options, manifest);
       tableRows += keys.length;
       if (keys.length > 0) {
         const name = fileName(index, spec.name, shard, shards);
@@ -131,6 +141,28 @@ async function saveTables(client: Client, directory: string, options: SaveOption
     manifest.tables.push({ ...saved, rows: tableRows });
   }
   return manifest;
+}
+
+/** The keys of a shard; none, and an entry in the manifest, when a partial save has to do without it. */
+async function keysOrLost(
+  client: Client,
+  spec: TableSpec,
+  shard: number,
+  options: SaveOptions,
+  manifest: Manifest,
+): Promise<BigUint64Array> {
+  if (!options.partial) return shardKeys(client, spec, shard);
+  const { group, member } = locate(poolOfTable(client, spec), shard);
+  const { unrecoverable } = await client.status();
+  let lost = unrecoverable.some(({ g, m }) => g === group && m === member);
+  try {
+    if (!lost) return await shardKeys(client, spec, shard);
+  } catch (error) {
+    if (!(error instanceof KintsugiError) || error.code !== 'UNRECOVERABLE') throw error;
+    lost = true;
+  }
+  manifest.lost = [...(manifest.lost ?? []), { table: spec.name, shard }];
+  return new BigUint64Array(0);
 }
 
 /** Readable where the table's name allows it; the number makes it unique on any file system. */

@@ -35,6 +35,26 @@ describe('save and load', () => {
     );
   });
 
+  test('when shards are beyond repair a partial save has all others', async () => {
+    const { cluster, client } = await startJob({ ps: 3, code: '2+1' });
+    await fill(client);
+    const reported = async () => (await client.status()).nodes.every((node) => node.rows > 0);
+    while (!(await reported()));
+    await Promise.all([cluster.kill(0), cluster.kill(1)]);
+    const folder = temporaryDirectory();
+    await expect(saveJob(client, join(folder, 'whole'))).rejects.toMatchObject({ code: 'UNRECOVERABLE' });
+    const { rows, lost } = await saveJob(client, join(folder, 'partial'), { partial: true });
+    expect(lost).toBeGreaterThan(0);
+    expect(rows).toBeGreaterThan(0);
+    expect(rows).toBeLessThan(1800);
+    expect((await readManifest(join(folder, 'partial'))).lost).toHaveLength(lost);
+    const other = (await startJob({ ps: 2, code: '1+1' })).client;
+    expect((await loadJob(other, join(folder, 'partial'))).rows).toBe(rows);
+    const { unrecoverable, reasons } = await client.status();
+    expect(unrecoverable.some((shard) => shard.rows > 0)).toBe(true);
+    expect(reasons.join()).toMatch(/shard \d \(\d+ rows\) is beyond repair/);
+  });
+
   test('a loaded job goes on as the saved one does', async () => {
     const { client, directory } = await saved();
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
@@ -80,7 +100,7 @@ describe('save and load', () => {
     const { client } = await startJob({ ps: 2, code: '1+1' });
     await client.createTable({ name: '../odd name/ü', dim: 3 });
     const directory = join(temporaryDirectory(), 'job');
-    expect(await saveJob(client, directory)).toEqual({ tables: 1, rows: 0, files: 0, bytes: 0 });
+    expect(await saveJob(client, directory)).toEqual({ tables: 1, rows: 0, files: 0, bytes: 0, lost: 0 });
     const other = (await startJob({ ps: 1, code: 'none' })).client;
     await loadJob(other, directory);
     expect(await digest(other)).toEqual(await digest(client));
