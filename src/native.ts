@@ -210,9 +210,9 @@ export interface SectionPart {
 }
 
 export interface NativeAddon {
-  /** The instruction set the kernels use: 'scalar' | 'avx512-gfni'. */
+  /** The instruction set the kernels use: 'scalar' | 'avx2' | 'avx512-gfni'. */
   readonly isa: string;
-  /** Forces the scalar reference (tests); returns the name now in use. */
+  /** Forces an instruction set, or 'auto' again (tests); returns the name now in use. */
   forceIsa(name: string): string;
   createMemory(limitBytes: number): NativeMemory;
   createShard(memory: NativeMemory, member: number, k: number, r: number): NativeShard;

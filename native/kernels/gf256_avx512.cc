@@ -114,8 +114,8 @@ TARGET static void mulAddRows(std::uint8_t* base, std::size_t stride, const std:
 template <std::uint32_t R, bool FirstIsSum, bool Stream>
 TARGET static void encodeBlocks(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
                                 std::size_t n, const std::uint64_t* matrices) {
-  constexpr std::size_t kColumns = R == 1 ? 8 : R == 2 ? 6 : 4, kStep = kColumns * 64;
-  constexpr std::size_t kAhead = 1024;
+  // Measured: from DRAM narrower steps are faster, and software prefetch only gets in the way.
+  constexpr std::size_t kColumns = Stream ? 4 : R == 1 ? 8 : R == 2 ? 6 : 4, kStep = kColumns * 64;
   for (std::size_t at = 0; at + kStep <= n; at += kStep) {
     __m512i sums[R][kColumns];
 #pragma GCC unroll 4
@@ -128,8 +128,6 @@ TARGET static void encodeBlocks(const std::uint8_t* const* data, std::uint32_t k
       __m512i x[kColumns];
 #pragma GCC unroll 8
       for (std::size_t c = 0; c < kColumns; c++) {
-        if constexpr (Stream)
-          _mm_prefetch(reinterpret_cast<const char*>(from + kAhead + c * 64), _MM_HINT_T0);
         x[c] = _mm512_loadu_si512(from + c * 64);
       }
 #pragma GCC unroll 4

@@ -72,7 +72,6 @@ extern const Kernels kScalarKernels;
 /** nullptr where the compiler or the machine cannot run them. */
 const Kernels* avx2Kernels();
 const Kernels* avx512Kernels();
-const Kernels* neonKernels();
 
 /** Every variant that this machine can run, the slowest first, nullptr at the end. */
 const Kernels* const* availableKernels();

@@ -16,17 +16,19 @@ namespace kintsugi {
 namespace {
 
 // Rows are at random places: two stages of prefetch (far ahead into L2, near into L1) hide most of the
-// latency. Longer rows keep the hardware's own prefetcher busy after the first kilobyte.
+// latency. Longer rows keep the hardware's own prefetcher busy after the first kilobyte. These functions must
+// be inlined early: GCC takes a function that only prefetches for one without effects, and drops the call.
 constexpr std::size_t kFar = 32, kNear = 8, kMaxPrefetch = 1024;
 
 template <int Locality>
-inline void prefetchRow(const std::uint8_t* row, std::size_t bytes) {
+[[gnu::always_inline]] inline void prefetchRow(const std::uint8_t* row, std::size_t bytes) {
   const std::size_t reach = bytes < kMaxPrefetch ? bytes : kMaxPrefetch;
   for (std::size_t b = 0; b < reach; b += 64) __builtin_prefetch(row + b, 0, Locality);
 }
 
-inline void prefetchAhead(const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
-                          const std::uint32_t* slots, std::size_t count, std::size_t i) {
+[[gnu::always_inline]] inline void prefetchAhead(const std::uint8_t* rows, std::size_t stride,
+                                                 std::size_t bytes, const std::uint32_t* slots,
+                                                 std::size_t count, std::size_t i) {
   if (i + kFar < count && slots[i + kFar] != kNoSlot) prefetchRow<2>(rows + slots[i + kFar] * stride, bytes);
   if (i + kNear < count && slots[i + kNear] != kNoSlot)
     prefetchRow<3>(rows + slots[i + kNear] * stride, bytes);

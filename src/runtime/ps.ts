@@ -207,6 +207,8 @@ export async function startPs(options: PsOptions): Promise<RunningPs> {
       `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`,
     );
   }
+  // What is wrong with the command line shows before anything is started.
+  parseAddress(options.scheduler);
   const runtime = new PsRuntime(options);
   await runtime.start();
   return { id: runtime.id, address: runtime.address, close: () => runtime.close() };

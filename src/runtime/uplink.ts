@@ -53,7 +53,8 @@ export class Uplink {
       } catch (error) {
         const retry =
           error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
-        if (!retry || Date.now() >= deadline || options.signal?.aborted) {
+        // A last attempt with no time left would only hide the reason of this one.
+        if (!retry || Date.now() + 2 * REDIAL_MS >= deadline || options.signal?.aborted) {
           uplink.close();
           throw error;
         }

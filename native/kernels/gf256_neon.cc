@@ -1,4 +1,0 @@
-namespace kintsugi {
-struct Kernels;
-const Kernels* neonKernels() { return nullptr; }
-}  // namespace kintsugi
