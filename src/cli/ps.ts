@@ -1,6 +1,7 @@
 /** `kintsugi ps`: a node that holds shards. */
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
+import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
 import { KintsugiError } from '../errors.js';
 import { startPs } from '../runtime/ps.js';
 import {
@@ -14,6 +15,7 @@ import {
   withScheduler,
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
+import { withLimits } from './limits.js';
 
 interface Flags extends SharedFlags {
   scheduler: string;
@@ -26,6 +28,7 @@ interface Flags extends SharedFlags {
   memory: number;
   recoveryRate: number;
   requireRedundancy: boolean;
+  limit: Partial<Policy>;
 }
 
 async function run(flags: Flags): Promise<void> {
@@ -48,7 +51,11 @@ async function run(flags: Flags): Promise<void> {
     token: tokenOf(flags),
     tls: roleTlsOf(flags),
     memoryBytes: flags.memory,
-    policy: { recoveryRate: flags.recoveryRate, requireRedundancy: flags.requireRedundancy },
+    policy: {
+      ...flags.limit,
+      recoveryRate: flags.recoveryRate,
+      requireRedundancy: flags.requireRedundancy,
+    },
     connectTimeoutMs: flags.connectTimeout,
     log,
     onStale: () => stale(new KintsugiError('STALE_NODE', `a newer process has taken the name "${name}"`)),
@@ -88,5 +95,6 @@ export function registerPs(program: Command): void {
       0,
     )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
+  withLimits(command, DEFAULT_POLICY, ['recoveryRate']);
   withLogFormat(withCertificate(command)).action(run);
 }

@@ -1,7 +1,7 @@
 /** `kintsugi scheduler`: the role that makes the map of a job. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import type { DurableState } from '../core/scheduler.js';
+import { DEFAULT_SCHEDULER_POLICY, type DurableState, type SchedulerPolicy } from '../core/scheduler.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
 import { MemoryStore } from '../storage/index.js';
@@ -20,6 +20,7 @@ import {
   withToken,
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
+import { withLimits } from './limits.js';
 
 interface Flags extends SharedFlags {
   listen: string;
@@ -27,6 +28,7 @@ interface Flags extends SharedFlags {
   code: string;
   groups?: number;
   dir?: string;
+  limit: Partial<SchedulerPolicy>;
 }
 
 async function run(flags: Flags): Promise<void> {
@@ -48,6 +50,7 @@ async function run(flags: Flags): Promise<void> {
     job: randomUUID(),
     nodes,
     pools,
+    policy: flags.limit,
     log,
   });
   await stopped;
@@ -71,5 +74,6 @@ export function registerScheduler(program: Command): void {
       '--dir <directory>',
       'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',
     );
+  withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withCertificate(withToken(command)))).action(run);
 }

@@ -40,6 +40,8 @@ describe('commands and flags', () => {
     ['no command', () => [], /a command is needed/],
     ['an unknown command', () => ['bogus'], /unknown command 'bogus'/],
     ['an unknown flag', () => ['ps', '--bogus'], /unknown option '--bogus'/],
+    ['an unknown limit', () => ['ps', '--limit', 'bogus=1'], /unknown limit "bogus"/],
+    ['a limit without a number', () => ['scheduler', '--limit', 'silentMs=x'], /silentMs=N/],
     ['a flag without its value', () => ['ps', '--name'], /--name/],
     ['an unexpected argument', () => ['status', 'x'], /too many arguments/],
     ['local without data', () => ['local'], /--data/],

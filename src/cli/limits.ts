@@ -1,0 +1,40 @@
+/** `--limit name=value`: every named limit and timer of a role, with its default, on one repeatable flag. */
+import { type Command, Option } from 'commander';
+import { KintsugiError } from '../errors.js';
+
+type Limits = Record<string, number>;
+
+/** The numeric fields of a policy: booleans have flags of their own. */
+function numeric(policy: object, without: readonly string[]): Limits {
+  const entries = Object.entries(policy).filter(
+    ([name, value]) => typeof value === 'number' && !without.includes(name),
+  );
+  return Object.fromEntries(entries) as Limits;
+}
+
+/** Adds the flag for the limits of `policy`; `without` are those with a flag of their own. */
+export function withLimits(command: Command, policy: object, without: readonly string[] = []): Command {
+  const defaults = numeric(policy, without);
+  const names = Object.entries(defaults).map(([name, value]) => `${name}=${value}`);
+  const parse = (text: string, before: Limits): Limits => {
+    const [name, value] = text.split('=', 2) as [string, string | undefined];
+    if (!Object.hasOwn(defaults, name)) {
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `--limit: unknown limit "${name}"; one of ${Object.keys(defaults).join(', ')}`,
+      );
+    }
+    const number = Number(value);
+    if (value === undefined || value === '' || !Number.isSafeInteger(number) || number < 1) {
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `--limit: "${text}" must be ${name}=N with a whole number N from 1`,
+      );
+    }
+    return { ...before, [name]: number };
+  };
+  const about = `a named limit or timer (ms, bytes or a count); repeatable (defaults: ${names.join(', ')})`;
+  return command.addOption(
+    new Option('--limit <name=value>', about).argParser(parse).default({}, 'none changed'),
+  );
+}
