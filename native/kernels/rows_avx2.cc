@@ -8,8 +8,12 @@
 #include <cmath>
 #include <cstring>
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2")
+#endif
 #include "kernels/rows_simd.h"
 
 namespace kintsugi {
@@ -60,6 +64,10 @@ struct V256 {
 extern constinit const RowKernels kAvx2Rows = Rows<V256>::table();
 
 }  // namespace kintsugi
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 #endif

@@ -8,8 +8,12 @@
 #include <cmath>
 #include <cstring>
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl")
+#endif
 #include "kernels/rows_simd.h"
 
 namespace kintsugi {
@@ -50,6 +54,10 @@ struct V512 {
 extern constinit const RowKernels kAvx512Rows = Rows<V512>::table();
 
 }  // namespace kintsugi
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 #endif
