@@ -1,26 +1,12 @@
 /** `kintsugi load DIR`: loads what `save` wrote into a running job, of any size and any code. */
 import type { Command } from 'commander';
-import { connect } from '../client.js';
 import { loadJob } from '../tools/load.js';
-import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { withScheduler } from './flags.js';
 
-interface Flags extends SharedFlags {
-  scheduler: string;
-  connectTimeout: number;
-}
-
-async function run(directory: string, flags: Flags): Promise<void> {
-  const client = await connect(flags.scheduler, {
-    token: tokenOf(flags),
-    tls: clientTlsOf(flags),
-    timeoutMs: flags.connectTimeout,
-  });
-  try {
-    await loadJob(client, directory);
-    process.stdout.write(`loaded ${directory}\n`);
-  } finally {
-    await client.close();
-  }
+async function run(directory: string, flags: ConnectFlags): Promise<void> {
+  await withClient(flags, (client) => loadJob(client, directory));
+  process.stdout.write(`loaded ${directory}\n`);
 }
 
 export function registerLoad(program: Command): void {

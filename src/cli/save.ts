@@ -1,28 +1,19 @@
 /** `kintsugi save DIR`: writes every table of a running job, with optimizer state. */
 import type { Command } from 'commander';
-import { connect } from '../client.js';
 import { saveJob } from '../tools/save.js';
-import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { withScheduler } from './flags.js';
 
-interface Flags extends SharedFlags {
-  scheduler: string;
-  connectTimeout: number;
+interface Flags extends ConnectFlags {
   partial: boolean;
 }
 
 async function run(directory: string, flags: Flags): Promise<void> {
-  const client = await connect(flags.scheduler, {
-    token: tokenOf(flags),
-    tls: clientTlsOf(flags),
-    timeoutMs: flags.connectTimeout,
-  });
-  try {
-    const { lost } = await saveJob(client, directory, { partial: flags.partial });
-    const without = lost > 0 ? `, without ${lost} shards of tables that are beyond repair` : '';
-    process.stdout.write(`saved to ${directory}${without}\n`);
-  } finally {
-    await client.close();
-  }
+  const { lost } = await withClient(flags, (client) =>
+    saveJob(client, directory, { partial: flags.partial }),
+  );
+  const without = lost > 0 ? `, without ${lost} shards of tables that are beyond repair` : '';
+  process.stdout.write(`saved to ${directory}${without}\n`);
 }
 
 export function registerSave(program: Command): void {

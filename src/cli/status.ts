@@ -1,13 +1,11 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
-import { connect } from '../client.js';
 import { bytesText, percentText, table } from '../local/text.js';
 import type { JobStatus } from '../protocol/messages.js';
-import { clientTlsOf, type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { withScheduler } from './flags.js';
 
-interface Flags extends SharedFlags {
-  scheduler: string;
-  connectTimeout: number;
+interface Flags extends ConnectFlags {
   json: boolean;
 }
 
@@ -47,18 +45,8 @@ export function renderStatus(status: JobStatus): string {
 }
 
 async function run(flags: Flags): Promise<void> {
-  const client = await connect(flags.scheduler, {
-    token: tokenOf(flags),
-    tls: clientTlsOf(flags),
-    timeoutMs: flags.connectTimeout,
-    waitForJob: false,
-  });
-  try {
-    const status = await client.status();
-    process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : renderStatus(status));
-  } finally {
-    await client.close();
-  }
+  const status = await withClient(flags, (client) => client.status(), { waitForJob: false });
+  process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : renderStatus(status));
 }
 
 export function registerStatus(program: Command): void {

@@ -1,0 +1,26 @@
+/** What commands that talk to a running job have in common: a client by the flags, closed whatever happens. */
+import { type Client, type ConnectOptions, connect } from '../client.js';
+import { clientTlsOf, type SharedFlags, tokenOf } from './flags.js';
+
+export interface ConnectFlags extends SharedFlags {
+  scheduler: string;
+  connectTimeout: number;
+}
+
+export async function withClient<T>(
+  flags: ConnectFlags,
+  work: (client: Client) => Promise<T>,
+  options: ConnectOptions = {},
+): Promise<T> {
+  const client = await connect(flags.scheduler, {
+    token: tokenOf(flags),
+    tls: clientTlsOf(flags),
+    timeoutMs: flags.connectTimeout,
+    ...options,
+  });
+  try {
+    return await work(client);
+  } finally {
+    await client.close();
+  }
+}
