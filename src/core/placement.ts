@@ -227,12 +227,19 @@ class GroupRepair {
       return count;
     };
     while (missing() > 0 && !this.freeNode()) {
-      const planned = this.sinks.find((s) =>
-        s.kind === 'M' ? s.node !== this.data[s.index]?.node : this.sinksOf(s.index)[1] === s,
-      );
+      const planned = this.plannedSink();
       if (!planned) return;
       this.keepSinks((sink) => sink !== planned);
     }
+  }
+
+  /** A sink that the group can do without: a mirror before its cut-over, or of two parities the one that is not complete. */
+  private plannedSink(): SinkEntry | undefined {
+    for (let index = 0; index < this.pool.r; index++) {
+      const [older, newer] = this.sinksOf(index);
+      if (newer) return this.view.full(newer.sid) ? older : newer;
+    }
+    return this.sinks.find((sink) => sink.kind === 'M' && sink.node !== this.data[sink.index]?.node);
   }
 
   private homeData(): void {
