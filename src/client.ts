@@ -18,6 +18,7 @@ import {
 import type { JobStatus, Message } from './protocol/messages.js';
 import { cut, type Piece, rounds, rowBytes, SECTION_BYTES } from './sections.js';
 import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
+import { release } from './transport/index.js';
 
 export type { ConnectOptions, RequestOptions } from './session.js';
 
@@ -38,6 +39,14 @@ export interface TableOptions {
 export interface PullRequest {
   table: Table | string;
   keys: BigUint64Array;
+}
+
+export interface PullInto extends PullRequest {
+  /**
+   * Where the rows go, keys.length x dim; default: a new array. Who pulls again and again gives the same arrays: fresh ones
+   * of a megabyte cost page faults and full garbage collections. Not to be read before the pull resolves.
+   */
+  into?: Float32Array | undefined;
 }
 
 export interface PushRequest extends PullRequest {
@@ -156,14 +165,16 @@ export class Client {
 
   /**
    * Rows of several tables in one request per node. Answers one Float32Array per request, keys.length x dim; the initial
-   * value for keys that were never pushed. @throws KEY_TYPE, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
+   * value for keys that were never pushed.
+   * @throws KEY_TYPE, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
    */
-  async pull(requests: readonly PullRequest[], options: RequestOptions = {}): Promise<Float32Array[]> {
+  async pull(requests: readonly PullInto[], options: RequestOptions = {}): Promise<Float32Array[]> {
     const calls = requests.map(({ table, keys }): TableCall => {
       const spec = this.specOf(table);
       return { spec, keys: checkKeys(keys), width: spec.dim };
     });
-    return this.pullCalls(calls, 0, options);
+    const results = calls.map((call, i) => target(call, requests[i]?.into));
+    return this.pullCalls(calls, results, 0, options);
   }
 
   /** Whole rows: values, then optimizer state, without padding. */
@@ -172,7 +183,8 @@ export class Client {
       const spec = this.specOf(table);
       return { spec, keys: checkKeys(keys), width: this.rowWidth(spec) };
     });
-    return this.pullCalls(calls, 1, options);
+    const results = calls.map((call) => target(call));
+    return this.pullCalls(calls, results, 1, options);
   }
 
   /** Floats of a whole row: values and optimizer state. */
@@ -180,8 +192,12 @@ export class Client {
     return this.native.rowWidth(spec.dim, spec.optimizer);
   }
 
-  private async pullCalls(calls: TableCall[], mode: 0 | 1, options: RequestOptions): Promise<Float32Array[]> {
-    const results = calls.map((call) => new Float32Array(call.keys.length * call.width));
+  private async pullCalls(
+    calls: TableCall[],
+    results: Float32Array[],
+    mode: 0 | 1,
+    options: RequestOptions,
+  ): Promise<Float32Array[]> {
     const { sections, sizes } = this.sections(calls, mode);
     for (const { from, to } of rounds(sizes)) {
       const onRows = (item: number, rows: Uint8Array) => {
@@ -245,6 +261,8 @@ export class Client {
       await this.session.takeRoom(bytes, options.signal);
       try {
         await this.session.request((ticket) => ({ kind: 'push', ticket, items }), options, {});
+        // All of them are acknowledged: none is sent again.
+        release(items.map((item) => item.section));
       } finally {
         this.session.freeRoom(bytes);
       }
@@ -375,6 +393,17 @@ export class Table {
   async push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void> {
     await this.client.push([{ table: this, keys, gradients }], options);
   }
+}
+
+/** What the caller gives for the rows of a call, or a new array. */
+function target(call: TableCall, into?: Float32Array): Float32Array {
+  const length = call.keys.length * call.width;
+  if (into === undefined) return new Float32Array(length);
+  if (!(into instanceof Float32Array))
+    throw new KintsugiError('BAD_ARGUMENT', '"into" must be a Float32Array');
+  if (into.length === length) return into;
+  const text = `table "${call.spec.name}": rows of ${length} floats do not fit "into", which has ${into.length}`;
+  throw new KintsugiError('LENGTH_MISMATCH', text);
 }
 
 function checkKeys(keys: BigUint64Array): BigUint64Array {

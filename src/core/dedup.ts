@@ -42,6 +42,8 @@ export class Dedup {
       entry = { last: 0, refused: [] };
       this.clients.set(client, entry);
     }
+    // Numbers only grow: an id that is recorded again changes nothing.
+    if (cseq <= entry.last) return;
     entry.last = cseq;
     if (code === undefined) return;
     entry.refused.push([cseq, code]);

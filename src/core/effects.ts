@@ -5,6 +5,7 @@
 
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import type { Pace } from './pace.js';
 import type { Policy } from './policy.js';
 
 export interface SendEffect {
@@ -46,6 +47,8 @@ export class Outbox {
 export interface CoreHost {
   readonly out: Outbox;
   readonly policy: Policy;
+  /** Of background recovery on this node. */
+  readonly pace: Pace;
   /** Milliseconds of the newest tick. */
   readonly now: number;
 }

@@ -15,6 +15,7 @@ import {
 import type { Heartbeat, Message, MessageOf, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { bytes, type Effect, Outbox } from './effects.js';
 import { Owner, type OwnerHost } from './owner.js';
+import { Pace } from './pace.js';
 import type { Policy } from './policy.js';
 import { Sink } from './sink.js';
 
@@ -44,6 +45,7 @@ const EMPTY = new Uint8Array(0);
 
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
+  readonly pace = new Pace();
   map: ClusterMap = EMPTY_MAP;
   now = 0;
   private readonly owners = new Map<string, Owner>();
@@ -62,6 +64,7 @@ export class PsNode implements OwnerHost {
     private readonly native: NativeAddon,
     private readonly memory: NativeMemory,
     readonly policy: Policy,
+    readonly discard: (bytes: Uint8Array) => void = () => {},
   ) {}
 
   step(input: NodeInput): Effect[] {
@@ -275,6 +278,8 @@ export class PsNode implements OwnerHost {
   }
 
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
+    this.pace.request();
+    matching(message.items, parts);
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it where.
     for (const [item, [g, m, cseq]] of message.items.entries()) {
       this.owners.get(`${g}/${m}`)?.onPush(from, cseq, part(parts, item));
@@ -282,6 +287,8 @@ export class PsNode implements OwnerHost {
   }
 
   private onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
+    this.pace.request();
+    matching(message.items, parts);
     const elsewhere: MessageOf<'reject'>['items'] = [];
     for (const [item, [g, m]] of message.items.entries()) {
       const owner = this.owners.get(`${g}/${m}`);
@@ -339,10 +346,18 @@ export class PsNode implements OwnerHost {
 
   private tick(now: number): void {
     this.now = now;
+    this.pace.tick(now, this.recovering);
     for (const owner of this.owners.values()) owner.tick();
     this.dirty.clear();
     for (const sink of this.sinks.values()) sink.tick();
     this.heartbeat(now);
+  }
+
+  /** Something that belongs here is not here yet. */
+  private get recovering(): boolean {
+    for (const owner of this.owners.values()) if (!owner.present) return true;
+    for (const sink of this.sinks.values()) if (!sink.full) return true;
+    return false;
   }
 
   /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
@@ -403,4 +418,11 @@ const MAX_KEYS_PER_PAGE = 65_536;
 /** A part that the message must have; a missing one is an empty one, which the engine refuses. */
 function part(parts: readonly Uint8Array[], index: number): Uint8Array {
   return parts[index] ?? EMPTY;
+}
+
+/** A request has one section per item. @throws BAD_FRAME */
+function matching(items: readonly unknown[], parts: readonly Uint8Array[]): void {
+  if (items.length !== parts.length) {
+    throw new KintsugiError('BAD_FRAME', `${items.length} items and ${parts.length} sections in one request`);
+  }
 }

@@ -8,11 +8,14 @@ import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../protoco
 import { tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
-import { bytes, type CoreHost, words } from './effects.js';
+import { bytes, words } from './effects.js';
 import { PushLines } from './lines.js';
 import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
-import { type Follower, Stream, type StreamOwner } from './stream.js';
+import { type Follower, Stream, type StreamHost, type StreamOwner } from './stream.js';
+
+/** A batch names all its pushes in one header. */
+const MAX_OPEN_IDS = 16_384;
 
 /** Not a status of the engine: the section is not shown to it. */
 const TOO_LARGE = -1;
@@ -27,7 +30,7 @@ export const REFUSALS: Record<number, Refusal> = {
 };
 
 /** What the node lends to its owners. */
-export interface OwnerHost extends CoreHost {
+export interface OwnerHost extends StreamHost {
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */
@@ -43,6 +46,7 @@ export class Owner implements StreamOwner {
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
   private openIds: PushId[] = [];
+  private serving = false;
   /** When each client was last told of a gap. */
   private readonly gapAt = new Map<PeerId, number>();
   private readonly lines: PushLines;
@@ -124,7 +128,7 @@ export class Owner implements StreamOwner {
       (requireRedundancy && this.stream.followers.size === 0)
     )
       return 'wait';
-    if (this.native.openBytes > maxOpenBytes) this.flush();
+    if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) this.flush();
     const status = section.byteLength > maxSectionBytes ? TOO_LARGE : this.native.push(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demand(this.native.missing());
@@ -149,7 +153,9 @@ export class Owner implements StreamOwner {
 
   /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
   private serveWaiting(): void {
-    if (this.phase !== 'ACTIVE') return;
+    // A flush in here may commit at once, and committing serves who waits: never one inside the other.
+    if (this.phase !== 'ACTIVE' || this.serving) return;
+    this.serving = true;
     for (const client of this.lines.clients()) {
       for (let held = this.lines.first(client); held; held = this.lines.first(client)) {
         const result = this.offer(client, held.cseq, held.section);
@@ -159,6 +165,7 @@ export class Owner implements StreamOwner {
       }
     }
     this.pulls.serve((blocks) => this.recovery.demand(blocks));
+    this.serving = false;
   }
 
   /** Rule 8: one atomic delta for everything since the last flush, to every started sink. */

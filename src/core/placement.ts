@@ -114,14 +114,15 @@ export function isSpread(group: Group, pool: Pool): boolean {
 
 /** Members of the group that cannot be relied on, by the latest reports. */
 export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
+  const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
   let lacking = 0;
   for (const [m, entry] of group.data.entries()) {
-    const there = entry.node !== without && view.alive(entry.node, entry.inc);
+    const there = entry.node !== without && present(entry.node);
     if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
   }
   for (let index = 0; index < pool.r; index++) {
     const full = group.sinks.some(
-      (s) => s.kind === 'P' && s.index === index && s.node !== without && view.full(s.sid),
+      (s) => s.kind === 'P' && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
     );
     if (!full) lacking++;
   }

@@ -22,7 +22,7 @@ export interface Policy {
   recoveryWindow: number;
   /** Blocks in one Recover or Want. */
   recoveryChunk: number;
-  /** Bytes per second that one owner or one sink asks for in the background; 0 = no limit. */
+  /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
   heartbeatMs: number;
   /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
@@ -40,7 +40,7 @@ export const DEFAULT_POLICY: Policy = {
   maxParked: 4096,
   parkedPullMs: 30_000,
   recoveryWindow: 512,
-  recoveryChunk: 128,
+  recoveryChunk: 32,
   recoveryRate: 0,
   heartbeatMs: 200,
   requireRedundancy: false,

@@ -1,4 +1,8 @@
-/** A token bucket for background recovery, filled by ticks: the core has no clock of its own. */
+/**
+ * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has no clock of its
+ * own. Where none was given, the pace of the node decides (pace.ts).
+ */
+import type { Pace } from './pace.js';
 
 /** Blocks are about 4 KiB; the limit is stated in bytes and counted in blocks. */
 const BLOCK_BYTES = 4096;
@@ -9,7 +13,10 @@ export class RateLimit {
   private allowance = 0;
   private last: number | undefined;
 
-  constructor(private readonly bytesPerSecond: number) {}
+  constructor(
+    private readonly bytesPerSecond: number,
+    private readonly pace: Pace,
+  ) {}
 
   tick(now: number): void {
     if (this.bytesPerSecond <= 0) return;
@@ -20,10 +27,11 @@ export class RateLimit {
   }
 
   get open(): boolean {
-    return this.bytesPerSecond <= 0 || this.allowance > 0;
+    return this.bytesPerSecond > 0 ? this.allowance > 0 : this.pace.open;
   }
 
   take(blocks: number): void {
+    this.pace.take(blocks);
     if (this.bytesPerSecond > 0) this.allowance -= blocks * BLOCK_BYTES;
   }
 }

@@ -17,6 +17,8 @@ interface Request {
 }
 
 const BLOCK_NUMBER = 2 ** 32;
+/** Keys are few, and nothing is served before they are back: more of them are under way. */
+const KEY_WINDOWS = 8;
 
 export class Recovery {
   /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
@@ -34,7 +36,7 @@ export class Recovery {
     private readonly owner: Owner,
     private readonly host: OwnerHost,
   ) {
-    this.rate = new RateLimit(host.policy.recoveryRate);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
     this.rotation = owner.member;
   }
 
@@ -65,7 +67,9 @@ export class Recovery {
       this.demanded.add(number);
       fresh.push(column, index);
     }
-    if (fresh.length > 0) this.ask(Uint32Array.from(fresh));
+    if (fresh.length === 0) return;
+    this.host.pace.take(fresh.length / 2);
+    this.ask(Uint32Array.from(fresh));
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: BlockList, content: Uint8Array): void {
@@ -161,13 +165,16 @@ export class Recovery {
       this.demanded.clear();
       return;
     }
-    while (this.rate.open && this.outstanding < recoveryWindow) {
+    for (;;) {
+      // Nothing is served before the keys are back: no limit holds for them.
       const keysFirst = native.absentKeyBlocks > 0;
+      if (!(keysFirst || this.rate.open)) return;
+      if (this.outstanding >= (keysFirst ? KEY_WINDOWS * recoveryWindow : recoveryWindow)) return;
       if (this.outstanding >= (keysFirst ? native.absentKeyBlocks : native.absentRowBlocks)) return;
       const blocks = native.nextAbsent(keysFirst ? 0 : 1, recoveryChunk);
       if (blocks.length === 0) return;
       if (!this.ask(blocks)) return;
-      this.rate.take(blocks.length / 2);
+      if (!keysFirst) this.rate.take(blocks.length / 2);
       // Fewer than asked for: the cursor went all the way round, everything absent is under way.
       if (blocks.length / 2 < recoveryChunk) return;
     }

@@ -4,10 +4,19 @@
  *
  * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
  */
-import { type ClusterMap, type NodeEntry, type PeerId, SCHEDULER, type SinkEntry } from '../protocol/map.js';
+import {
+  type ClusterMap,
+  type Group,
+  type NodeEntry,
+  type PeerId,
+  SCHEDULER,
+  type SinkEntry,
+} from '../protocol/map.js';
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../protocol/messages.js';
 import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
-import { type ClusterView, formGroups, isHealthy, lackingMembers, repair } from './placement.js';
+import { type Member, newMember } from './member.js';
+import { canDoWithout, isIndispensable, sinkForMove } from './moves.js';
+import { type ClusterView, formGroups, repair } from './placement.js';
 import type { SchedulerPolicy } from './policy.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
@@ -18,16 +27,6 @@ export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from './policy.js';
 
 /** ps-2 before ps-10. */
 const BY_NUMBER = new Intl.Collator('en', { numeric: true });
-
-interface Member {
-  inc: number;
-  connected: boolean;
-  dead: boolean;
-  /** Would be given up, if the data could do without it. */
-  suspected: boolean;
-  heardAt: number;
-  closedAt: number;
-}
 
 export class Scheduler {
   private readonly ledger: Ledger;
@@ -51,7 +50,7 @@ export class Scheduler {
     restarted: boolean,
   ) {
     this.ledger = new Ledger(state, restarted);
-    if (restarted) for (const node of state.map.nodes) this.members.set(node.id, this.newMember(node.inc));
+    if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
   }
 
   /** The newest map, durable or not: for tests and status only. */
@@ -109,17 +108,6 @@ export class Scheduler {
 
   // ---- membership
 
-  private newMember(inc: number): Member {
-    return {
-      inc,
-      connected: false,
-      dead: false,
-      suspected: false,
-      heardAt: this.now,
-      closedAt: this.now,
-    };
-  }
-
   /** Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists. */
   private onJoin(link: number, join: MessageOf<'join'>): void {
     const known = this.state.names[join.name];
@@ -135,7 +123,7 @@ export class Scheduler {
     }
     const { id, inc } = this.state.names[join.name]!;
     const previous = this.members.get(id);
-    const member = previous?.inc === inc ? previous : this.newMember(inc);
+    const member = previous?.inc === inc ? previous : newMember(inc, this.now);
     member.connected = true;
     member.dead = false;
     member.heardAt = this.now;
@@ -203,18 +191,13 @@ export class Scheduler {
     if (member && member.inc === inc && !member.connected) this.lose(node, 'refused');
   }
 
-  /**
-   * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data that it
-   * still has, so it is waited for.
-   */
   private indispensable(node: PeerId): boolean {
-    const { map } = this.state;
-    const view = this.view();
-    return map.groups.some((group) => {
-      const pool = map.pools[group.pool]!;
-      const holds = [...group.data, ...group.sinks].some((entry) => entry.node === node);
-      return holds && lackingMembers(group, pool, view, node) > pool.r;
-    });
+    const { groups, pools } = this.state.map;
+    return isIndispensable(node, groups, pools, this.view(), (group) => this.isLost(group));
+  }
+
+  private isLost(group: Group): boolean {
+    return [...this.lost.values()].some((lost) => lost.g === group.id && lost.v === group.version);
   }
 
   private lose(node: PeerId, reason: string): void {
@@ -265,7 +248,7 @@ export class Scheduler {
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
       case 'stalled':
-        return this.onStalled(message);
+        return this.onStalled(from, message);
       case 'replaceSink': {
         const done = this.replaceSink(message.g, message.sid, 'scrub');
         this.ledger.afterwards({
@@ -335,23 +318,27 @@ export class Scheduler {
   // ---- placement
 
   /** A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it meanwhile. */
-  private onStalled(report: MessageOf<'stalled'>): void {
+  private onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
     const group = this.state.map.groups[report.g];
-    if (group?.version !== report.v || group.data[report.m]?.gen !== report.gen) return;
+    const owner = group?.data[report.m];
+    if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return;
     const sink = group.sinks.find((entry) => entry.sid === report.sid);
     if (!sink) return;
-    const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
-    const pool = this.state.map.pools[group.pool]!;
-    if (lackingMembers(others, pool, this.view()) > pool.r) return;
+    if (!this.canDoWithout(group, sink)) return;
     this.avoided.set(sink.node, this.now + this.policy.avoidMs);
     this.replaceSink(report.g, report.sid, 'stalled');
+  }
+
+  private canDoWithout(group: Group, sink: SinkEntry): boolean {
+    return this.isLost(group) || canDoWithout(group, sink, this.state.map.pools[group.pool]!, this.view());
   }
 
   /** Drops a sink; repair puts another in its place. */
   private replaceSink(g: number, sid: number, reason: string): boolean {
     const { map } = this.state;
     const group = map.groups[g];
-    if (!group?.sinks.some((sink) => sink.sid === sid)) return false;
+    const wrong = group?.sinks.find((sink) => sink.sid === sid);
+    if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
     const sinks = group.sinks.filter((sink) => sink.sid !== sid);
     this.full.delete(sid);
     this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
@@ -360,30 +347,19 @@ export class Scheduler {
   }
 
   /** Rule 28: adds the sink that the move needs; repair finishes the move when that is full. */
-  private move(g: number, member: number | undefined, index: number | undefined, node: PeerId): void {
-    const group = this.state.map.groups[g];
-    const entry = this.state.map.nodes.find((other) => other.id === node);
-    const pool = group && this.state.map.pools[group.pool];
-    if (!group || !pool || !entry || !this.isAlive(node, entry.inc) || !isHealthy(group, pool, this.view()))
-      return;
-    if ([...group.data, ...group.sinks].some((other) => other.node === node)) return;
-    const kind = member === undefined ? 'P' : 'M';
-    const number = member ?? index ?? 0;
-    const busy = group.sinks.filter((sink) => sink.kind === kind && sink.index === number).length;
-    if (busy > (kind === 'P' ? 1 : 0)) return;
-    const sink: SinkEntry = {
-      sid: this.ledger.nextSid(),
-      kind,
-      index: number,
-      node,
-      inc: entry.inc,
-      init: false,
-    };
-    this.ledger.setGroup({ ...group, sinks: [...group.sinks, sink] }, 'move', {
+  private move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
+    const { groups, nodes, pools } = this.state.map;
+    const group = groups[g];
+    const node = nodes.find((other) => other.id === to);
+    const sink =
+      group && node && sinkForMove(group, pools[group.pool]!, this.view(), { member, index, node });
+    if (!sink) return;
+    const sinks = [...group.sinks, { sid: this.ledger.nextSid(), ...sink }];
+    this.ledger.setGroup({ ...group, sinks }, 'move', {
       group: g,
-      kind,
-      index: number,
-      node,
+      kind: sink.kind,
+      index: sink.index,
+      node: to,
     });
   }
 

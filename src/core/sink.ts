@@ -62,7 +62,7 @@ export class Sink {
     this.mirror = entry.kind === 'M';
     this.index = this.mirror ? 0 : entry.index;
     this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
-    this.rate = new RateLimit(host.policy.recoveryRate);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
       this.members.set(m, {
@@ -306,14 +306,19 @@ export class Sink {
   /** Inclusion of what this sink does not have yet, a bounded number of blocks at a time. */
   private pump(m: number): void {
     const member = this.member(m);
-    if (member.sgen === 0 || member.wanted > 0 || !this.rate.open) return;
-    if (this.native.excludedBlocks(this.slotOf(m)) === 0) return;
-    const blocks = this.native.nextExcluded(this.slotOf(m), this.host.policy.recoveryChunk);
-    if (blocks.length === 0) return;
-    member.wanted = blocks.length / 2;
-    member.wantedAt = this.host.now;
-    this.rate.take(member.wanted);
-    this.want(m, blocks);
+    if (member.sgen === 0) return;
+    const { recoveryWindow, recoveryChunk } = this.host.policy;
+    const excluded = this.native.excludedBlocks(this.slotOf(m));
+    // Near the end the cursor comes round to what is under way already: then all that is left was asked for.
+    while (this.rate.open && member.wanted < Math.min(recoveryWindow, excluded)) {
+      const most = Math.min(recoveryChunk, excluded - member.wanted);
+      const blocks = this.native.nextExcluded(this.slotOf(m), most);
+      if (blocks.length === 0) return;
+      member.wanted += blocks.length / 2;
+      member.wantedAt = this.host.now;
+      this.rate.take(blocks.length / 2);
+      this.want(m, blocks);
+    }
   }
 
   private want(m: number, blocks: BlockList): void {

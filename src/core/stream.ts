@@ -28,6 +28,8 @@ export interface Follower {
   /** Where its stream starts (new sinks). */
   base: number;
   sentAt: number;
+  /** When it was last asked for its position. */
+  openedAt: number;
   /** When it last moved on, or was not behind. */
   movedAt: number;
   reportedAt: number;
@@ -55,6 +57,12 @@ export interface StreamOwner {
   lost(reason: string): void;
 }
 
+/** What the node lends to the stream. */
+export interface StreamHost extends CoreHost {
+  /** Nothing refers to these bytes any more: a hint, so that large ones need not wait for the garbage collector. */
+  discard(bytes: Uint8Array): void;
+}
+
 export class Stream {
   phase: Phase;
   /** Position of the newest batch. */
@@ -70,7 +78,7 @@ export class Stream {
 
   constructor(
     private readonly owner: StreamOwner,
-    private readonly host: CoreHost,
+    private readonly host: StreamHost,
   ) {
     this.phase = owner.born ? 'ACTIVE' : 'FENCE';
     this.lookedAt = host.now;
@@ -103,6 +111,7 @@ export class Stream {
       acked: bornTogether ? 0 : -1,
       base: 0,
       sentAt: Number.NEGATIVE_INFINITY,
+      openedAt: Number.NEGATIVE_INFINITY,
       movedAt: this.host.now,
       reportedAt: Number.NEGATIVE_INFINITY,
     };
@@ -117,6 +126,8 @@ export class Stream {
       if (follower.state === 'starting' || follower.state === 'started') this.sendDelta(follower, batch);
     }
     this.commit();
+    // Without sinks it was committed at once and nobody has seen it.
+    if (this.followers.size === 0) this.host.discard(delta);
   }
 
   /** Rule 9: durable is what all sinks of the newest map known have. */
@@ -150,11 +161,17 @@ export class Stream {
         follower.base = this.committed;
         follower.acked = this.committed;
         this.sendStart(follower, true);
-      } else if (this.behind(follower) && this.host.now - follower.sentAt > this.host.policy.retryMs) {
+      } else if (this.behind(follower) && this.overdue(follower)) {
         this.sendOpen(follower);
       }
     }
     this.commit();
+  }
+
+  /** It has not moved for a retry time. New deltas do not count: a sink with a hole before them drops them in silence. */
+  private overdue(follower: Follower): boolean {
+    const last = Math.max(follower.movedAt, follower.openedAt);
+    return this.host.now - last > this.host.policy.retryMs;
   }
 
   private behind(follower: Follower): boolean {
@@ -215,6 +232,7 @@ export class Stream {
     if (this.phase === 'FENCE') {
       if (follower.state !== 'silent') return;
       follower.state = 'opened';
+      follower.movedAt = this.host.now;
       follower.none = message.none;
       follower.applied = message.applied;
       this.drive();
@@ -235,12 +253,17 @@ export class Stream {
     const follower = this.followers.get(message.sid);
     if (follower?.state !== 'starting') return;
     follower.state = 'started';
+    follower.movedAt = this.host.now;
     if (this.phase === 'START') {
       follower.acked = message.applied;
       follower.dedup = Dedup.from(message.dedup);
       follower.extents = message.extents;
       this.drive();
-    } else this.acknowledged(follower, message.applied);
+    } else {
+      this.acknowledged(follower, message.applied);
+      // Deltas that overtook the Start, or came before the sink knew of itself, were dropped.
+      for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
+    }
   }
 
   onApplied(message: MessageOf<'applied'>): void {
@@ -267,7 +290,7 @@ export class Stream {
   }
 
   private sendOpen(follower: Follower): void {
-    follower.sentAt = this.host.now;
+    follower.sentAt = follower.openedAt = this.host.now;
     const { id: g, version: v } = this.group;
     this.host.out.send(follower.entry.node, {
       t: 'open',
@@ -318,6 +341,13 @@ export class Stream {
     );
   }
 
+  /** What this phase cannot go on without. */
+  private waitsFor(follower: Follower): boolean {
+    if (this.phase === 'ACTIVE') return this.behind(follower);
+    if (this.phase === 'FENCE') return follower.state === 'silent';
+    return !follower.none && (follower.state === 'opened' || follower.state === 'starting');
+  }
+
   /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
   reportStalled(): void {
     const { now, policy } = this.host;
@@ -326,8 +356,7 @@ export class Stream {
     this.lookedAt = now;
     for (const follower of this.followers.values()) {
       if (slept) follower.movedAt = now;
-      const waiting =
-        this.phase === 'ACTIVE' ? this.behind(follower) : follower.state !== 'started' && !follower.none;
+      const waiting = this.waitsFor(follower);
       if (!waiting) follower.movedAt = now;
       if (now - Math.max(follower.movedAt, follower.reportedAt) <= policy.sinkStallMs) continue;
       follower.reportedAt = now;

@@ -85,6 +85,21 @@ export function sameTable(a: Omit<TableSpec, 'id'>, b: Omit<TableSpec, 'id'>): b
   );
 }
 
+/** What came in a message may have more fields than a specification has; the map takes none of them. */
+function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
+  const pick = <T extends { kind: string }>(value: T, fields: readonly string[]): T =>
+    Object.fromEntries(['kind', ...fields].map((field) => [field, value[field as keyof T]])) as unknown as T;
+  const { name, pool, dim, optimizer, initializer, seed } = spec;
+  return {
+    name,
+    pool,
+    dim,
+    optimizer: pick(optimizer, Object.keys(OPTIMIZERS[optimizer.kind]!)),
+    initializer: pick(initializer, INITIALIZERS[initializer.kind]!),
+    seed,
+  };
+}
+
 /**
  * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a problem nothing is
  * added, whatever came before it in the list.
@@ -109,7 +124,7 @@ export function addTables(
       return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
     }
     if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
-    const table = known ?? { ...spec, id: all.length + 1 };
+    const table = known ?? { ...onlyKnown(spec), id: all.length + 1 };
     if (!known) all.push(table);
     asked.push(table);
   }

@@ -1,6 +1,9 @@
 /** host:port in all the forms that users write: "host:port", ":port", "port", "[::1]:port", "kintsugi://host:port". */
 import { KintsugiError } from '../errors.js';
 
+/** What a node may be called. */
+export const NODE_NAME = /^[\w.:-]{1,128}$/;
+
 export interface Address {
   host: string;
   port: number;

@@ -66,6 +66,7 @@ export class Peers {
     onError: (link, error) => this.onError(link, error),
   };
 
+  /** The parts are copied before this returns, here or by the link. */
   send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     if (this.closed) return;
     const address = this.options.resolve(to);
@@ -83,7 +84,7 @@ export class Peers {
     let bytes = 0;
     for (const part of parts) bytes += part.byteLength;
     if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
-      peer.queue.push([message, parts]);
+      peer.queue.push([message, parts.map((part) => part.slice())]);
       peer.queuedBytes += bytes;
     } else peer.lossy = true;
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
@@ -198,10 +199,22 @@ export class Peers {
     }
     // A second connection between two peers that dialed each other at once: both work, the first one stays in use here.
     this.byLink.set(link.id, message.peer);
-    if (known?.link && known.inc === message.inc) return;
+    if (known?.link && known.inc === message.inc) {
+      // One that we cannot dial has only the newest of its connections: the older one may be dead and not know it.
+      if (!this.options.resolve(message.peer)) this.replaceLink(known, link);
+      return;
+    }
     if (known && known.inc < message.inc) this.forget(message.peer, known);
     const peer = this.peers.get(message.peer) ?? this.add(message.peer, message.inc);
     this.adopt(message.peer, peer, link);
+  }
+
+  private replaceLink(peer: Peer, link: Link): void {
+    const old = peer.link;
+    peer.link = link;
+    if (!old) return;
+    this.byLink.delete(old.id);
+    old.close('replaced');
   }
 
   private onClose(link: Link): void {

@@ -10,8 +10,8 @@ import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
-import { type Listener, listen, type RoleTls } from '../transport/index.js';
-import { formatAddress, parseAddress } from './address.js';
+import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
+import { formatAddress, NODE_NAME, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
@@ -121,7 +121,7 @@ class PsRuntime {
         ...identity,
       }),
       onWelcome: ({ id, inc, map }) => {
-        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy);
+        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, (bytes) => release([bytes]));
         // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
@@ -164,6 +164,8 @@ class PsRuntime {
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
       else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
       else this.peers.send(effect.to, effect.message, effect.parts);
+      // Gathered for this one answer, and sent: nobody else has these rows.
+      if (effect.kind === 'send' && effect.message.t === 'rows') release(effect.parts);
     }
     if (!this.node?.needsFlush || this.flushScheduled) return;
     this.flushScheduled = true;
@@ -201,7 +203,7 @@ class PsRuntime {
 
 /** Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
 export async function startPs(options: PsOptions): Promise<RunningPs> {
-  if (!/^[\w.:-]{1,128}$/.test(options.name)) {
+  if (!NODE_NAME.test(options.name)) {
     throw new KintsugiError(
       'BAD_ARGUMENT',
       `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`,

@@ -11,11 +11,11 @@ import {
 } from '../core/scheduler.js';
 import { KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
-import type { Message } from '../protocol/messages.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
-import { formatAddress, parseAddress } from './address.js';
+import { formatAddress, NODE_NAME, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
 
@@ -48,6 +48,20 @@ export interface SchedulerOptions {
 export interface RunningScheduler {
   readonly address: string;
   close(): Promise<void>;
+}
+
+/** What the map will tell everyone must be usable by everyone. @throws BAD_FRAME */
+function checkJoin(join: MessageOf<'join'>): MessageOf<'join'> {
+  try {
+    parseAddress(join.address);
+  } catch {
+    throw new KintsugiError(
+      'BAD_FRAME',
+      `a node joins with an address that is none: "${join.address.slice(0, 80)}"`,
+    );
+  }
+  if (!NODE_NAME.test(join.name)) throw new KintsugiError('BAD_FRAME', 'a node joins with a malformed name');
+  return join;
 }
 
 class SchedulerRuntime {
@@ -121,7 +135,7 @@ class SchedulerRuntime {
   private receive(link: Link, message: Message): void {
     const known = this.links.get(link.id);
     if (!known) return;
-    if (message.t === 'join') this.step({ kind: 'join', link: link.id, message });
+    if (message.t === 'join') this.step({ kind: 'join', link: link.id, message: checkJoin(message) });
     else if (message.t === 'attach') this.step({ kind: 'attach', link: link.id, message });
     else if (known.peer !== undefined) this.step({ kind: 'message', from: known.peer, message });
     else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');

@@ -62,6 +62,8 @@ export class Cluster {
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
+  /** sink/member/generation -> position in its promise */
+  private readonly promised = new Map<string, number>();
 
   constructor(
     readonly random: Random,
@@ -74,7 +76,9 @@ export class Cluster {
     const actors = 1 + count + config.clients;
     // A timer shorter than the time between two turns of an actor would only make storms of repetition.
     this.retry = Math.max(config.retry, Math.ceil(actors / config.tickRate));
-    this.network = new Network(random, actors, config.duplicate);
+    const late = () =>
+      config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
+    this.network = new Network(random, actors, config.duplicate, late);
     this.memory = native.createMemory(0);
     this.policy = {
       ...DEFAULT_POLICY,
@@ -239,7 +243,7 @@ export class Cluster {
   private runNode(index: number, actor: NodeActor, effects: Effect[]): void {
     for (const effect of effects) {
       if (effect.kind === 'event') {
-        this.count(effect.name);
+        this.count(effect.name === 'sink.full' && !effect.fields.full ? 'sink.lacking' : effect.name);
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else this.transmit(index, effect.to, effect.message, effect.parts);
     }
@@ -277,8 +281,30 @@ export class Cluster {
     if (target === undefined) return;
     if (target === 0 && !this.control.running) return;
     if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
-    if (message.t === 'recover' || message.t === 'install' || message.t === 'lacking') this.count(message.t);
-    if (message.t === 'equation') this.count(message.lacking.length > 1 ? 'jointEquations' : 'equations');
+    this.observe(message);
     this.network.send(from, target, { message, parts });
+  }
+
+  /** What a schedule went through, read off its messages. */
+  private observe(message: Message): void {
+    switch (message.t) {
+      case 'recover':
+      case 'install':
+      case 'lacking':
+        this.count(message.t);
+        return;
+      case 'equation':
+        this.count(message.lacking.length > 1 ? 'jointEquations' : 'equations');
+        return;
+      case 'openAck':
+        if (!message.none) this.promised.set(`${message.sid}/${message.m}/${message.gen}`, message.applied);
+        return;
+      case 'start': {
+        // A sink that promised at a later position than the agreed one takes back what is between.
+        const key = `${message.sid}/${message.m}/${message.gen}`;
+        if ((this.promised.get(key) ?? 0) > message.base) this.count('rollback');
+        this.promised.delete(key);
+      }
+    }
   }
 }

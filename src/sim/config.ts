@@ -1,7 +1,18 @@
-/** One schedule's parameters, drawn from its seed; a caller can pin any of them. */
+/**
+ * One schedule's parameters, drawn from its seed; a caller can pin any of them. Profiles make frequent what chance alone makes
+ * rare: a schedule of each goes deep into one kind of trouble.
+ */
 import type { Random } from './random.js';
 
+/**
+ * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody else, so they
+ * are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`: planned moves
+ * all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where the code can bear it.
+ */
+export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses';
+
 export interface SimConfig {
+  profile: Profile;
   k: number;
   r: number;
   groups: number;
@@ -26,6 +37,12 @@ export interface SimConfig {
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
   focus: string;
+  /** Chance that the crash at such a message hits any node rather than an endpoint. */
+  bystander: number;
+  /** Doubled messages and the remains of broken connections may arrive so many retry times later; 0 = soon. */
+  haunting: number;
+  /** A node stays away from the scheduler for up to so many retry times. */
+  absence: number;
   lag: boolean;
   /** Chance of a planned move per step. */
   moveRate: number;
@@ -53,8 +70,85 @@ const HOT_KINDS = [
   'heartbeat',
 ];
 
+/** When a move hands over, and when the bytes are fetched. */
+const MOVE_KINDS = [
+  'map',
+  'map',
+  'open',
+  'openAck',
+  'start',
+  'startAck',
+  'want',
+  'content',
+  'heartbeat',
+  'delta',
+];
+
+const PROFILES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses'];
+
+/** What a profile draws in another way than `mixed`. */
+function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
+  switch (profile) {
+    case 'mixed':
+      return {};
+    case 'absent':
+      return {
+        absence: 30,
+        faults: 2 + random.below(7),
+        clients: 2 + random.below(2),
+        pushes: 4 + random.below(7),
+        flushRate: random.pick([0.5, 0.15]),
+        lag: true,
+        retry: random.pick([25, 60]),
+        haunting: random.pick([0, 10]),
+      };
+    case 'ghosts':
+      return {
+        haunting: random.pick([5, 20, 60]),
+        duplicate: random.pick([0.05, 0.2]),
+        clients: 2 + random.below(2),
+        flushRate: random.pick([1, 0.5, 0.15]),
+        lag: true,
+        faults: 3 + random.below(7),
+        restartRate: random.pick([0.1, 0.5]),
+        retry: random.pick([25, 60]),
+        k: 1 + random.below(3),
+        r: 1 + random.below(2),
+        spares: random.below(2),
+      };
+    case 'moves':
+      return {
+        moveRate: random.pick([0.02, 0.05, 0.1]),
+        spares: 1 + random.below(3),
+        k: 1 + random.below(3),
+        r: 1 + random.below(2),
+        hot: random.pick([0, 0.03, 0.1]),
+        focus: random.pick(MOVE_KINDS),
+        bystander: 0.7,
+        lag: true,
+        faults: 1 + random.below(6),
+        haunting: random.pick([0, 0, 20]),
+      };
+    case 'losses':
+      return {
+        k: 2 + random.below(3),
+        r: 2 + random.below(2),
+        groups: 1,
+        clients: 2 + random.below(2),
+        pushes: 4 + random.below(7),
+        faults: 2 + random.below(6),
+        guarded: true,
+        hot: random.pick([0.02, 0.1]),
+        bystander: 0.4,
+        haunting: random.pick([0, 10]),
+      };
+  }
+}
+
 export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfig {
+  const profile = pinned.profile ?? random.pick(PROFILES);
   const drawn: SimConfig = {
+    profile,
     k: 1 + random.below(4),
     r: 1 + random.below(3),
     groups: random.chance(0.8) ? 1 : 2,
@@ -71,10 +165,13 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     restartRate: random.pick([0.02, 0.1, 0.5]),
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
+    bystander: 0.1,
+    haunting: random.pick([0, 0, 5]),
+    absence: 8,
     lag: random.chance(0.3),
     moveRate: random.pick([0, 0.01, 0.05]),
     requireRedundancy: false,
     diskRate: random.pick([0.5, 0.1, 0.02]),
   };
-  return { ...drawn, ...pinned };
+  return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -6,7 +6,7 @@ import {
   type SchedulerEffect,
   type SchedulerInput,
 } from '../core/scheduler.js';
-import type { ClusterMap, PeerId, SinkEntry } from '../protocol/map.js';
+import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';
 import { watchLoss } from './loss.js';
@@ -187,7 +187,13 @@ export class Control {
     for (const group of before.groups) {
       const next = after.groups[group.id]!;
       if (next === group) continue;
+      for (const [m, entry] of next.data.entries()) {
+        const moved = entry.gen !== group.data[m]?.gen;
+        if (moved && group.sinks.some((s) => s.kind === 'M' && s.index === m && s.node === entry.node))
+          this.cluster.count('promotion');
+      }
       for (const sink of group.sinks) {
+        if (sink.kind === 'M') this.checkMirror(sink, group, next);
         if (sink.kind !== 'P' || next.sinks.some((other) => other.sid === sink.sid)) continue;
         if (this.stalled.has(sink.sid) || !this.believesAlive(sink) || !this.fullAt(sink)) continue;
         const others = next.sinks.filter((other) => other.kind === 'P' && other.index === sink.index);
@@ -195,6 +201,17 @@ export class Control {
           throw new Violation(`parity ${sink.sid} was given up without a successor`);
       }
     }
+  }
+
+  /** A mirror that a new owner takes its bytes from stays until that owner has everything. */
+  private checkMirror(mirror: SinkEntry, group: Group, next: Group): void {
+    const entry = group.data[mirror.index]!;
+    if (next.data[mirror.index]!.gen !== entry.gen) return;
+    if (next.sinks.some((other) => other.sid === mirror.sid) || this.stalled.has(mirror.sid)) return;
+    if (entry.node !== mirror.node || entry.inc !== mirror.inc || !this.fullAt(mirror)) return;
+    const owner = this.cluster.processOf(entry.node, entry.inc)?.ownerAt(next.id, mirror.index);
+    if (owner?.gen !== entry.gen || !owner.present)
+      throw new Violation(`mirror ${mirror.sid} was given up before its owner had everything`);
   }
 
   private fullAt(sink: SinkEntry): boolean {

@@ -1,6 +1,21 @@
 /** What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what comes back. */
 import type { Cluster, NodeActor } from './cluster.js';
+import type { Profile } from './config.js';
 import { maxLacking, watchLoss } from './loss.js';
+
+type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag';
+
+/** Every kind as often as it is listed. */
+const times = (counts: Record<Kind, number>): Kind[] =>
+  Object.entries(counts).flatMap(([kind, count]) => Array<Kind>(count).fill(kind as Kind));
+
+const MIXTURES: Record<Profile, Kind[]> = {
+  mixed: times({ crash: 8, absence: 2, break: 3, partition: 3, scheduler: 1, move: 2, lag: 1 }),
+  absent: times({ crash: 4, absence: 8, break: 2, partition: 1, scheduler: 1, move: 2, lag: 4 }),
+  ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3 }),
+  moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3 }),
+  losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0 }),
+};
 
 export class Faults {
   private partitionUntil = 0;
@@ -47,17 +62,27 @@ export class Faults {
     const { cluster } = this;
     const { random } = cluster;
     cluster.faultsLeft--;
-    const kind = random.below(20);
+    const { profile } = cluster.config;
+    const kind = random.pick(MIXTURES[profile]);
     const victim = this.anyNode();
-    if (kind < 8) {
-      this.crash(victim);
-      if (random.chance(0.25)) this.crash(this.anyNode());
-    } else if (kind < 10) this.breakScheduler(victim);
-    else if (kind < 13) this.breakConnections();
-    else if (kind < 16) this.partition(victim);
-    else if (kind < 17) cluster.control.crash();
-    else if (kind < 19) this.move();
-    else if (cluster.config.lag) this.lagLinks(victim);
+    switch (kind) {
+      case 'crash':
+        this.crash(victim);
+        if (random.chance(profile === 'losses' ? 0.7 : 0.25)) this.crash(this.anyNode());
+        return;
+      case 'absence':
+        return this.breakScheduler(victim);
+      case 'break':
+        return this.breakConnections();
+      case 'partition':
+        return this.partition(victim);
+      case 'scheduler':
+        return cluster.control.crash();
+      case 'move':
+        return this.move();
+      case 'lag':
+        if (cluster.config.lag) this.lagLinks(victim);
+    }
   }
 
   private anyNode(): number {
@@ -73,9 +98,10 @@ export class Faults {
   /** After a message was delivered: an endpoint may crash right then. */
   afterDelivery(type: string, from: number, to: number): void {
     const { cluster } = this;
-    const { hot, focus } = cluster.config;
+    const { hot, focus, bystander } = cluster.config;
     if (type !== focus || !cluster.stormy || !cluster.random.chance(hot)) return;
-    const victim = cluster.random.chance(0.5) ? from : to;
+    const endpoint = cluster.random.chance(0.5) ? from : to;
+    const victim = cluster.random.chance(bystander) ? this.anyNode() : endpoint;
     if (cluster.isNode(victim) && this.crash(victim)) cluster.faultsLeft--;
   }
 
@@ -113,7 +139,7 @@ export class Faults {
     cluster.network.cut(0, index, false);
     this.closeLink(actor);
     // Long enough, often, to be given up while it still talks to all others.
-    actor.awayUntil = cluster.now + cluster.random.below(cluster.retry * 8);
+    actor.awayUntil = cluster.now + cluster.random.below(cluster.retry * cluster.config.absence);
   }
 
   private breakConnections(): void {
@@ -154,10 +180,18 @@ export class Faults {
     if (control.scheduler?.map.epoch !== before) this.cluster.count('move');
   }
 
+  /** Messages to or from a node crawl, or those to one other. What crawls when a connection breaks comes late. */
   private lagLinks(victim: number): void {
     const { cluster } = this;
     cluster.count('lag');
-    for (let other = 0; other <= cluster.nodes.length; other++) cluster.network.lag(other, victim, 0.97);
+    cluster.log(() => `** LAG n${victim}`);
+    const only = cluster.random.chance(0.4) ? this.anyNode() : undefined;
+    const outward = cluster.random.chance(0.5);
+    for (let other = 0; other <= cluster.nodes.length; other++) {
+      if (only !== undefined && other !== only) continue;
+      if (outward) cluster.network.lag(victim, other, 0.97);
+      else cluster.network.lag(other, victim, 0.97);
+    }
   }
 
   /** What is down comes back, one at a time. */

@@ -15,9 +15,13 @@ interface Queue {
   from: number;
   to: number;
   packets: Packet[];
+  /** What is left of a broken connection may sleep somewhere for long. */
+  asleepUntil: number;
 }
 
 export class Network {
+  /** Packets under way. */
+  inFlight = 0;
   /** Queues with something in them. */
   private active: Queue[] = [];
   private readonly current = new Map<number, Queue>();
@@ -28,43 +32,46 @@ export class Network {
     private readonly random: Random,
     private readonly actors: number,
     private readonly duplicate: number,
+    /** When something that was delayed arrives at the latest; 0 = soon. */
+    private readonly late: () => number,
   ) {}
 
   private pair(from: number, to: number): number {
     return from * this.actors + to;
   }
 
-  get inFlight(): number {
-    let count = 0;
-    for (const queue of this.active) count += queue.packets.length;
-    return count;
-  }
-
   send(from: number, to: number, packet: Packet): void {
     const pair = this.pair(from, to);
     let queue = this.current.get(pair);
     if (!queue) {
-      queue = { from, to, packets: [] };
+      queue = { from, to, packets: [], asleepUntil: 0 };
       this.current.set(pair, queue);
     }
     if (queue.packets.length === 0) this.active.push(queue);
     queue.packets.push(packet);
+    this.inFlight++;
     const introduction =
       packet.message.t === 'join' || packet.message.t === 'attach' || packet.message.t === 'welcome';
-    if (this.duplicate > 0 && !introduction && this.random.chance(this.duplicate))
-      this.active.push({ from, to, packets: [packet] });
+    if (this.duplicate > 0 && !introduction && this.random.chance(this.duplicate)) {
+      // As if it had been sent again, and the first one had waited on an older connection.
+      const ordered = from === 0 || to === 0;
+      this.active.push({ from, to, packets: [packet], asleepUntil: ordered ? 0 : this.late() });
+      this.inFlight++;
+    }
   }
 
   /** The next packet of a random queue, or undefined when nothing can move now. */
-  next(): { from: number; to: number; packet: Packet } | undefined {
+  next(now: number): { from: number; to: number; packet: Packet } | undefined {
     for (let attempt = 0; attempt < 4 && this.active.length > 0; attempt++) {
       const index = this.random.below(this.active.length);
       const queue = this.active[index]!;
+      if (queue.asleepUntil > now) continue;
       const pair = this.pair(queue.from, queue.to);
       if (this.blocked.has(pair)) continue;
       const lag = this.lagging.get(pair);
       if (lag !== undefined && this.random.chance(lag)) continue;
       const packet = queue.packets.shift()!;
+      this.inFlight--;
       if (queue.packets.length === 0) this.remove(index);
       return { from: queue.from, to: queue.to, packet };
     }
@@ -82,10 +89,13 @@ export class Network {
     const queue = this.current.get(pair);
     if (!queue) return;
     this.current.delete(pair);
+    const waiting = queue.packets.length;
+    if (waiting === 0) return;
     // The scheduler knows its peers by connection: nothing arrives there beside a newer one.
-    const kept =
-      mayArrive && to !== 0 && this.random.chance(0.5) ? this.random.below(queue.packets.length + 1) : 0;
-    queue.packets.length = Math.min(queue.packets.length, kept);
+    const kept = mayArrive && to !== 0 && this.random.chance(0.5) ? this.random.below(waiting + 1) : 0;
+    queue.packets.length = Math.min(waiting, kept);
+    queue.asleepUntil = kept > 0 ? this.late() : 0;
+    this.inFlight -= waiting - queue.packets.length;
     if (queue.packets.length === 0) this.active = this.active.filter((other) => other !== queue);
   }
 
@@ -95,6 +105,7 @@ export class Network {
       this.cut(other, actor, false);
       this.cut(actor, other, actor !== 0);
     }
+    for (const queue of this.active) if (queue.to === actor) this.inFlight -= queue.packets.length;
     this.active = this.active.filter((queue) => queue.to !== actor);
   }
 
@@ -104,7 +115,9 @@ export class Network {
     }
   }
 
+  /** Nobody is cut off, nothing is slow, nothing sleeps. */
   heal(): void {
+    for (const queue of this.active) queue.asleepUntil = 0;
     this.blocked.clear();
     this.lagging.clear();
   }

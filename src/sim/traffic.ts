@@ -115,6 +115,8 @@ export class Traffic {
       case 'done':
         if (effect.error && !this.cluster.overwhelmed)
           throw new Violation(`a request failed though at most r lacked: ${effect.error.message}`);
+        if (effect.error?.code === 'UNRECOVERABLE' && !this.cluster.control.unrecoverable)
+          throw new Violation('a request was told of a loss that the scheduler had not confirmed');
         actor.pulls.delete(effect.ticket);
         actor.pushes.delete(effect.ticket);
     }

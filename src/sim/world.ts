@@ -98,7 +98,7 @@ export class World {
 
   private deliver(): boolean {
     const { cluster } = this;
-    const next = cluster.network.next();
+    const next = cluster.network.next(cluster.now);
     if (!next) return false;
     const { from, to, packet } = next;
     const { message } = packet;

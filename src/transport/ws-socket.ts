@@ -1,19 +1,55 @@
 /**
  * A WebSocket of the `ws` package as a `Socket`; used by the client and by the fallback server.
  *
- * `ws` keeps the buffer that it is given until the kernel has taken it, so every frame gets memory of its own. It sets
+ * `ws` keeps the buffer that it is given until the kernel has taken it, so every frame has memory of its own, which large
+ * frames share in turn (FrameMemory). It sets
  * TCP_NODELAY itself. It has no dead-peer detection: without the pings here a peer whose machine lost power would hold its
  * connection, and all that is buffered for it, until TCP gives up after a quarter of an hour.
  */
 import { WebSocket } from 'ws';
 import { describe } from '../errors.js';
 import type { Connection, Socket } from './connection.js';
+import { release } from './release.js';
 import type { TransportLimits } from './types.js';
+
+/** Frames below this size are cheap to allocate; above it fresh memory costs page faults and full garbage collections. */
+const REUSED_FROM = 64 * 1024;
+/** What a socket keeps for its next frames. */
+const MAX_REUSED_BYTES = 8 * 1024 * 1024;
+
+/**
+ * Memory of large frames, used again when the kernel has taken them. A megabyte that is allocated for every frame makes V8
+ * collect its whole heap every few dozen frames, because what lies outside of the heap counts as pressure on it.
+ */
+export class FrameMemory {
+  private readonly free: Buffer[] = [];
+  private freeBytes = 0;
+
+  take(bytes: number): Buffer {
+    if (bytes < REUSED_FROM || bytes > MAX_REUSED_BYTES) return Buffer.allocUnsafe(bytes);
+    const at = this.free.findLastIndex((buffer) => buffer.buffer.byteLength >= bytes);
+    const [known] = at < 0 ? [] : this.free.splice(at, 1);
+    if (!known) return Buffer.allocUnsafeSlow(2 ** Math.ceil(Math.log2(bytes))).subarray(0, bytes);
+    this.freeBytes -= known.buffer.byteLength;
+    return Buffer.from(known.buffer, 0, bytes);
+  }
+
+  /** Nobody looks at this frame any more. */
+  giveBack(frame: Uint8Array): void {
+    const size = frame.buffer.byteLength;
+    const { byteLength } = frame;
+    if (byteLength < REUSED_FROM || byteLength > MAX_REUSED_BYTES || this.freeBytes + size > MAX_REUSED_BYTES)
+      return;
+    this.freeBytes += size;
+    this.free.push(frame as Buffer);
+  }
+}
 
 export class WsSocket implements Socket {
   readonly remote: string;
   readonly #ws: WebSocket;
   readonly #limits: TransportLimits;
+  readonly #memory = new FrameMemory();
   #closeTimer: NodeJS.Timeout | undefined;
 
   constructor(ws: WebSocket, remote: string, limits: TransportLimits) {
@@ -27,11 +63,12 @@ export class WsSocket implements Socket {
   }
 
   allocate(bytes: number): Uint8Array {
-    return Buffer.allocUnsafe(bytes);
+    return this.#memory.take(bytes);
   }
 
   send(frame: Uint8Array): void {
-    if (this.#ws.readyState === WebSocket.OPEN) this.#ws.send(frame, { binary: true, compress: false });
+    if (this.#ws.readyState !== WebSocket.OPEN) return;
+    this.#ws.send(frame, { binary: true, compress: false }, () => this.#memory.giveBack(frame));
   }
 
   end(code: number, reason: string): void {
@@ -57,8 +94,11 @@ export class WsSocket implements Socket {
     }, this.#limits.pingMs).unref();
     ws.on('message', (data, isBinary) => {
       heard = true;
-      if (isBinary) connection.receive(data as Buffer);
-      else connection.reject('a text message');
+      if (isBinary) {
+        connection.receive(data as Buffer);
+        // A frame is valid only during the call. A large one was put together from pieces in memory of its own.
+        release([data as Buffer]);
+      } else connection.reject('a text message');
     });
     ws.on('ping', hear);
     ws.on('pong', hear);

@@ -1,6 +1,7 @@
 /** A sink and its positions: promises, roll-back, content that is exact only where the stream stands (rules 12 to 18). */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Outbox } from '../../src/core/effects.js';
+import { Pace } from '../../src/core/pace.js';
 import { DEFAULT_POLICY } from '../../src/core/policy.js';
 import { Sink } from '../../src/core/sink.js';
 import type { NativeShard, NativeSink } from '../../src/native.js';
@@ -21,7 +22,7 @@ afterEach(() => {
 /** One parity of two members, whose owners are played by the test over real shards. */
 class Stage {
   readonly out = new Outbox();
-  readonly host = { out: this.out, policy: DEFAULT_POLICY, now: 1000 };
+  readonly host = { out: this.out, policy: DEFAULT_POLICY, pace: new Pace(), now: 1000 };
   readonly memory = native.createMemory(0);
   readonly parity: NativeSink;
   readonly sink: Sink;

@@ -1,10 +1,14 @@
 /** The simulator as a smoke test: some hundred schedules without a violation, and the same seed is the same story. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/native.js';
+import type { Profile } from '../../src/sim/config.js';
+import { Coverage } from '../../src/sim/coverage.js';
+import { MUTANTS } from '../../src/sim/planted.js';
 import { type Outcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
-const SCHEDULES = 300;
+const SCHEDULES = 200;
+const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses'];
 /** What the schedules must have gone through, or they prove nothing. */
 const COVERED = [
   'shard.active',
@@ -12,6 +16,9 @@ const COVERED = [
   'jointEquations',
   'schedulerRestart',
   'install',
+  'rollback',
+  'move',
+  'promotion',
   'crash',
   'partition',
   'pulls',
@@ -40,6 +47,40 @@ describe(`schedules 1 to ${SCHEDULES}`, () => {
 
   it('lost more than the code covers now and then', () => {
     expect(outcomes.some(({ overwhelmed }) => overwhelmed)).toBe(true);
+  });
+});
+
+describe('a profile that is pinned', () => {
+  it.each(PROFILES)('%s: runs without a violation', (profile) => {
+    const outcomes = [1, 2, 3, 4, 5].map((seed) => new World(seed, { profile }, native).run());
+    expect(outcomes.map(({ config }) => config.profile)).toEqual(Array(5).fill(profile));
+    expect(outcomes.filter(({ result }) => result === 'violation')).toEqual([]);
+  });
+});
+
+describe('coverage', () => {
+  it('adds up what schedules went through, also what they never saw', () => {
+    const coverage = new Coverage();
+    const outcomes = [1, 2, 3].map((seed) => new World(seed, {}, native).run());
+    for (const outcome of outcomes) coverage.add(outcome);
+    const report = coverage.report(2, 1);
+    expect(report.schedules).toBe(3);
+    expect(report.complete + report.unrecoverable + report.violations).toBe(3);
+    expect(report.steps).toBe(outcomes.reduce((sum, { steps }) => sum + steps, 0));
+    expect(report.perCoreMinute).toBe(180);
+    const crashes = outcomes.reduce((sum, { stats }) => sum + (stats.crash ?? 0), 0);
+    expect(report.perThousand.crashes).toBeCloseTo((crashes / 3) * 1000, 0);
+    expect(new Coverage().report(1, 1).perThousand.takeovers).toBe(0);
+  });
+});
+
+describe('mutants', () => {
+  it('have names of their own, and change something', () => {
+    expect(new Set(MUTANTS.map(({ name }) => name)).size).toBe(MUTANTS.length);
+    expect(MUTANTS.filter(({ from, to }) => from === to)).toEqual([]);
+    const moves = MUTANTS.filter(({ name }) => name.startsWith('move: ')).length;
+    expect(moves).toBeGreaterThanOrEqual(5);
+    expect(MUTANTS.length - moves).toBeGreaterThanOrEqual(15);
   });
 });
 

@@ -1,0 +1,53 @@
+/** What `bench overhead` can be told: jobs, and the modes that run them. */
+import { checkFlags, type Mode, modeOf, number, numbers, text } from '../recovery/options.js';
+
+export interface Job {
+  name: string;
+  /** Flags of `kintsugi worker`; undefined: pushes alone. */
+  worker?: string[];
+  /** Samples of one round: of a worker its rows of data, of pushes their keys. */
+  samples: number;
+  batch: number;
+  dim: number;
+}
+
+export interface OverheadOptions {
+  smoke: boolean;
+  jobs: Job[];
+  modes: Mode[];
+  ps: number;
+  rounds: number;
+  json: string | undefined;
+  tell(text: string): void;
+}
+
+const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 'smoke'];
+
+/** `scale` 1 is a round of some seconds on two cores. */
+function jobsOf(smoke: boolean): Job[] {
+  if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
+  const ecrec = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
+  return [
+    { name: 'ecrec', worker: ecrec, samples: 16_384, batch: 2048, dim: 128 },
+    { name: 'light', worker: [], samples: 65_536, batch: 256, dim: 16 },
+    { name: 'pushes', samples: 800_000, batch: 4096, dim: 64 },
+  ];
+}
+
+/** @throws BAD_ARGUMENT */
+export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOptions {
+  checkFlags(flags, 'overhead', FLAGS);
+  const smoke = flags.smoke === true;
+  const wanted = text(flags, 'jobs')?.split(',');
+  const intervals = numbers(flags, 'intervals', [10]);
+  const modes = text(flags, 'modes') ?? (smoke ? 'none,4+1' : 'none,4+1,4+2,1+1,checkpoint');
+  return {
+    smoke,
+    jobs: jobsOf(smoke).filter((job) => wanted === undefined || wanted.includes(job.name)),
+    modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
+    ps: number(flags, 'ps', 6),
+    rounds: number(flags, 'rounds', smoke ? 1 : 5),
+    json: text(flags, 'json'),
+    tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
+  };
+}

@@ -1,0 +1,81 @@
+/**
+ * How fast background recovery may go beside requests when no limit was given: a controller per node, on the very thing that is
+ * to be kept. Before a failure the node learns how many requests it serves; while blocks are missing it lets the background grow
+ * as long as nearly as many are served, and cuts it when they become fewer. A machine that has room to spare is used, one that
+ * has none is left to the requests, and nobody has to know which it is. Without any requests there is no limit. Blocks that
+ * requests wait for are never held back, but they count: the background rests while they are many.
+ */
+
+/** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
+const BLOCK_BYTES = 4096;
+/** Requests are counted over so long. */
+const WINDOW_MS = 400;
+/** Nobody asks for anything: no limit. */
+const IDLE_MS = 500;
+const START_BYTES_PER_SECOND = 8 << 20;
+/** Recovery always ends. */
+const LEAST_BYTES_PER_SECOND = 2 << 20;
+const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
+/** At most so much unused allowance is carried over, or so much overdrawn. */
+const BURST_MS = 100;
+/** Of the requests that were served before: with fewer the background is too fast. */
+const SHARE = 0.96;
+const FASTER = 1.2;
+const SLOWER = 0.8;
+/** What a window counts in the mean of calm times. */
+const LEARN = 0.2;
+/** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
+const LEARN_MEANWHILE = 0.01;
+
+export class Pace {
+  private allowance = burst(START_BYTES_PER_SECOND);
+  private bytesPerSecond = START_BYTES_PER_SECOND;
+  /** Requests per millisecond in calm times; undefined: not known yet. */
+  private calm: number | undefined;
+  private served = 0;
+  private windowFrom: number | undefined;
+  private last: number | undefined;
+  private lastRequest = Number.NEGATIVE_INFINITY;
+  private idle = false;
+
+  request(): void {
+    this.served++;
+  }
+
+  tick(now: number, recovering: boolean): void {
+    const elapsed = this.last === undefined ? 0 : now - this.last;
+    this.last = now;
+    this.windowFrom ??= now;
+    if (this.served > 0) this.lastRequest = now;
+    this.idle = now - this.lastRequest > IDLE_MS;
+    if (now - this.windowFrom >= WINDOW_MS) {
+      this.learn(this.served / (now - this.windowFrom), recovering);
+      this.served = 0;
+      this.windowFrom = now;
+    }
+    const most = burst(this.bytesPerSecond);
+    this.allowance = Math.min(most, this.allowance + (this.bytesPerSecond * elapsed) / 1000);
+  }
+
+  private learn(rate: number, recovering: boolean): void {
+    // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
+    if (rate > 0)
+      this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * (recovering ? LEARN_MEANWHILE : LEARN);
+    if (!recovering) this.bytesPerSecond = START_BYTES_PER_SECOND;
+    else if (rate < SHARE * (this.calm ?? 0))
+      this.bytesPerSecond = Math.max(LEAST_BYTES_PER_SECOND, this.bytesPerSecond * SLOWER);
+    else this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, this.bytesPerSecond * FASTER);
+  }
+
+  get open(): boolean {
+    return this.idle || this.allowance > 0;
+  }
+
+  take(blocks: number): void {
+    this.allowance = Math.max(-burst(this.bytesPerSecond), this.allowance - blocks * BLOCK_BYTES);
+  }
+}
+
+function burst(bytesPerSecond: number): number {
+  return (bytesPerSecond * BURST_MS) / 1000;
+}

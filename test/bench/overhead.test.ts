@@ -1,0 +1,53 @@
+/** The overhead benchmark at the size of a smoke, and its pure parts. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { cpuSeconds, type Round } from '../../src/bench/overhead/candidate.js';
+import { parseOverheadOptions } from '../../src/bench/overhead/options.js';
+import { median, pairedRatio } from '../../src/bench/overhead.js';
+import { kintsugi } from '../cli/support.js';
+
+let directory = '';
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-overhead-test-'));
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+it('a smoke compares a code with none', async () => {
+  const json = join(directory, 'overhead.json');
+  const output = await kintsugi(['bench', 'overhead', '--smoke', '--quiet', '--json', json]);
+  expect(output.code).toBe(0);
+  const { results, goals } = JSON.parse(readFileSync(json, 'utf8')) as {
+    results: { name: string; values: Record<string, number> }[];
+    goals: { name: string; value: number }[];
+  };
+  const values = (name: string) => results.find((result) => result.name === `pushes: ${name}`)!.values;
+  expect(values('throughput').none).toBeGreaterThan(0);
+  expect(values('throughput')['4+1']).toBeGreaterThan(0);
+  // Deltas go to a parity only where there is one; memory grows by a parity for four shards.
+  expect(values('sent by PS').none).toBe(0);
+  expect(values('sent by PS')['4+1']).toBeGreaterThan(0);
+  expect(values('memory')['4+1']! / values('memory').none!).toBeGreaterThan(1.1);
+  expect(goals.map((goal) => goal.name)).toEqual(['pushes: 4+1 of none', 'pushes: memory of 4+1, of none']);
+});
+
+it('compares within a round, so that a slow moment of the machine meets both sides', () => {
+  const round = (samplesPerSecond: number): Round => {
+    return { samplesPerSecond, psCpu: 1, workerCpu: 1, bytesPerStep: 1 };
+  };
+  const base = [100, 10, 50].map(round);
+  const coded = [80, 8, 45].map(round);
+  expect(pairedRatio(coded, base, 'samplesPerSecond')).toBeCloseTo(0.8, 9);
+  expect([median([3, 1, 2]), median([4, 1, 2, 3])]).toEqual([2, 2.5]);
+});
+
+it('reads what a process used, and nothing of one that is gone', () => {
+  expect(cpuSeconds(process.pid)).toBeGreaterThan(0);
+  expect(cpuSeconds(undefined)).toBe(0);
+});
+
+it('refuses what makes no sense', () => {
+  for (const flags of [{ rounds: 'x' }, { modes: '4-1' }, { sizes: '1' }])
+    expect(() => parseOverheadOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});

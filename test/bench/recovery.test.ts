@@ -1,0 +1,144 @@
+/** The recovery benchmark at the size of a smoke, and its pure parts. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { KeyStream } from '../../src/bench/recovery/keys.js';
+import { measure, newSamples } from '../../src/bench/recovery/measure.js';
+import { groupsOf, modeOf, parseRecoveryOptions } from '../../src/bench/recovery/options.js';
+import { overlaySvg } from '../../src/bench/recovery/picture.js';
+import type { RunResult } from '../../src/bench/recovery/run.js';
+import type { RoleEvent } from '../../src/local/events.js';
+import { kintsugi } from '../cli/support.js';
+
+let directory = '';
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-recovery-test-'));
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+it('a smoke loses nothing with a code, and trains again with a checkpoint', async () => {
+  const json = join(directory, 'recovery.json');
+  const html = join(directory, 'recovery.html');
+  const output = await kintsugi(['bench', 'recovery', '--smoke', '--quiet', '--json', json, '--html', html]);
+  expect([output.code, output.said]).toEqual([0, []]);
+  const { runs, goals } = JSON.parse(readFileSync(json, 'utf8')) as {
+    runs: RunResult[];
+    goals: { name: string; met: boolean }[];
+  };
+  expect(runs.map((run) => run.mode)).toEqual(['4+1', 'checkpoint/1s']);
+  const [coded, checkpoint] = runs as [RunResult, RunResult];
+  expect(coded).toMatchObject({ rows: 20_000, rowsLost: 0, mismatchedBlocks: 0, samplesRedone: 0 });
+  for (const run of runs) {
+    expect(run.pushes).toMatchObject({ lost: 0, duplicated: 0 });
+    expect(run.pushes.acked).toBeGreaterThan(0);
+    expect(run.windows.length).toBeGreaterThan(0);
+    expect(run.detectedMs).not.toBeNull();
+  }
+  for (const what of [coded.firstServedMs, coded.keysReadyMs, coded.redundantMs]) expect(what).not.toBeNull();
+  expect(coded.blocksLost).toBeGreaterThan(0);
+  expect(checkpoint.rowsLost).toBe(0);
+  expect(checkpoint.samplesRedone).toBeGreaterThanOrEqual(0);
+  const intact = goals.filter((goal) => goal.name.includes('lost or wrong'));
+  expect(intact.map((goal) => goal.met)).toEqual([true, true]);
+  expect(readFileSync(html, 'utf8')).toContain('checkpoint/1s');
+});
+
+describe('options', () => {
+  it('gives every mode the same number of data shards', () => {
+    const modes = ['4+1', '1+1', 'none'].flatMap((name) => modeOf(name, []));
+    expect(modes.map((mode) => groupsOf(mode, 6) * mode.k)).toEqual([24, 24, 24]);
+  });
+
+  it('has one checkpoint mode for each interval', () => {
+    const names = modeOf('checkpoint', [5, 30]).map((mode) => [mode.name, mode.code, mode.intervalSeconds]);
+    expect(names).toEqual([
+      ['checkpoint/5s', 'none', 5],
+      ['checkpoint/30s', 'none', 30],
+    ]);
+  });
+
+  it('refuses what makes no sense', () => {
+    for (const flags of [{ sizes: '1,x' }, { modes: 'half' }, { ps: '3,4' }, { nonsense: true }])
+      expect(() => parseRecoveryOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+    expect(parseRecoveryOptions({ sizes: '0.5,2' }).sizes).toEqual([500_000, 2_000_000]);
+  });
+});
+
+describe('keys', () => {
+  it('are distinct, in the table, the same for the same seed, and as skewed as they should be', () => {
+    const rows = 10_000;
+    const first = new KeyStream(rows, 1000).next();
+    expect(new KeyStream(rows, 1000).next()).toEqual(first);
+    expect(new Set(first).size).toBe(first.length);
+    expect(first.every((key) => key < BigInt(rows))).toBe(true);
+    // Of log-uniform ranks half lie below the square root of the rows: many of a thousand are repeated.
+    expect(first.length).toBeLessThan(700);
+    expect(first.length).toBeGreaterThan(300);
+  });
+});
+
+describe('measurement', () => {
+  const shard = { group: 0, member: 1 };
+  const event = (mono: number, name: string, fields: object = {}): RoleEvent => ({
+    mono,
+    event: name,
+    source: 'ps-0',
+    ...fields,
+  });
+  const kill = { role: 'ps' as const, name: 'ps-1', inc: 3, mono: 10_000, shards: [{ ...shard, gen: 1 }] };
+  const events = [
+    event(10_100, 'map.durable', { reason: 'lost', name: 'ps-1', inc: 3 }),
+    event(10_150, 'shard.active', { ...shard, gen: 2 }),
+    event(10_200, 'shard.keysReady', { ...shard, gen: 2 }),
+    event(10_250, 'shard.served', { ...shard, gen: 2 }),
+    event(11_150, 'shard.whole', { ...shard, gen: 2, blocksLost: 1000, blocksOnDemand: 7 }),
+    event(13_200, 'redundancy', { state: 'full' }),
+  ];
+  /** 1000 samples a second, none for 300 ms after the kill, and then half as many for a second. */
+  const rateAt = (mono: number) => (mono < 10_000 ? 1 : mono < 10_300 ? 0 : mono < 11_300 ? 0.5 : 1);
+  const progress: { mono: number; samples: number }[] = [];
+  for (let mono = 5000, samples = 0; mono <= 16_000; mono += 10) {
+    progress.push({ mono, samples });
+    samples += rateAt(mono) * 10;
+  }
+  const result = measure({ events, kill, progress, calmFrom: 6000, endedAt: 16_000 });
+
+  it('takes times from the kill and from detection', () => {
+    expect(result).toMatchObject({
+      steadySamplesPerSecond: 1000,
+      detectedMs: 100,
+      firstServedMs: 250,
+      keysReadyMs: 200,
+      keysReadyAfterDetectionMs: 100,
+      decodedMs: 1150,
+      redundantMs: 3200,
+      blocksLost: 1000,
+      blocksOnDemand: 7,
+      rebuildGBPerSecond: 0.004,
+    });
+    expect(result.backMs).toBeGreaterThanOrEqual(390);
+    expect(result.backMs).toBeLessThanOrEqual(410);
+  });
+
+  it('finds the slowest second and the mean of the time in which blocks were missing', () => {
+    expect(result.worstSecond).toBeCloseTo(0.45, 2);
+    expect(result.worstSecondFromKill).toBeCloseTo(0.35, 2);
+    expect(result.mean).toBeCloseTo(2.4 / 3, 2);
+    expect(result.windows.slice(30, 34)).toEqual([0, 0, 0, 500]);
+    expect(result.firstWindowMs).toBe(-3000);
+  });
+
+  it('does not count what is trained again', () => {
+    const again = [0, 100, 50, 100, 150].map((samples, i) => ({ mono: i * 1000, samples }));
+    expect(newSamples(again).map((point) => point.samples)).toEqual([0, 100, 100, 100, 150]);
+  });
+
+  it('draws one line per mode', () => {
+    const run = { ...result, mode: '<4+1>', rows: 1 } as RunResult;
+    const svg = overlaySvg([run, { ...run, mode: '1+1' }]);
+    expect(svg.match(/<polyline/g)).toHaveLength(2);
+    expect(svg).toContain('&lt;4+1&gt;');
+    expect(svg).not.toContain('NaN');
+  });
+});

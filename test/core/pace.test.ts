@@ -1,0 +1,75 @@
+/** The pace of background recovery: grows while requests do not suffer, shrinks when they do. */
+import { expect, it } from 'vitest';
+import { Pace } from '../../src/core/pace.js';
+
+const TICK_MS = 20;
+
+/** Bytes per second that the background may take, in the last of `seconds` in which `requests(granted)` come per tick. */
+function granted(
+  pace: Pace,
+  from: number,
+  seconds: number,
+  recovering: boolean,
+  requests: (blocks: number) => number,
+): number {
+  let blocks = 0;
+  const perSecond = 1000 / TICK_MS;
+  for (let tick = 0; tick < seconds * perSecond; tick++) {
+    let taken = 0;
+    while (recovering && pace.open && taken < 10_000) {
+      pace.take(1);
+      taken++;
+    }
+    if (tick >= (seconds - 1) * perSecond) blocks += taken;
+    for (let i = requests(taken); i > 0; i--) pace.request();
+    pace.tick(from + tick * TICK_MS, recovering);
+  }
+  return blocks * 4096;
+}
+
+it('goes faster and faster while as many requests are served as before', () => {
+  const pace = new Pace();
+  granted(pace, 0, 3, false, () => 10);
+  const early = granted(pace, 3000, 1, true, () => 10);
+  expect(early).toBeGreaterThan(4 << 20);
+  expect(granted(pace, 4000, 5, true, () => 10)).toBeGreaterThan(2 * early);
+});
+
+it('gives way while fewer are served, but never stops', () => {
+  const pace = new Pace();
+  granted(pace, 0, 3, false, () => 10);
+  const bytes = granted(pace, 3000, 6, true, () => 8);
+  expect(bytes).toBeLessThan(4 << 20);
+  expect(bytes).toBeGreaterThan(1 << 20);
+});
+
+it('settles where the background costs the requests little', () => {
+  const pace = new Pace();
+  granted(pace, 0, 3, false, () => 100);
+  // Each block costs a fifth of a request: 100 requests a tick leave room for some 20 blocks at a share of 0.96.
+  let blocks = 0;
+  let ticks = 0;
+  granted(pace, 3000, 20, true, (taken) => {
+    blocks += taken;
+    ticks++;
+    return Math.max(1, 100 - taken / 5);
+  });
+  expect(blocks / ticks).toBeGreaterThan(8);
+  expect(blocks / ticks).toBeLessThan(40);
+});
+
+it('has no limit when nobody asks for anything', () => {
+  const pace = new Pace();
+  granted(pace, 0, 3, false, () => 10);
+  expect(granted(pace, 3000, 2, true, () => 0)).toBe((1000 / TICK_MS) * 10_000 * 4096);
+});
+
+it('rests while blocks that requests wait for are many', () => {
+  const pace = new Pace();
+  pace.request();
+  pace.tick(0, true);
+  pace.take(100_000);
+  pace.request();
+  pace.tick(TICK_MS, true);
+  expect(pace.open).toBe(false);
+});
