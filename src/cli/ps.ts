@@ -90,7 +90,7 @@ export function registerPs(program: Command): void {
     )
     .option(
       '--recovery-rate <size>',
-      'bytes per second that a shard recovers at in the background; 0 = no limit',
+      'bytes per second that a shard recovers at in the background; 0 = as fast as leaves room for requests',
       size('--recovery-rate'),
       0,
     )
