@@ -7,7 +7,7 @@
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
-const BLOCK_BYTES = 4096;
+export const BLOCK_BYTES = 4096;
 /** Requests are counted over so long. */
 const WINDOW_MS = 400;
 /** Nobody asks for anything: no limit. */
@@ -17,7 +17,7 @@ const START_BYTES_PER_SECOND = 8 << 20;
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
-const BURST_MS = 100;
+export const BURST_MS = 100;
 /** Of the requests that were served before: with fewer the background is too fast. */
 const SHARE = 0.96;
 const FASTER = 1.2;
@@ -76,6 +76,7 @@ export class Pace {
   }
 }
 
-function burst(bytesPerSecond: number): number {
+/** The most that is carried over, in bytes. */
+export function burst(bytesPerSecond: number): number {
   return (bytesPerSecond * BURST_MS) / 1000;
 }

@@ -2,12 +2,7 @@
  * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has no clock of its
  * own. Where none was given, the pace of the node decides (pace.ts).
  */
-import type { Pace } from './pace.js';
-
-/** Blocks are about 4 KiB; the limit is stated in bytes and counted in blocks. */
-const BLOCK_BYTES = 4096;
-/** At most so much unused allowance is carried over. */
-const BURST_MS = 100;
+import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
 
 export class RateLimit {
   private allowance = 0;
@@ -22,8 +17,8 @@ export class RateLimit {
     if (this.bytesPerSecond <= 0) return;
     const elapsed = this.last === undefined ? BURST_MS : now - this.last;
     this.last = now;
-    const burst = (this.bytesPerSecond * BURST_MS) / 1000;
-    this.allowance = Math.min(burst, this.allowance + (this.bytesPerSecond * elapsed) / 1000);
+    const grown = this.allowance + (this.bytesPerSecond * elapsed) / 1000;
+    this.allowance = Math.min(burst(this.bytesPerSecond), grown);
   }
 
   get open(): boolean {

@@ -169,8 +169,9 @@ export class Recovery {
       // Nothing is served before the keys are back: no limit holds for them.
       const keysFirst = native.absentKeyBlocks > 0;
       if (!(keysFirst || this.rate.open)) return;
-      if (this.outstanding >= (keysFirst ? KEY_WINDOWS * recoveryWindow : recoveryWindow)) return;
-      if (this.outstanding >= (keysFirst ? native.absentKeyBlocks : native.absentRowBlocks)) return;
+      const window = keysFirst ? KEY_WINDOWS * recoveryWindow : recoveryWindow;
+      const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
+      if (this.outstanding >= Math.min(window, absent)) return;
       const blocks = native.nextAbsent(keysFirst ? 0 : 1, recoveryChunk);
       if (blocks.length === 0) return;
       if (!this.ask(blocks)) return;

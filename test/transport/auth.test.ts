@@ -10,30 +10,16 @@ import {
   isLoopback,
   serverHandshake,
 } from '../../src/transport/auth.js';
-import {
-  dial,
-  type HttpAnswer,
-  type Listener,
-  type ListenOptions,
-  listen,
-  type ServerKind,
-} from '../../src/transport/index.js';
-import { HOST, RawClient, Recorder, rejection } from './support.js';
+import { dial, type HttpAnswer, type ListenOptions, type ServerKind } from '../../src/transport/index.js';
+import { HOST, RawClient, Recorder, rejection, serveFor } from './support.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-async function serve(
-  server: ServerKind,
-  options: Partial<ListenOptions> = {},
-): Promise<[Listener, Recorder]> {
-  const handlers = new Recorder();
-  const listener = await listen({ host: HOST, port: 0, handlers, server, ...options });
-  cleanups.push(() => listener.close());
-  return [listener, handlers];
-}
+const serve = (server: ServerKind, options: Partial<ListenOptions> = {}) =>
+  serveFor(cleanups, { server, ...options });
 
 /** Repeated by somebody who saw it on an unencrypted network: it opens the gate, and nothing else. */
 const PASS = { [GATE_HEADER]: gatePass('secret') };

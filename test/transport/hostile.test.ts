@@ -10,13 +10,11 @@ import {
   dial,
   LINK_PATH,
   type Link,
-  type Listener,
   type ListenOptions,
-  listen,
   type ServerKind,
 } from '../../src/transport/index.js';
 import { kintsugi, type Running, record, start } from '../cli/support.js';
-import { HOST, RawClient, Recorder, rejection } from './support.js';
+import { HOST, RawClient, Recorder, rejection, serveFor } from './support.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -32,15 +30,8 @@ afterEach(async () => {
   if (failures.length > 0) throw failures[0];
 });
 
-async function serve(
-  server: ServerKind,
-  options: Partial<ListenOptions> = {},
-): Promise<[Listener, Recorder]> {
-  const handlers = new Recorder();
-  const listener = await listen({ host: HOST, port: 0, token: 'secret', handlers, server, ...options });
-  cleanups.push(() => listener.close());
-  return [listener, handlers];
-}
+const serve = (server: ServerKind, options: Partial<ListenOptions> = {}) =>
+  serveFor(cleanups, { token: 'secret', server, ...options });
 
 async function established(port: number, served: Recorder): Promise<Link> {
   const link = await dial({ host: HOST, port, token: 'secret', handlers: new Recorder() });

@@ -3,7 +3,14 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import { KintsugiError } from '../../src/errors.js';
 import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
-import { LINK_PATH, type Link, type LinkHandlers } from '../../src/transport/index.js';
+import {
+  LINK_PATH,
+  type Link,
+  type LinkHandlers,
+  type Listener,
+  type ListenOptions,
+  listen,
+} from '../../src/transport/index.js';
 
 export const HOST = '127.0.0.1';
 
@@ -51,6 +58,17 @@ export class Recorder implements LinkHandlers {
 }
 
 const safe = (key: string, value: unknown): unknown => (key === 'link' ? undefined : value);
+
+/** A server of its own on a free port, whose closing is left to `cleanups`. */
+export async function serveFor(
+  cleanups: (() => unknown)[],
+  options: Partial<ListenOptions>,
+): Promise<[Listener, Recorder]> {
+  const handlers = new Recorder();
+  const listener = await listen({ host: HOST, port: 0, handlers, ...options });
+  cleanups.push(() => listener.close());
+  return [listener, handlers];
+}
 
 /** The code of the KintsugiError that a promise is rejected with, and its message. */
 export async function rejection(promise: Promise<unknown>): Promise<{ code: string; message: string }> {

@@ -5,16 +5,9 @@ import { connect as connectTcp, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { connect } from '../../src/client.js';
 import { startLocalCluster } from '../../src/runtime/cluster.js';
-import {
-  type DialOptions,
-  dial,
-  type Link,
-  type Listener,
-  type ListenOptions,
-  listen,
-} from '../../src/transport/index.js';
+import { type DialOptions, dial, type Link, type ListenOptions } from '../../src/transport/index.js';
 import { type Certificates, hasOpenssl, makeCertificates } from './certificates.js';
-import { HOST, Recorder, rejection } from './support.js';
+import { HOST, Recorder, rejection, serveFor } from './support.js';
 
 let certificates: Certificates;
 beforeAll(() => {
@@ -26,13 +19,8 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-async function serve(options: Partial<ListenOptions> = {}): Promise<[Listener, Recorder]> {
-  const handlers = new Recorder();
-  const given = { host: HOST, port: 0, handlers, tls: certificates.tls, ...options };
-  const listener = await listen(given);
-  cleanups.push(() => listener.close());
-  return [listener, handlers];
-}
+const serve = (options: Partial<ListenOptions> = {}) =>
+  serveFor(cleanups, { tls: certificates.tls, ...options });
 
 async function join(port: number, options: Partial<DialOptions> = {}): Promise<[Link, Recorder]> {
   const handlers = new Recorder();

@@ -6,29 +6,21 @@ import {
   type DialOptions,
   dial,
   type Link,
-  type Listener,
   type ListenOptions,
   listen,
   type ServerKind,
   TRANSPORT_LIMITS,
 } from '../../src/transport/index.js';
 import { listenUws } from '../../src/transport/uws-server.js';
-import { HOST, RawClient, Recorder, rejection, stalledClient } from './support.js';
+import { HOST, RawClient, Recorder, rejection, serveFor, stalledClient } from './support.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-async function serve(
-  server: ServerKind,
-  options: Partial<ListenOptions> = {},
-): Promise<[Listener, Recorder]> {
-  const handlers = new Recorder();
-  const listener = await listen({ host: HOST, port: 0, handlers, server, ...options });
-  cleanups.push(() => listener.close());
-  return [listener, handlers];
-}
+const serve = (server: ServerKind, options: Partial<ListenOptions> = {}) =>
+  serveFor(cleanups, { server, ...options });
 
 async function join(port: number, options: Partial<DialOptions> = {}): Promise<[Link, Recorder]> {
   const handlers = new Recorder();
