@@ -18,7 +18,6 @@ import {
 import type { JobStatus, Message } from './protocol/messages.js';
 import { cut, type Piece, rounds, rowBytes, SECTION_BYTES } from './sections.js';
 import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
-import { release } from './transport/index.js';
 
 export type { ConnectOptions, RequestOptions } from './session.js';
 
@@ -258,14 +257,7 @@ export class Client {
     const { sections, sizes } = this.sections(mode === 0 ? this.distinct(calls) : calls, mode);
     for (const { from, to, bytes } of rounds(sizes)) {
       const items = sections.slice(from, to).map((section) => section.item);
-      await this.session.takeRoom(bytes, options.signal);
-      try {
-        await this.session.request((ticket) => ({ kind: 'push', ticket, items }), options, {});
-        // All of them are acknowledged: none is sent again.
-        release(items.map((item) => item.section));
-      } finally {
-        this.session.freeRoom(bytes);
-      }
+      await this.session.push(items, bytes, options);
     }
   }
 

@@ -2,15 +2,22 @@
  * A client's life on the wire: the connection to the scheduler, the peers, the protocol machine, and everyone who waits for an
  * answer. The library on top of it knows tables and keys, this knows tickets.
  */
-import { type ClientEffect, type ClientPolicy, DEFAULT_CLIENT_POLICY, PsClientCore } from './core/client.js';
-import { type ErrorCode, KintsugiError } from './errors.js';
+import {
+  type ClientEffect,
+  type ClientPolicy,
+  DEFAULT_CLIENT_POLICY,
+  PsClientCore,
+  type ShardSection,
+} from './core/client.js';
+import { describe, type ErrorCode, KintsugiError } from './errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from './protocol/map.js';
 import type { JobStatus, Message } from './protocol/messages.js';
 import { parseAddress } from './runtime/address.js';
+import { each } from './runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
 import { Peers } from './runtime/peers.js';
 import { Uplink } from './runtime/uplink.js';
-import type { ClientTls } from './transport/index.js';
+import { type ClientTls, release } from './transport/index.js';
 
 export interface ConnectOptions {
   token?: string | undefined;
@@ -63,7 +70,10 @@ export class Session {
   private timer: NodeJS.Timeout | undefined;
   private inFlightBytes = 0;
   private readonly room: (() => void)[] = [];
-  private closed = false;
+  /** What pushes hold of the room, whether somebody waits for them or not. */
+  private readonly held = new Map<number, { bytes: number; items: readonly ShardSection[] }>();
+  /** Why nothing can be asked any more. */
+  private closed: KintsugiError | undefined;
 
   private constructor(
     private readonly scheduler: string,
@@ -108,7 +118,7 @@ export class Session {
   }
 
   /** Room is taken in the same breath as it is found, or pushes that begin at once would all find the same. */
-  async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+  private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
     while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
       let wake = () => {};
@@ -118,26 +128,63 @@ export class Session {
         signal?.addEventListener('abort', wake);
       });
       signal?.removeEventListener('abort', wake);
-      if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
+      if (this.closed) throw this.closed;
       if (signal?.aborted) throw aborted();
     }
     this.inFlightBytes += bytes;
   }
 
-  freeRoom(bytes: number): void {
+  private freeRoom(bytes: number): void {
     this.inFlightBytes -= bytes;
     for (const waiter of this.room.splice(0)) waiter();
   }
 
-  async close(): Promise<void> {
+  /**
+   * Pushes sections, when there is room for `bytes`. The room is free again when no section is kept any more: a push that
+   * nobody waits for is still delivered, one that has failed may still be under way to another shard.
+   */
+  async push(items: readonly ShardSection[], bytes: number, options: RequestOptions): Promise<void> {
+    await this.takeRoom(bytes, options.signal);
+    let begun = false;
+    try {
+      await this.request(
+        (ticket) => {
+          begun = true;
+          this.held.set(ticket, { bytes, items });
+          return { kind: 'push', ticket, items: [...items] };
+        },
+        options,
+        {},
+      );
+    } finally {
+      if (!begun) this.freeRoom(bytes);
+    }
+  }
+
+  private released(ticket: number): void {
+    const held = this.held.get(ticket);
+    if (!held) return;
+    this.held.delete(ticket);
+    this.freeRoom(held.bytes);
+    // None is sent again.
+    release(held.items.map((item) => item.section));
+  }
+
+  /** Tells the scheduler that this client is done. */
+  close(): Promise<void> {
+    if (!this.closed) this.uplink?.send({ t: 'detach' });
+    return this.end(new KintsugiError('CLOSED', 'the client is closed'));
+  }
+
+  private async end(error: KintsugiError): Promise<void> {
     if (this.closed) return;
-    this.closed = true;
+    this.closed = error;
     clearInterval(this.timer);
     this.uplink?.close();
     this.peers.close();
-    const error = new KintsugiError('CLOSED', 'the client is closed');
     for (const waiting of this.waiting.values()) waiting.reject(error);
     this.waiting.clear();
+    this.held.clear();
     for (const waiter of this.room.splice(0)) waiter();
     for (const waiter of this.mapWaiters) waiter();
     for (const reply of this.replies.values()) reply({ t: 'stale', code: 'SESSION_EXPIRED' });
@@ -149,13 +196,14 @@ export class Session {
       scheduler: this.scheduler,
       token: this.options.token,
       tls: this.options.tls,
-      introduce: (identity) => (identity ? { t: 'attach', id: identity.id } : { t: 'attach' }),
+      introduce: (identity) =>
+        identity ? { t: 'attach', id: identity.id, job: identity.job } : { t: 'attach' },
       onWelcome: ({ id, map }) => {
         this.id = id;
         this.onMap(map);
       },
       onMessage: (message) => this.onSchedulerMessage(message),
-      onStale: () => void this.close(),
+      onStale: (error) => void this.end(error),
       log: this.log,
       connectTimeoutMs,
       signal: this.options.signal,
@@ -181,7 +229,7 @@ export class Session {
     stops: readonly { signal: AbortSignal; error: Error }[] = [],
   ): Promise<void> {
     while (!condition()) {
-      if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
+      if (this.closed) throw this.closed;
       for (const { signal, error } of stops) if (signal.aborted) throw error;
       await new Promise<void>((resolve) => {
         const done = () => {
@@ -212,7 +260,7 @@ export class Session {
 
   /** A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after `limitMs`. */
   async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
-    if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
+    if (this.closed) throw this.closed;
     const id = this.nextTicket++;
     const message = build(id);
     let timer: NodeJS.Timeout | undefined;
@@ -221,9 +269,7 @@ export class Session {
       return await new Promise<Message>((resolve, reject) => {
         const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
         if (limitMs !== undefined) limit = setTimeout(() => reject(late), limitMs);
-        this.replies.set(id, (reply) =>
-          reply.t === 'stale' ? reject(new KintsugiError('CLOSED', 'the client is closed')) : resolve(reply),
-        );
+        this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
         this.uplink?.send(message);
         timer = setInterval(() => this.uplink?.send(message), DEFAULT_CLIENT_POLICY.retryMs);
       });
@@ -239,7 +285,7 @@ export class Session {
     options: RequestOptions,
     waiting: Partial<Waiting>,
   ): Promise<void> {
-    if (this.closed) throw new KintsugiError('CLOSED', 'the client is closed');
+    if (this.closed) throw this.closed;
     if (options.signal?.aborted) throw aborted();
     const ticket = this.nextTicket++;
     return new Promise<void>((resolve, reject) => {
@@ -263,7 +309,8 @@ export class Session {
   }
 
   private run(effects: ClientEffect[]): void {
-    for (const effect of effects) {
+    let unreadable: Error | undefined;
+    each(effects, this.log, (effect) => {
       switch (effect.kind) {
         case 'send':
           this.peers.send(effect.to, effect.message, effect.parts);
@@ -272,17 +319,34 @@ export class Session {
           this.log.info(effect.name, effect.fields);
           break;
         case 'rows':
-          this.waiting.get(effect.ticket)?.onRows?.(effect.item, effect.rows);
+        case 'answer':
+          unreadable ??= this.read(effect);
           break;
-        case 'answer': {
-          const waiting = this.waiting.get(effect.ticket);
-          if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
+        case 'released':
+          this.released(effect.ticket);
           break;
-        }
         case 'done':
           this.settle(effect.ticket, effect.error);
           break;
       }
+    });
+    // It came with a message, whose connection is closed for it.
+    if (unreadable) throw unreadable;
+  }
+
+  /** What is wrong with an answer; whoever waits for it is told. */
+  private read(effect: ClientEffect & { kind: 'rows' | 'answer' }): Error | undefined {
+    const waiting = this.waiting.get(effect.ticket);
+    try {
+      if (effect.kind === 'rows') waiting?.onRows?.(effect.item, effect.rows);
+      else if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
+      return undefined;
+    } catch (error) {
+      const unreadable = new KintsugiError('BAD_FRAME', `an answer cannot be read: ${describe(error)}`);
+      this.waiting.delete(effect.ticket);
+      waiting?.reject(error instanceof KintsugiError ? error : unreadable);
+      this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
+      return unreadable;
     }
   }
 

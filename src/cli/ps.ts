@@ -2,7 +2,6 @@
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
 import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
-import { KintsugiError } from '../errors.js';
 import { startPs } from '../runtime/ps.js';
 import {
   loggerOf,
@@ -58,7 +57,7 @@ async function run(flags: Flags): Promise<void> {
     },
     connectTimeoutMs: flags.connectTimeout,
     log,
-    onStale: () => stale(new KintsugiError('STALE_NODE', `a newer process has taken the name "${name}"`)),
+    onStale: stale,
   });
   try {
     await Promise.race([stopped, replaced]);

@@ -6,17 +6,17 @@
 import type { ErrorCode } from '../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
-
-/** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
-const MAX_PUSH_BYTES = 32 << 20;
-const MAX_PUSH_ITEMS = 4096;
-
 import {
   type ClientEffect,
   type ClientInput,
   type ClientPolicy,
+  countsOf,
   FORGOTTEN_LIMIT,
+  lostText,
+  newShard,
+  newTicket,
   type PendingPush,
+  type ShardCounts,
   type ShardSection,
   type ShardState,
   type Ticket,
@@ -25,10 +25,20 @@ import {
 export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
 export { DEFAULT_CLIENT_POLICY } from './requests.js';
 
+const NOTHING = new Uint8Array(0);
+
+/** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
+const MAX_PUSH_BYTES = 32 << 20;
+const MAX_PUSH_ITEMS = 4096;
+
 export class PsClientCore {
   map: ClusterMap = EMPTY_MAP;
   private readonly shards = new Map<string, ShardState>();
   private readonly tickets = new Map<number, Ticket>();
+  /** Sections of each push that are still kept. */
+  private readonly keeping = new Map<number, number>();
+  /** A shard does not know this client any more: why no push can be delivered. */
+  private expired: string | undefined;
   /** Message id -> the items of a ticket that it asked for. */
   private readonly requests = new Map<number, { ticket: number; items: number[] }>();
   private readonly awaitingService = new Map<string, number>();
@@ -77,14 +87,8 @@ export class PsClientCore {
   }
 
   /** Per shard: pushes numbered, acknowledged (applied) and refused. */
-  counts(): { g: number; m: number; sent: number; acknowledged: number; refused: number }[] {
-    return [...this.shards.values()].map(({ g, m, next, acknowledged, refused }) => ({
-      g,
-      m,
-      sent: next - 1,
-      acknowledged,
-      refused,
-    }));
+  counts(): ShardCounts[] {
+    return [...this.shards.values()].map(countsOf);
   }
 
   // ---- pushes
@@ -93,18 +97,7 @@ export class PsClientCore {
     const key = `${g}/${m}`;
     let shard = this.shards.get(key);
     if (!shard) {
-      const { retryMs } = this.policy;
-      shard = {
-        g,
-        m,
-        next: 1,
-        unacknowledged: [],
-        sentAt: 0,
-        retryMs,
-        acknowledged: 0,
-        refused: 0,
-        forgotten: 0,
-      };
+      shard = newShard(g, m, this.policy.retryMs);
       this.shards.set(key, shard);
     }
     return shard;
@@ -114,14 +107,25 @@ export class PsClientCore {
     const state = this.startTicket(ticket, 'push', []);
     state.left = items.length;
     const fresh: [ShardState, PendingPush][] = [];
-    for (const { g, m, section } of items) {
+    for (const { g, m, section } of this.expired === undefined ? items : []) {
       const shard = this.shard(g, m);
-      const push = { cseq: shard.next++, section, ticket };
+      // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
+      if (this.isLost(shard)) continue;
+      const push = { cseq: shard.next++, section, withdrawn: false, ticket };
       shard.unacknowledged.push(push);
       fresh.push([shard, push]);
     }
+    this.keeping.set(ticket, fresh.length);
     this.sendPushes(fresh);
-    if (items.length === 0) this.complete(ticket);
+    const lost = items.find(({ g, m }) => this.isLost(this.shard(g, m)));
+    if (this.expired !== undefined) this.fail(ticket, 'SESSION_EXPIRED', this.expired);
+    else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
+    else if (items.length === 0) this.complete(ticket);
+    if (fresh.length === 0) this.released(ticket);
+  }
+
+  private isLost({ g, lostIn }: ShardState): boolean {
+    return (this.map.groups[g]?.version ?? 0) <= lostIn;
   }
 
   /** One message per node, whatever the number of shards and tables, unless it would be too large for a frame. */
@@ -162,6 +166,10 @@ export class PsClientCore {
       const shard = this.shards.get(`${g}/${m}`);
       const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
       if (!shard || at < 0) continue;
+      if (refused === 'SESSION_EXPIRED') {
+        this.expire(`shard ${g}/${m} says that this client's session has ended`);
+        return;
+      }
       const [push] = shard.unacknowledged.splice(at, 1);
       shard.retryMs = this.policy.retryMs;
       shard.forgotten = 0;
@@ -169,6 +177,7 @@ export class PsClientCore {
       if (refused === undefined) shard.acknowledged++;
       else shard.refused++;
       this.served(g, m);
+      if (push && !push.withdrawn) this.keepLess(push.ticket);
       const ticket = push && this.tickets.get(push.ticket);
       if (!push || !ticket) continue;
       if (refused !== undefined)
@@ -182,30 +191,62 @@ export class PsClientCore {
     const first = shard?.unacknowledged[0];
     if (!shard || !first) return;
     if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
-      const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
-      for (const push of shard.unacknowledged) this.fail(push.ticket, 'SESSION_EXPIRED', text);
+      this.expire(`shard ${message.g}/${message.m} does not know this client's earlier pushes`);
       return;
     }
     this.resend(shard);
   }
 
-  /** The shard is beyond repair: callers are told now; the pushes stay numbered, in case a newer map brings it back. */
-  private onLost(message: MessageOf<'lost'>): void {
-    const shard = this.shards.get(`${message.g}/${message.m}`);
-    const text = `shard ${message.g}/${message.m} lost more than its code can restore`;
-    for (const push of shard?.unacknowledged ?? []) this.fail(push.ticket, 'UNRECOVERABLE', text);
+  /**
+   * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring it back, and some
+   * of these pushes may have been applied: so they keep their numbers, but not their bytes.
+   */
+  private onLost({ g, m, v }: MessageOf<'lost'>): void {
+    const shard = this.shards.get(`${g}/${m}`);
+    if (!shard || v < (this.map.groups[g]?.version ?? 0)) return;
+    shard.lostIn = Math.max(shard.lostIn, v);
+    for (const push of shard.unacknowledged) {
+      this.fail(push.ticket, 'UNRECOVERABLE', lostText(g, m));
+      this.withdraw(push);
+    }
+  }
+
+  /** An owner that has not applied it yet will refuse it; one that has says so. */
+  private withdraw(push: PendingPush): void {
+    if (push.withdrawn) return;
+    push.withdrawn = true;
+    push.section = NOTHING;
+    this.keepLess(push.ticket);
+  }
+
+  /** Numbers mean nothing any more: nothing is sent again, and nothing further can be pushed. */
+  private expire(reason: string): void {
+    this.expired ??= reason;
+    for (const shard of this.shards.values()) {
+      const pending = shard.unacknowledged;
+      shard.unacknowledged = [];
+      for (const push of pending) {
+        this.fail(push.ticket, 'SESSION_EXPIRED', this.expired);
+        if (!push.withdrawn) this.keepLess(push.ticket);
+      }
+    }
+  }
+
+  private keepLess(ticket: number): void {
+    const left = (this.keeping.get(ticket) ?? 0) - 1;
+    if (left > 0) this.keeping.set(ticket, left);
+    else this.released(ticket);
+  }
+
+  private released(ticket: number): void {
+    this.keeping.delete(ticket);
+    this.effects.push({ kind: 'released', ticket });
   }
 
   // ---- pulls and queries
 
   private startTicket(id: number, kind: Ticket['kind'], items: ShardSection[]): Ticket {
-    const ticket: Ticket = {
-      kind,
-      left: items.length,
-      items: items.map((item) => ({ ...item, done: false, retryAt: 0 })),
-      queryRetryAt: 0,
-      messages: [],
-    };
+    const ticket = newTicket(kind, items);
     this.tickets.set(id, ticket);
     return ticket;
   }

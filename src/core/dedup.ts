@@ -2,9 +2,13 @@
  * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are contiguous,
  * so one number per client says it all; refused pushes consume their number and are remembered for a while, so that a
  * retry gets the same refusal.
+ *
+ * Clients whose session has ended are forgotten, but not that they have ended: a copy of their first push that comes late
+ * must not look like the first push of a new client. Ids are never reused and only grow, so that takes one range of ids
+ * between any two sessions that are still open (rule 31).
  */
 import type { PeerId } from '../protocol/map.js';
-import type { DedupEntry, PushId, Refusal } from '../protocol/messages.js';
+import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../protocol/messages.js';
 
 /** Refusals remembered per client; at least a client's window of unacknowledged pushes. */
 const MAX_REFUSALS = 64;
@@ -15,11 +19,16 @@ interface Entry {
 }
 
 export class Dedup {
-  private readonly clients = new Map<PeerId, Entry>();
+  private readonly entriesOf = new Map<PeerId, Entry>();
+  /** Ended sessions: ascending ranges with open ones between them. */
+  private ended: [first: PeerId, last: PeerId][] = [];
 
   static from(entries: readonly DedupEntry[]): Dedup {
     const dedup = new Dedup();
-    for (const [client, last, refused] of entries) dedup.clients.set(client, { last, refused: [...refused] });
+    for (const entry of entries) {
+      if (isTombstone(entry)) dedup.end(entry[0], entry[1]);
+      else dedup.entriesOf.set(entry[0], { last: entry[1], refused: [...entry[2]] });
+    }
     return dedup;
   }
 
@@ -28,19 +37,49 @@ export class Dedup {
   }
 
   last(client: PeerId): number {
-    return this.clients.get(client)?.last ?? 0;
+    return this.entriesOf.get(client)?.last ?? 0;
   }
 
   refusal(client: PeerId, cseq: number): Refusal | undefined {
-    return this.clients.get(client)?.refused.find(([number]) => number === cseq)?.[1];
+    return this.entriesOf.get(client)?.refused.find(([number]) => number === cseq)?.[1];
   }
 
-  record(id: PushId): void {
+  /** Clients with pushes here whose session is not known to have ended. */
+  clients(): PeerId[] {
+    return [...this.entriesOf.keys()];
+  }
+
+  hasEnded(client: PeerId): boolean {
+    return this.ended.some(([first, last]) => first <= client && client <= last);
+  }
+
+  /**
+   * What is to be recorded here given that of all ids below `next` only `open` (ascending) are open sessions: nothing as
+   * long as that ends no client of this table, else all ranges that are new, so that they join into few.
+   */
+  tombstones(next: PeerId, open: readonly PeerId[]): EndedSessions[] {
+    const isOpen = new Set(open);
+    if (!this.clients().some((client) => client < next && !isOpen.has(client))) return [];
+    const found: EndedSessions[] = [];
+    let first = 1;
+    for (const id of [...open.filter((each) => each < next), next]) {
+      const covered = this.ended.some((range) => range[0] <= first && id - 1 <= range[1]);
+      if (first < id && !covered) found.push([first, id - 1, 'ENDED']);
+      first = id + 1;
+    }
+    return found;
+  }
+
+  record(id: StreamId): void {
+    if (isTombstone(id)) {
+      this.end(id[0], id[1]);
+      return;
+    }
     const [client, cseq, code] = id;
-    let entry = this.clients.get(client);
+    let entry = this.entriesOf.get(client);
     if (!entry) {
       entry = { last: 0, refused: [] };
-      this.clients.set(client, entry);
+      this.entriesOf.set(client, entry);
     }
     // Numbers only grow: an id that is recorded again changes nothing.
     if (cseq <= entry.last) return;
@@ -50,7 +89,25 @@ export class Dedup {
     if (entry.refused.length > MAX_REFUSALS) entry.refused.shift();
   }
 
-  entries(): DedupEntry[] {
-    return [...this.clients].map(([client, entry]) => [client, entry.last, entry.refused]);
+  /** Adds a range, joined with those that it overlaps or touches. */
+  private end(first: PeerId, last: PeerId): void {
+    const apart = this.ended.filter((range) => range[1] < first - 1 || last + 1 < range[0]);
+    const joined = this.ended.filter((range) => !apart.includes(range));
+    const from = Math.min(first, ...joined.map((range) => range[0]));
+    const to = Math.max(last, ...joined.map((range) => range[1]));
+    this.ended = [...apart, [from, to] as [PeerId, PeerId]].sort((a, b) => a[0] - b[0]);
+    for (const client of this.entriesOf.keys())
+      if (first <= client && client <= last) this.entriesOf.delete(client);
   }
+
+  entries(): DedupEntry[] {
+    return [
+      ...this.ended.map(([first, last]): EndedSessions => [first, last, 'ENDED']),
+      ...[...this.entriesOf].map(([client, entry]): DedupEntry => [client, entry.last, [...entry.refused]]),
+    ];
+  }
+}
+
+export function isTombstone(id: StreamId | DedupEntry): id is EndedSessions {
+  return id[2] === 'ENDED';
 }

@@ -6,6 +6,12 @@ import type { ClusterMap, Group, PeerId, Pool } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
 
+/** An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it. */
+export interface SessionEntry {
+  id: PeerId;
+  leased: boolean;
+}
+
 export interface DurableState {
   map: ClusterMap;
   /** Nodes that must have joined before groups are formed. */
@@ -14,13 +20,16 @@ export interface DurableState {
   nextSid: number;
   /** Every node name ever seen, with its id and newest incarnation. */
   names: Record<string, { id: PeerId; inc: number }>;
+  /** By id, ascending. */
+  sessions: SessionEntry[];
 }
 
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
   | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
   | { kind: 'message'; from: PeerId; message: Message }
-  | { kind: 'closed'; peer: PeerId; inc: number }
+  /** `link`: which of the peer's connections ended, where it may have several. */
+  | { kind: 'closed'; peer: PeerId; inc: number; link?: number }
   /** Nobody listens at the node's address: its process is gone. */
   | { kind: 'refused'; node: PeerId; inc: number }
   /** Somebody listens there: the process may only be slow to come back. */
@@ -68,6 +77,11 @@ export class Ledger {
     this.gated.push(...effects);
   }
 
+  /** A message that must not be seen before. */
+  answer(to: PeerId, message: Message): void {
+    this.afterwards({ kind: 'send', to, message, parts: [] });
+  }
+
   /** The state was changed: this step ends with a write. */
   touch(): void {
     this.changed = true;
@@ -88,7 +102,7 @@ export class Ledger {
     return this.take();
   }
 
-  /** Maps, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
+  /** Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
   private snapshot(): DurableState {
     return { ...this.state, names: { ...this.state.names } };
   }
@@ -140,5 +154,6 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     nextPeer: 1,
     nextSid: 1,
     names: {},
+    sessions: [],
   };
 }

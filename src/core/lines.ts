@@ -3,6 +3,7 @@
  * contiguous, so the order of a client's pushes is kept; what does not fit is dropped and the client sends it again.
  */
 import type { PeerId } from '../protocol/map.js';
+import type { WaitingBytes } from './parked.js';
 import type { Policy } from './policy.js';
 
 interface HeldPush {
@@ -13,7 +14,10 @@ interface HeldPush {
 export class PushLines {
   private readonly lines = new Map<PeerId, HeldPush[]>();
 
-  constructor(private readonly policy: Policy) {}
+  constructor(
+    private readonly policy: Policy,
+    private readonly bytes: WaitingBytes,
+  ) {}
 
   get any(): boolean {
     return this.lines.size > 0;
@@ -30,14 +34,13 @@ export class PushLines {
   /** Copies the section, which is a view that ends with the call. */
   hold(client: PeerId, cseq: number, section: Uint8Array): void {
     const line = this.lines.get(client);
-    if (!line) {
-      if (this.lines.size < this.policy.maxParked)
-        this.lines.set(client, [{ cseq, section: section.slice() }]);
-      return;
-    }
-    const last = line.at(-1)?.cseq ?? 0;
-    if (cseq === last + 1 && line.length < this.policy.maxHeldPushes)
-      line.push({ cseq, section: section.slice() });
+    const fits = line
+      ? cseq === (line.at(-1)?.cseq ?? 0) + 1 && line.length < this.policy.maxHeldPushes
+      : this.lines.size < this.policy.maxParked;
+    if (!fits || !this.bytes.take(section.byteLength)) return;
+    const held = { cseq, section: section.slice() };
+    if (line) line.push(held);
+    else this.lines.set(client, [held]);
   }
 
   first(client: PeerId): HeldPush | undefined {
@@ -46,11 +49,17 @@ export class PushLines {
 
   shift(client: PeerId): void {
     const line = this.lines.get(client);
-    line?.shift();
+    const held = line?.shift();
+    if (held) this.bytes.give(held.section.byteLength);
     if (line?.length === 0) this.lines.delete(client);
   }
 
   drop(client: PeerId): void {
+    for (const { section } of this.lines.get(client) ?? []) this.bytes.give(section.byteLength);
     this.lines.delete(client);
+  }
+
+  clear(): void {
+    for (const client of this.clients()) this.drop(client);
   }
 }

@@ -2,7 +2,7 @@
  * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them. One input at a
  * time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
-import { KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../errors.js';
 import type { NativeAddon, NativeMemory, NativeSink } from '../native.js';
 import {
   type ClusterMap,
@@ -16,6 +16,7 @@ import type { Heartbeat, Message, MessageOf, RecoveryStats, Refusal } from '../p
 import { bytes, type Effect, Outbox } from './effects.js';
 import { Owner, type OwnerHost } from './owner.js';
 import { Pace } from './pace.js';
+import { ParkedMessages, WaitingBytes } from './parked.js';
 import type { Policy } from './policy.js';
 import { Sink } from './sink.js';
 
@@ -35,12 +36,6 @@ interface Answer {
   bytes: number;
 }
 
-interface ParkedMessage {
-  from: PeerId;
-  message: Message;
-  parts: Uint8Array[];
-}
-
 const EMPTY = new Uint8Array(0);
 
 export class PsNode implements OwnerHost {
@@ -51,11 +46,13 @@ export class PsNode implements OwnerHost {
   private readonly owners = new Map<string, Owner>();
   private readonly sinks = new Map<number, Sink>();
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
-  private parked: ParkedMessage[] = [];
+  private readonly parked: ParkedMessages;
+  readonly waiting: WaitingBytes;
   private readonly dirty = new Set<Owner>();
   private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
   private readonly answers = new Map<string, Answer>();
   private heartbeatAt = Number.NEGATIVE_INFINITY;
+  private sessionsAt = Number.NEGATIVE_INFINITY;
   private lastReport = '';
 
   constructor(
@@ -65,7 +62,10 @@ export class PsNode implements OwnerHost {
     private readonly memory: NativeMemory,
     readonly policy: Policy,
     readonly discard: (bytes: Uint8Array) => void = () => {},
-  ) {}
+  ) {
+    this.waiting = new WaitingBytes(policy.maxParkedBytes);
+    this.parked = new ParkedMessages(policy, this.waiting);
+  }
 
   step(input: NodeInput): Effect[] {
     switch (input.kind) {
@@ -178,9 +178,16 @@ export class PsNode implements OwnerHost {
     }
     this.applyVersions(map);
     this.lastReport = '';
-    const waiting = this.parked;
-    this.parked = [];
-    for (const { from, message, parts } of waiting) this.receive(from, message, parts);
+    for (const { from, message, parts } of this.parked.takeAll()) this.receiveParked(from, message, parts);
+  }
+
+  /** A bad one must not take the others with it. Its connection may be long gone, so that there is nobody to blame. */
+  private receiveParked(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    try {
+      this.receive(from, message, parts);
+    } catch (error) {
+      this.out.event('message.refused', { from, kind: message.t, message: describe(error) });
+    }
   }
 
   /** A mirror is a parity of one member with coefficient 1. */
@@ -209,12 +216,6 @@ export class PsNode implements OwnerHost {
 
   // ---- messages
 
-  /** Parts of a message are views that end with the call: what is kept is copied. */
-  private park(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
-    if (this.parked.length >= this.policy.maxParked) this.parked.shift();
-    this.parked.push({ from, message, parts: parts.map((part) => part.slice()) });
-  }
-
   private newer(message: Message): boolean {
     if ('epoch' in message && message.t !== 'heartbeat') return message.epoch > this.map.epoch;
     if ('v' in message) return message.v > (this.map.groups[message.g]?.version ?? 0);
@@ -223,7 +224,7 @@ export class PsNode implements OwnerHost {
 
   private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     if (this.newer(message)) {
-      this.park(from, message, parts);
+      this.parked.add(from, message, parts);
       return;
     }
     switch (message.t) {
@@ -260,6 +261,8 @@ export class PsNode implements OwnerHost {
         return this.ownerOf(message)?.stream.onApplied(message);
       case 'confirmedLost':
         return from === SCHEDULER ? this.ownerOf(message)?.onConfirmedLost(message) : undefined;
+      case 'openSessions':
+        return from === SCHEDULER ? this.onSessions(message) : undefined;
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
@@ -275,6 +278,10 @@ export class PsNode implements OwnerHost {
   private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
     const owner = this.owners.get(`${message.g}/${message.m}`);
     return owner?.gen === message.gen ? owner : undefined;
+  }
+
+  private onSessions(message: MessageOf<'openSessions'>): void {
+    for (const owner of this.owners.values()) owner.onSessions(message);
   }
 
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
@@ -351,6 +358,18 @@ export class PsNode implements OwnerHost {
     this.dirty.clear();
     for (const sink of this.sinks.values()) sink.tick();
     this.heartbeat(now);
+    this.askForSessions(now);
+  }
+
+  /** Clients come and go: those that are gone are not to be remembered for ever (rule 31). */
+  private askForSessions(now: number): void {
+    if (now - this.sessionsAt < this.policy.sessionCheckMs) return;
+    this.sessionsAt = now;
+    for (const owner of this.owners.values()) {
+      if (owner.clients().length === 0) continue;
+      this.out.send(SCHEDULER, { t: 'sessions' });
+      return;
+    }
   }
 
   /** Something that belongs here is not here yet. */

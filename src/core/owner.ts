@@ -6,10 +6,11 @@
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../native.js';
 import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../protocol/map.js';
 import { tablesOf } from '../protocol/map.js';
-import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
-import { Dedup } from './dedup.js';
+import type { MessageOf, PushId, RecoveryStats, Refusal, StreamId } from '../protocol/messages.js';
+import { Dedup, isTombstone } from './dedup.js';
 import { bytes, words } from './effects.js';
 import { PushLines } from './lines.js';
+import type { WaitingBytes } from './parked.js';
 import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
 import { type Follower, Stream, type StreamHost, type StreamOwner } from './stream.js';
@@ -17,11 +18,14 @@ import { type Follower, Stream, type StreamHost, type StreamOwner } from './stre
 /** A batch names all its pushes in one header. */
 const MAX_OPEN_IDS = 16_384;
 
-/** Not a status of the engine: the section is not shown to it. */
+/** Not statuses of the engine: the section is not shown to it. */
 const TOO_LARGE = -1;
+/** Its client has given the push up and thrown its bytes away; the number must be used all the same. */
+const WITHDRAWN = -2;
 
 export const REFUSALS: Record<number, Refusal> = {
   [TOO_LARGE]: 'LIMIT',
+  [WITHDRAWN]: 'ABORTED',
   [PushStatus.UNKNOWN_TABLE]: 'UNKNOWN_TABLE',
   [PushStatus.DIM_MISMATCH]: 'DIM_MISMATCH',
   [PushStatus.KEY_RESERVED]: 'KEY_RESERVED',
@@ -31,6 +35,7 @@ export const REFUSALS: Record<number, Refusal> = {
 
 /** What the node lends to its owners. */
 export interface OwnerHost extends StreamHost {
+  readonly waiting: WaitingBytes;
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */
@@ -45,7 +50,7 @@ export class Owner implements StreamOwner {
   readonly stream: Stream;
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
-  private openIds: PushId[] = [];
+  private openIds: StreamId[] = [];
   private serving = false;
   /** When each client was last told of a gap. */
   private readonly gapAt = new Map<PeerId, number>();
@@ -65,7 +70,7 @@ export class Owner implements StreamOwner {
     this.gen = entry.gen;
     this.born = entry.init;
     this.stream = new Stream(this, host);
-    this.lines = new PushLines(host.policy);
+    this.lines = new PushLines(host.policy, host.waiting);
     this.pulls = new ParkedPulls(native, host);
     this.recovery = new Recovery(this, host);
     if (this.born) this.announced = { keys: true, whole: true };
@@ -92,6 +97,8 @@ export class Owner implements StreamOwner {
   }
 
   close(): void {
+    this.lines.clear();
+    this.pulls.clear();
     this.native.close();
   }
 
@@ -118,18 +125,22 @@ export class Owner implements StreamOwner {
       }
       return 'done';
     }
+    if (last === 0 && this.head.hasEnded(client)) {
+      this.host.acknowledge(client, this.group.id, this.member, cseq, 'SESSION_EXPIRED');
+      return 'done';
+    }
     if (cseq > last + 1) {
       this.tellGap(client, last + 1);
       return 'gap';
     }
-    const { maxUncommittedBytes, maxSectionBytes, maxOpenBytes, requireRedundancy } = this.host.policy;
+    const { maxUncommittedBytes, maxOpenBytes, requireRedundancy } = this.host.policy;
     if (
       this.stream.bufferBytes > maxUncommittedBytes ||
       (requireRedundancy && this.stream.followers.size === 0)
     )
       return 'wait';
     if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) this.flush();
-    const status = section.byteLength > maxSectionBytes ? TOO_LARGE : this.native.push(section);
+    const status = this.apply(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demand(this.native.missing());
       return 'wait';
@@ -140,6 +151,27 @@ export class Owner implements StreamOwner {
     this.openIds.push(id);
     this.host.markDirty(this);
     return 'done';
+  }
+
+  private apply(section: Uint8Array): number {
+    if (section.byteLength === 0) return WITHDRAWN;
+    return section.byteLength > this.host.policy.maxSectionBytes ? TOO_LARGE : this.native.push(section);
+  }
+
+  /** Clients that have pushed here and whose session is not known to have ended. */
+  clients(): PeerId[] {
+    return this.head.clients();
+  }
+
+  /** Rule 31: what has ended is forgotten in the order of the stream, so that everyone on it agrees. */
+  onSessions({ next, open }: MessageOf<'openSessions'>): void {
+    if (this.phase !== 'ACTIVE') return;
+    const ended = this.head.tombstones(next, open);
+    if (ended.length === 0) return;
+    for (const id of ended) this.head.record(id);
+    for (const client of this.gapAt.keys()) if (this.head.hasEnded(client)) this.gapAt.delete(client);
+    this.openIds.push(...ended);
+    this.host.markDirty(this);
   }
 
   /** Once per retry time: a client answers by sending everything again. */
@@ -193,9 +225,9 @@ export class Owner implements StreamOwner {
     this.serveWaiting();
   }
 
-  committed(ids: readonly PushId[]): void {
-    for (const [client, cseq, refused] of ids) {
-      this.host.acknowledge(client, this.group.id, this.member, cseq, refused);
+  committed(ids: readonly StreamId[]): void {
+    for (const id of ids) {
+      if (!isTombstone(id)) this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
     }
     if (this.lines.any) this.serveWaiting();
   }
@@ -322,7 +354,7 @@ export class Owner implements StreamOwner {
     this.pulls.rejectAll('UNRECOVERABLE');
     for (const client of this.lines.clients()) {
       this.lines.drop(client);
-      this.host.out.send(client, { t: 'lost', g: this.group.id, m: this.member });
+      this.host.out.send(client, { t: 'lost', g: this.group.id, m: this.member, v: this.group.version });
     }
   }
 

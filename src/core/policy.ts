@@ -16,6 +16,8 @@ export interface Policy {
   maxHeldPushes: number;
   /** Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped and resent. */
   maxParked: number;
+  /** Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. */
+  maxParkedBytes: number;
   /** A parked pull is answered TIMEOUT after this time. */
   parkedPullMs: number;
   /** Blocks that one owner asks for and has not received, and that one sink wants from one member. */
@@ -25,6 +27,8 @@ export interface Policy {
   /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
   heartbeatMs: number;
+  /** A node with clients in its tables asks the scheduler so often which sessions are open. */
+  sessionCheckMs: number;
   /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
   requireRedundancy: boolean;
 }
@@ -38,11 +42,13 @@ export const DEFAULT_POLICY: Policy = {
   sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,
+  maxParkedBytes: 256 << 20,
   parkedPullMs: 30_000,
   recoveryWindow: 512,
   recoveryChunk: 32,
   recoveryRate: 0,
   heartbeatMs: 200,
+  sessionCheckMs: 60_000,
   requireRedundancy: false,
 };
 
@@ -52,6 +58,10 @@ export interface SchedulerPolicy {
   /** A node that sends nothing is dead after this time. */
   silentMs: number;
   maxTables: number;
+  /** The session of a client that is not connected to the scheduler ends after this time. */
+  sessionMs: number;
+  /** While so many sessions are open further clients are refused with LIMIT. */
+  maxSessions: number;
   /** A node whose sink stalled gets nothing new for this time. */
   avoidMs: number;
 }
@@ -60,5 +70,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
   maxTables: 4096,
+  sessionMs: 600_000,
+  maxSessions: 16_384,
   avoidMs: 10_000,
 };

@@ -26,7 +26,8 @@ export class ParkedPulls {
 
   /** Copies the section, which is a view that ends with the call. */
   park(client: PeerId, id: number, item: number, section: Uint8Array): void {
-    if (this.parked.length >= this.host.policy.maxParked) this.reject(client, id, item, 'LIMIT');
+    const full = this.parked.length >= this.host.policy.maxParked;
+    if (full || !this.host.waiting.take(section.byteLength)) this.reject(client, id, item, 'LIMIT');
     else this.parked.push({ client, id, item, section: section.slice(), since: this.host.now });
   }
 
@@ -37,20 +38,24 @@ export class ParkedPulls {
     this.parked = [];
     for (const pull of waiting) {
       const rows = this.native.pull(pull.section);
-      if (typeof rows !== 'number') this.answer(pull.client, pull.id, pull.item, rows);
-      else if (rows === PushStatus.ABSENT) {
+      if (rows === PushStatus.ABSENT) {
         demand(this.native.missing());
         this.parked.push(pull);
-      } else this.reject(pull.client, pull.id, pull.item, REFUSALS[rows] ?? 'INTERNAL');
+        continue;
+      }
+      this.host.waiting.give(pull.section.byteLength);
+      if (typeof rows !== 'number') this.answer(pull.client, pull.id, pull.item, rows);
+      else this.reject(pull.client, pull.id, pull.item, REFUSALS[rows] ?? 'INTERNAL');
     }
   }
 
   expire(): void {
     if (this.parked.length === 0) return;
     const deadline = this.host.now - this.host.policy.parkedPullMs;
-    for (const pull of this.parked)
-      if (pull.since < deadline) this.reject(pull.client, pull.id, pull.item, 'TIMEOUT');
+    const late = this.parked.filter((pull) => pull.since < deadline);
+    if (late.length === 0) return;
     this.parked = this.parked.filter((pull) => pull.since >= deadline);
+    this.rejectEach(late, 'TIMEOUT');
   }
 
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
@@ -62,7 +67,21 @@ export class ParkedPulls {
   }
 
   rejectAll(code: Refusal): void {
-    for (const pull of this.parked) this.reject(pull.client, pull.id, pull.item, code);
+    const all = this.parked;
     this.parked = [];
+    this.rejectEach(all, code);
+  }
+
+  /** Who waited asks again elsewhere: the shard is not ours any more. */
+  clear(): void {
+    for (const { section } of this.parked) this.host.waiting.give(section.byteLength);
+    this.parked = [];
+  }
+
+  private rejectEach(pulls: readonly ParkedPull[], code: Refusal): void {
+    for (const { client, id, item, section } of pulls) {
+      this.host.waiting.give(section.byteLength);
+      this.reject(client, id, item, code);
+    }
   }
 }

@@ -32,6 +32,8 @@ export type ClientEffect =
   /** Rows of item `item`; a view that ends with the call. */
   | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
   | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
+  /** No section of this push is kept any more, whether its ticket is done or not: each is acknowledged or given up. */
+  | { kind: 'released'; ticket: number }
   | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
 
 export interface ClientPolicy {
@@ -46,7 +48,9 @@ export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8
 
 export interface PendingPush {
   cseq: number;
+  /** Empty: withdrawn, and only its number is still to be delivered. */
   section: Uint8Array;
+  withdrawn: boolean;
   ticket: number;
 }
 
@@ -60,6 +64,8 @@ export interface ShardState {
   /** Counted independently of the protocol's own tables, for audits. */
   acknowledged: number;
   refused: number;
+  /** Version of the group in which its owner called the shard lost; -1: never. */
+  lostIn: number;
   /** Gaps in a row that ask for what was acknowledged long ago; one may be an old message that came late. */
   forgotten: number;
 }
@@ -75,3 +81,43 @@ export interface Ticket {
   queryRetryAt: number;
   messages: number[];
 }
+
+export interface ShardCounts {
+  g: number;
+  m: number;
+  sent: number;
+  acknowledged: number;
+  refused: number;
+}
+
+export function countsOf({ g, m, next, acknowledged, refused }: ShardState): ShardCounts {
+  return { g, m, sent: next - 1, acknowledged, refused };
+}
+
+export function newShard(g: number, m: number, retryMs: number): ShardState {
+  return {
+    g,
+    m,
+    next: 1,
+    unacknowledged: [],
+    sentAt: 0,
+    retryMs,
+    acknowledged: 0,
+    refused: 0,
+    lostIn: -1,
+    forgotten: 0,
+  };
+}
+
+export function newTicket(kind: Ticket['kind'], items: readonly ShardSection[]): Ticket {
+  return {
+    kind,
+    left: items.length,
+    items: items.map((item) => ({ ...item, done: false, retryAt: 0 })),
+    queryRetryAt: 0,
+    messages: [],
+  };
+}
+
+export const lostText = (g: number, m: number): string =>
+  `shard ${g}/${m} lost more than its code can restore`;

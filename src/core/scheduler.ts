@@ -4,20 +4,14 @@
  *
  * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
  */
-import {
-  type ClusterMap,
-  type Group,
-  type NodeEntry,
-  type PeerId,
-  SCHEDULER,
-  type SinkEntry,
-} from '../protocol/map.js';
+import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../protocol/map.js';
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../protocol/messages.js';
 import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { type Member, newMember } from './member.js';
 import { canDoWithout, isIndispensable, sinkForMove } from './moves.js';
 import { type ClusterView, formGroups, repair } from './placement.js';
 import type { SchedulerPolicy } from './policy.js';
+import { Sessions } from './sessions.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
 
@@ -30,6 +24,7 @@ const BY_NUMBER = new Intl.Collator('en', { numeric: true });
 
 export class Scheduler {
   private readonly ledger: Ledger;
+  private readonly sessions: Sessions;
   private readonly members = new Map<PeerId, Member>();
   private readonly full = new Set<number>();
   private readonly whole = new Set<string>();
@@ -50,6 +45,7 @@ export class Scheduler {
     restarted: boolean,
   ) {
     this.ledger = new Ledger(state, restarted);
+    this.sessions = new Sessions(this.ledger, policy);
     if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
   }
 
@@ -80,6 +76,7 @@ export class Scheduler {
         this.onMessage(input.from, input.message);
         break;
       case 'closed':
+        this.sessions.closed(input.peer, input.link, this.now);
         this.onClosed(input.peer, input.inc);
         break;
       case 'refused':
@@ -112,7 +109,7 @@ export class Scheduler {
   private onJoin(link: number, join: MessageOf<'join'>): void {
     const known = this.state.names[join.name];
     if (join.id !== undefined && join.inc !== undefined) {
-      if (known?.id !== join.id || known.inc !== join.inc) {
+      if (known?.id !== join.id || known.inc !== join.inc || this.isForeign(join.job)) {
         this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
         return;
       }
@@ -153,15 +150,13 @@ export class Scheduler {
   }
 
   private onAttach(link: number, attach: MessageOf<'attach'>): void {
-    let id = attach.id;
-    const issued = id === undefined || (id > SCHEDULER && id < this.state.nextPeer);
-    if (!issued || Object.values(this.state.names).some((name) => name.id === id)) {
-      this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'SESSION_EXPIRED' } });
-      return;
-    }
+    const known = attach.id !== undefined;
+    const resumed = known && !this.isForeign(attach.job) && this.sessions.resume(attach.id!, link);
+    const id = known ? (resumed ? attach.id : undefined) : this.sessions.lease(link);
     if (id === undefined) {
-      id = this.state.nextPeer++;
-      this.ledger.touch();
+      const code = known ? 'SESSION_EXPIRED' : 'LIMIT';
+      this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code } });
+      return;
     }
     this.ledger.afterwards({
       kind: 'reply',
@@ -171,13 +166,18 @@ export class Scheduler {
     });
   }
 
+  /** A peer that comes back from another job, whose ids mean nothing here. */
+  private isForeign(job: string | undefined): boolean {
+    return job !== undefined && job !== this.state.map.job;
+  }
+
   private onClosed(peer: PeerId, inc: number): void {
     const member = this.members.get(peer);
     if (!member || member.inc !== inc) return;
     member.connected = false;
     member.closedAt = this.now;
     const node = this.state.map.nodes.find((entry) => entry.id === peer);
-    if (node) this.ledger.now({ kind: 'probe', node: peer, inc, address: node.address });
+    if (node) this.probe(node);
   }
 
   /** It is given up as a silent one then, not as one that does not come back. */
@@ -226,6 +226,8 @@ export class Scheduler {
     // Time in which this process did not run (stopped, swapped out) is nobody's silence.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
+    if (first) this.onFirstTick(now);
+    else this.sessions.tick(now, slept);
     for (const [node, until] of this.avoided) {
       if (until > now) continue;
       this.avoided.delete(node);
@@ -241,6 +243,16 @@ export class Scheduler {
     }
   }
 
+  /** Who died while no scheduler ran may be found out at once; the others come back by themselves. */
+  private onFirstTick(now: number): void {
+    this.sessions.restartLeases(now);
+    for (const node of this.state.map.nodes) this.probe(node);
+  }
+
+  private probe({ id: node, inc, address }: NodeEntry): void {
+    this.ledger.now({ kind: 'probe', node, inc, address });
+  }
+
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
     this.changed();
@@ -251,16 +263,14 @@ export class Scheduler {
         return this.onStalled(from, message);
       case 'replaceSink': {
         const done = this.replaceSink(message.g, message.sid, 'scrub');
-        this.ledger.afterwards({
-          kind: 'send',
-          to: from,
-          message: { t: 'sinkReplaced', id: message.id, done },
-          parts: [],
-        });
-        return;
+        return this.ledger.answer(from, { t: 'sinkReplaced', id: message.id, done });
       }
       case 'createTables':
         return this.onCreateTables(from, message);
+      case 'detach':
+        return this.sessions.end(from);
+      case 'sessions':
+        return this.ledger.answer(from, this.sessions.answer());
       case 'status':
         this.ledger.now({
           kind: 'send',
@@ -288,12 +298,7 @@ export class Scheduler {
     for (const sid of heartbeat.full) this.full.add(sid);
     for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
     if (heartbeat.epoch < this.state.map.epoch) {
-      this.ledger.afterwards({
-        kind: 'send',
-        to: from,
-        message: { t: 'map', map: this.state.map },
-        parts: [],
-      });
+      this.ledger.answer(from, { t: 'map', map: this.state.map });
     }
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
   }
@@ -307,12 +312,7 @@ export class Scheduler {
     const { g, m, gen, v, blocks } = report;
     if (this.state.map.groups[g]?.version !== v) return;
     this.lost.set(`${g}/${m}`, { g, m, v, blocks });
-    this.ledger.afterwards({
-      kind: 'send',
-      to: from,
-      message: { t: 'confirmedLost', g, m, gen, v },
-      parts: [],
-    });
+    this.ledger.answer(from, { t: 'confirmedLost', g, m, gen, v });
   }
 
   // ---- placement
@@ -414,7 +414,7 @@ export class Scheduler {
       tables: asked,
       ...problem,
     };
-    this.ledger.afterwards({ kind: 'send', to: from, message: answer, parts: [] });
+    this.ledger.answer(from, answer);
   }
 
   // ---- status

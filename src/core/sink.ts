@@ -10,7 +10,7 @@ import { invariant, KintsugiError } from '../errors.js';
 import type { BlockList, NativeSink } from '../native.js';
 import type { PeerId } from '../protocol/map.js';
 import { type Group, INITIAL_GENERATION, type SinkEntry } from '../protocol/map.js';
-import type { MessageOf, PushId } from '../protocol/messages.js';
+import type { MessageOf, StreamId } from '../protocol/messages.js';
 import { Check } from './check.js';
 import { Dedup } from './dedup.js';
 import { bytes, type CoreHost, words } from './effects.js';
@@ -19,7 +19,7 @@ import { RateLimit } from './rate.js';
 interface LogEntry {
   seq: number;
   delta: Uint8Array;
-  ids: PushId[];
+  ids: StreamId[];
 }
 
 interface Member {
@@ -146,8 +146,6 @@ export class Sink {
       this.dropAccumulators();
       this.pump(message.m);
     }
-    const dedup = member.dedup.copy();
-    for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
     this.host.out.send(from, {
       t: 'startAck',
       g: this.group.id,
@@ -155,9 +153,17 @@ export class Sink {
       sid: this.sid,
       gen: message.gen,
       applied: member.applied,
-      dedup: dedup.entries(),
+      dedup: this.dedupOf(message.m).entries(),
       extents: this.native.extents(this.slotOf(message.m)),
     });
+  }
+
+  /** De-duplication state at the applied position. */
+  dedupOf(m: number): Dedup {
+    const member = this.member(m);
+    const dedup = member.dedup.copy();
+    for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
+    return dedup;
   }
 
   /** Rule 14. */

@@ -5,7 +5,7 @@
  */
 import type { Extent } from '../native.js';
 import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../protocol/map.js';
-import type { MessageOf, PushId } from '../protocol/messages.js';
+import type { MessageOf, StreamId } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
 import type { CoreHost } from './effects.js';
 import { agreedBase, mergeExtents } from './takeover.js';
@@ -38,7 +38,7 @@ export interface Follower {
 interface Batch {
   seq: number;
   delta: Uint8Array;
-  ids: PushId[];
+  ids: StreamId[];
 }
 
 /** Whose stream it is, and whom it tells. */
@@ -51,8 +51,8 @@ export interface StreamOwner {
   extents(): Extent[];
   /** Everyone agrees: the shard is ours from this state on. */
   activated(dedup: Dedup, extents: Extent[]): void;
-  /** These pushes are durable. */
-  committed(ids: readonly PushId[]): void;
+  /** These pushes, and ends of sessions, are durable. */
+  committed(ids: readonly StreamId[]): void;
   /** Nobody has the shard. */
   lost(reason: string): void;
 }
@@ -118,7 +118,7 @@ export class Stream {
   }
 
   /** Rule 8: one atomic delta, to every sink that has its Start. */
-  append(delta: Uint8Array, ids: PushId[]): void {
+  append(delta: Uint8Array, ids: StreamId[]): void {
     const batch: Batch = { seq: ++this.seq, delta, ids };
     this.buffer.push(batch);
     this.bufferBytes += delta.byteLength;
@@ -136,7 +136,7 @@ export class Stream {
     let durable = this.seq;
     for (const follower of this.followers.values()) durable = Math.min(durable, follower.acked);
     let count = 0;
-    const durableIds: PushId[] = [];
+    const durableIds: StreamId[] = [];
     for (const batch of this.buffer) {
       if (batch.seq > durable) break;
       this.committed = batch.seq;

@@ -10,8 +10,14 @@ import type { ClusterMap, PeerId, TableSpec } from './map.js';
 export type Refusal = ErrorCode;
 /** (client, client sequence number) and, for a push that was refused, why. */
 export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
-/** De-duplication state of one client at one stream position: its last number and recent refusals. */
-export type DedupEntry = [client: PeerId, cseq: number, refused: [cseq: number, code: Refusal][]];
+/** A tombstone: the sessions first..last have ended, and nothing of them is taken any more (rule 31). */
+export type EndedSessions = [first: PeerId, last: PeerId, mark: 'ENDED'];
+/** What a batch carries besides its delta. */
+export type StreamId = PushId | EndedSessions;
+/** De-duplication state of one client at one stream position: its last number and recent refusals; or who has ended. */
+export type DedupEntry =
+  | [client: PeerId, cseq: number, refused: [cseq: number, code: Refusal][]]
+  | EndedSessions;
 
 interface ShardOf {
   g: number;
@@ -31,7 +37,10 @@ export interface Hello {
 }
 
 // ---- client -> owner
-/** parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). */
+/**
+ * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty section: the push
+ * was withdrawn; unless it is applied already it only takes its number, and is refused with ABORTED.
+ */
 export interface Push {
   t: 'push';
   epoch: number;
@@ -80,9 +89,10 @@ export interface Reject {
   id: number;
   items: [index: number, code: Refusal | 'WRONG_OWNER'][];
 }
-/** The shard cannot serve pushes: its lost blocks are beyond the code. */
+/** The shard cannot serve pushes in this version of its group: its lost blocks are beyond the code. */
 export interface Lost extends ShardOf {
   t: 'lost';
+  v: number;
 }
 /** parts: u64 keys */
 export interface KeysPage {
@@ -126,7 +136,7 @@ export interface StartAck extends StreamOf {
 export interface Delta extends StreamOf {
   t: 'delta';
   seq: number;
-  ids: PushId[];
+  ids: StreamId[];
   committed: number;
 }
 export interface Applied extends StreamOf {
@@ -199,9 +209,10 @@ export interface Join {
   host: string;
   address: string;
   standby: boolean;
-  /** Set when this process reconnects: it keeps its identity. */
+  /** Set when this process reconnects: it keeps its identity, in the job that gave it. */
   id?: PeerId;
   inc?: number;
+  job?: string;
 }
 export interface Welcome {
   t: 'welcome';
@@ -209,15 +220,30 @@ export interface Welcome {
   inc: number;
   map: ClusterMap;
 }
-/** A process whose node name was taken over by a newer one: it must stop. */
+/** A process whose node name was taken over by a newer one, or a client without a session: it must stop. */
 export interface Stale {
   t: 'stale';
-  code: 'STALE_NODE' | 'SESSION_EXPIRED';
+  code: 'STALE_NODE' | 'SESSION_EXPIRED' | 'LIMIT';
 }
 export interface Attach {
   t: 'attach';
-  /** Set when this client reconnects. */
+  /** Set when this client reconnects: its session goes on, in the job that opened it. */
   id?: PeerId;
+  job?: string;
+}
+/** This client is done: its session ends now. */
+export interface Detach {
+  t: 'detach';
+}
+/** A node asks which sessions are open. */
+export interface SessionsRequest {
+  t: 'sessions';
+}
+/** Of all ids below `next` only these are open sessions, ascending. */
+export interface OpenSessions {
+  t: 'openSessions';
+  next: PeerId;
+  open: PeerId[];
 }
 export interface MapMessage {
   t: 'map';
@@ -356,6 +382,9 @@ export type Message =
   | Welcome
   | Stale
   | Attach
+  | Detach
+  | SessionsRequest
+  | OpenSessions
   | MapMessage
   | Heartbeat
   | UnrecoverableReport

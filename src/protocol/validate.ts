@@ -40,8 +40,10 @@ const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 
 const shard = { g: natural, m: natural };
 const stream = { ...shard, sid: natural, gen: natural };
-const pushId = tuple(natural, natural, optional(code));
-const dedup = list(tuple(natural, natural, list(tuple(natural, code))));
+const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
+const ended: Check = (v) => tombstone(v) && (v as number[])[0]! <= (v as number[])[1]!;
+const streamId = either(tuple(natural, natural, optional(code)), ended);
+const dedup = list(either(tuple(natural, natural, list(tuple(natural, code))), ended));
 const extents = list(tuple(natural, natural, natural));
 
 const data = record({ node: natural, inc: natural, gen: natural, init: bool });
@@ -98,14 +100,14 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
       ),
     ),
   },
-  lost: shard,
+  lost: { ...shard, v: natural },
   keysPage: { id: natural, next: integer },
   shardStatsReply: { id: natural, extents, tables: list(object) },
   open: { ...stream, v: natural },
   openAck: { ...stream, none: bool, sgen: natural, applied: natural },
   start: { ...stream, v: natural, base: natural, dedup, extents },
   startAck: { ...stream, applied: natural, dedup, extents },
-  delta: { ...stream, seq: natural, ids: list(pushId), committed: natural },
+  delta: { ...stream, seq: natural, ids: list(streamId), committed: natural },
   applied: { ...stream, applied: natural },
   want: { ...stream, v: natural },
   content: { ...stream, seq: natural },
@@ -130,10 +132,14 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     standby: bool,
     id: optional(natural),
     inc: optional(natural),
+    job: optional(text),
   },
   welcome: { id: natural, inc: natural, map },
-  stale: { code },
-  attach: { id: optional(natural) },
+  stale: { code: (v) => v === 'STALE_NODE' || v === 'SESSION_EXPIRED' || v === 'LIMIT' },
+  attach: { id: optional(natural), job: optional(text) },
+  detach: {},
+  sessions: {},
+  openSessions: { next: natural, open: list(natural) },
   map: { map },
   heartbeat: {
     inc: natural,

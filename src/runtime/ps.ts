@@ -12,6 +12,7 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
@@ -39,8 +40,8 @@ export interface PsOptions {
   policy?: Partial<Policy> | undefined;
   connectTimeoutMs?: number | undefined;
   log: Logger;
-  /** Called when this process must stop: a newer one took its name. */
-  onStale?: (() => void) | undefined;
+  /** Called when this process must stop: a newer one took its name, or the scheduler serves another job. */
+  onStale?: ((error: KintsugiError) => void) | undefined;
 }
 
 export interface RunningPs {
@@ -127,9 +128,9 @@ class PsRuntime {
         this.receive(SCHEDULER, { t: 'map', map }, []);
       },
       onMessage: (message) => this.receive(SCHEDULER, message, []),
-      onStale: () => {
-        options.log.error('ps.stale', { name: options.name });
-        options.onStale?.();
+      onStale: (error) => {
+        options.log.error('ps.stale', { name: options.name, message: error.message });
+        options.onStale?.(error);
       },
       log: options.log,
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
@@ -159,14 +160,14 @@ class PsRuntime {
   }
 
   private run(effects: Effect[] | undefined): void {
-    for (const effect of effects ?? []) {
+    each(effects ?? [], this.options.log, (effect) => {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
       else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
       else this.peers.send(effect.to, effect.message, effect.parts);
       // Gathered for this one answer, and sent: nobody else has these rows.
       if (effect.kind === 'send' && effect.message.t === 'rows') release(effect.parts);
-    }
+    });
     if (!this.node?.needsFlush || this.flushScheduled) return;
     this.flushScheduled = true;
     setImmediate(() => {
@@ -182,7 +183,7 @@ class PsRuntime {
     setImmediate(() => {
       const waiting = this.loopback;
       this.loopback = [];
-      for (const [each, payload] of waiting) this.receive(this.id, each, payload);
+      each(waiting, this.options.log, ([own, payload]) => this.receive(this.id, own, payload));
     });
   }
 

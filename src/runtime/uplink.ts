@@ -20,11 +20,11 @@ export interface UplinkOptions {
   token?: string | undefined;
   tls?: ClientTls | undefined;
   /** The first message on every connection, given the identity we have so far. */
-  introduce(identity: { id: PeerId; inc: number } | undefined): MessageOf<'join'> | MessageOf<'attach'>;
+  introduce(identity: Identity | undefined): MessageOf<'join'> | MessageOf<'attach'>;
   onWelcome(message: MessageOf<'welcome'>): void;
   onMessage(message: Message): void;
-  /** A newer process took our name: this one must stop. */
-  onStale(): void;
+  /** A newer process took our name, our session has ended, or it is another job: this one must stop. */
+  onStale(error: KintsugiError): void;
   log: Logger;
   /** Give up the first connection after this time; later ones are tried for ever. */
   connectTimeoutMs: number;
@@ -32,13 +32,28 @@ export interface UplinkOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Who the scheduler says we are; it means something in its job only. */
+interface Identity {
+  id: PeerId;
+  inc: number;
+  job: string;
+}
+
+const STALE: Record<MessageOf<'stale'>['code'], string> = {
+  STALE_NODE: 'a newer process has taken the name of this node, or the scheduler serves another job now',
+  SESSION_EXPIRED: 'the session of this client has ended, or the scheduler serves another job now',
+  LIMIT: 'too many sessions are open',
+};
+
 export class Uplink {
   private link: Link | undefined;
-  private identity: { id: PeerId; inc: number } | undefined;
+  private identity: Identity | undefined;
   private closed = false;
   private timer: NodeJS.Timeout | undefined;
   private pauseMs = REDIAL_MS;
   private welcomed: (() => void) | undefined;
+  /** Why this one must stop. */
+  private stale: KintsugiError | undefined;
 
   private constructor(private readonly options: UplinkOptions) {}
 
@@ -101,12 +116,8 @@ export class Uplink {
         onOpen: () => {},
         onMessage: (_, header) => this.receive(toMessage(header)),
         onClose: (closing, reason) => {
-          fail(
-            new KintsugiError(
-              'UNREACHABLE',
-              `the scheduler at ${scheduler} closed the connection: ${reason}`,
-            ),
-          );
+          const text = `the scheduler at ${scheduler} closed the connection: ${reason}`;
+          fail(this.stale ?? new KintsugiError('UNREACHABLE', text));
           this.onClose(closing);
         },
         onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),
@@ -138,13 +149,23 @@ export class Uplink {
 
   private receive(message: Message): void {
     if (message.t === 'welcome') {
-      this.identity = { id: message.id, inc: message.inc };
+      const { job } = message.map;
+      // Its ids and maps would be taken for ours.
+      if (this.identity && this.identity.job !== job) {
+        const { t } = this.options.introduce(this.identity);
+        return this.stop(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED');
+      }
+      this.identity = { id: message.id, inc: message.inc, job };
       this.options.onWelcome(message);
       this.welcomed?.();
-    } else if (message.t === 'stale') {
-      this.close();
-      this.options.onStale();
-    } else this.options.onMessage(message);
+    } else if (message.t === 'stale') this.stop(message.code);
+    else this.options.onMessage(message);
+  }
+
+  private stop(code: MessageOf<'stale'>['code']): void {
+    this.stale = new KintsugiError(code, STALE[code]);
+    this.close();
+    this.options.onStale(this.stale);
   }
 
   private onClose(link: Link): void {

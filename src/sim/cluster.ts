@@ -4,7 +4,9 @@
  *
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
+
 import type { ClientEffect, PsClientCore } from '../core/client.js';
+import { isTombstone } from '../core/dedup.js';
 import type { Effect } from '../core/effects.js';
 import { PsNode } from '../core/node.js';
 import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
@@ -16,6 +18,7 @@ import type { Control } from './control.js';
 import { Network, type Packet } from './network.js';
 import type { Random } from './random.js';
 import type { Traffic } from './traffic.js';
+import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
 
@@ -38,6 +41,8 @@ export interface ClientActor {
   pulls: Map<number, { shard: number; acknowledged: number }>;
   pushes: Map<number, number>;
   checks: Map<number, string>;
+  /** A shard said that its session has ended. */
+  expired: boolean;
 }
 
 export class Cluster {
@@ -88,6 +93,7 @@ export class Cluster {
       recoveryWindow: 4,
       recoveryChunk: 2,
       sinkStallMs: this.retry * 8,
+      sessionCheckMs: this.retry * 6,
       requireRedundancy: config.requireRedundancy,
     };
     this.faultsLeft = config.faults;
@@ -173,9 +179,10 @@ export class Cluster {
     else this.receiveClient(from, to, packet);
   }
 
-  private receiveNode(from: number, to: number, { message, parts: sent }: Packet): void {
+  private receiveNode(from: number, to: number, packet: Packet): void {
+    const { message, parts: sent } = packet;
     const actor = this.nodes[to - 1]!;
-    const sender = this.peerOf(from);
+    const sender = packet.sender ?? this.peerOf(from);
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
     else if (actor.up && actor.node && sender !== undefined) {
       const parts = sent.map((part) => part.slice());
@@ -192,7 +199,8 @@ export class Cluster {
       this.actorOf.set(actor.id, to);
       const map: Message = { t: 'map', map: message.map };
       this.runClient(to, actor.core.step({ kind: 'message', from: SCHEDULER, message: map, parts: [] }));
-    } else {
+    } else if (message.t === 'stale') this.sessionLost(to, actor);
+    else {
       const sender = this.peerOf(from) ?? SCHEDULER;
       this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
     }
@@ -259,17 +267,39 @@ export class Cluster {
       if (!this.control.running || !this.network.connected(0, index)) return;
       actor.link = this.newLink(index);
       const message: Message = actor.id === undefined ? { t: 'attach' } : { t: 'attach', id: actor.id };
+      if (actor.expired) return this.sessionLost(index, actor);
       this.network.send(index, 0, { message, parts: [] });
     }
     if (this.phase === 'running') this.traffic.request(index, actor);
     this.runClient(index, actor.core.step({ kind: 'tick', now: this.now }));
   }
 
+  /** The process of a client ends, with or without a goodbye; a new one takes its place, with a session of its own. */
+  replaceClient(index: number, goodbye: boolean): void {
+    const actor = this.clientAt(index);
+    const { id, link } = actor;
+    if (id === undefined) return;
+    this.count(goodbye ? 'clientDetach' : 'clientCrash');
+    this.log(() => `** CLIENT ${index} (peer ${id}) ends`);
+    if (goodbye) this.control.receive(index, { t: 'detach' });
+    this.network.kill(index);
+    this.control.disconnected(link);
+    this.actorOf.delete(id);
+    this.traffic.restart(index, actor);
+  }
+
+  /** It stayed away from the scheduler for too long. */
+  private sessionLost(index: number, actor: ClientActor): void {
+    if (actor.id === undefined) return;
+    if (this.control.isOpen(actor.id)) throw new Violation(`client ${actor.id} was sent away`);
+    this.replaceClient(index, false);
+  }
+
   runClient(index: number, effects: ClientEffect[]): void {
     for (const effect of effects) {
       if (effect.kind === 'send') this.transmit(index, effect.to, effect.message, effect.parts);
       else if (effect.kind === 'event') this.count(effect.name);
-      else this.traffic.answered(index, this.clientAt(index), effect);
+      else if (effect.kind !== 'released') this.traffic.answered(index, this.clientAt(index), effect);
     }
     this.traffic.noteAcknowledged(index, this.clientAt(index));
   }
@@ -282,7 +312,7 @@ export class Cluster {
     if (target === 0 && !this.control.running) return;
     if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
     this.observe(message);
-    this.network.send(from, target, { message, parts });
+    this.network.send(from, target, { message, parts, sender: this.peerOf(from) });
   }
 
   /** What a schedule went through, read off its messages. */
@@ -298,6 +328,9 @@ export class Cluster {
         return;
       case 'openAck':
         if (!message.none) this.promised.set(`${message.sid}/${message.m}/${message.gen}`, message.applied);
+        return;
+      case 'delta':
+        for (const id of message.ids) if (isTombstone(id)) this.control.checkTombstone(id);
         return;
       case 'start': {
         // A sink that promised at a later position than the agreed one takes back what is between.

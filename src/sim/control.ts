@@ -5,9 +5,10 @@ import {
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
+  type SchedulerPolicy,
 } from '../core/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
-import type { Message } from '../protocol/messages.js';
+import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';
 import { watchLoss } from './loss.js';
 import { Violation } from './violation.js';
@@ -23,7 +24,7 @@ export class Control {
   /** Sinks that an owner could not reach. */
   private readonly stalled = new Set<number>();
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
-  private closings: { peer: PeerId; inc: number; at: number }[] = [];
+  private closings: { peer: PeerId; inc: number; link: number; at: number }[] = [];
 
   constructor(private readonly cluster: Cluster) {
     const { k, r, groups } = cluster.config;
@@ -41,7 +42,14 @@ export class Control {
 
   start(restarted: boolean): void {
     const { retry } = this.cluster;
-    const policy = { reconnectMs: retry * 3, silentMs: retry * 20, maxTables: 16, avoidMs: retry * 10 };
+    const policy: SchedulerPolicy = {
+      reconnectMs: retry * 3,
+      silentMs: retry * 20,
+      maxTables: 16,
+      sessionMs: retry * 10,
+      maxSessions: 64,
+      avoidMs: retry * 10,
+    };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
     this.step({ kind: 'tick', now: this.cluster.now });
   }
@@ -68,7 +76,40 @@ export class Control {
     const entry = links.get(link);
     links.delete(link);
     if (entry?.peer !== undefined)
-      this.closings.push({ peer: entry.peer, inc: entry.inc, at: now + random.below(30) });
+      this.closings.push({ peer: entry.peer, inc: entry.inc, link, at: now + random.below(30) });
+  }
+
+  // ---- sessions
+
+  /** As far as the disk knows: nobody may be told that a session has ended before that is on it. */
+  isOpen(id: PeerId): boolean {
+    return this.disk.sessions.some((session) => session.id === id);
+  }
+
+  checkTombstone([first, last]: EndedSessions): void {
+    for (const { id } of this.disk.sessions)
+      if (first <= id && id <= last) throw new Violation(`a tombstone for session ${id}, which is open`);
+  }
+
+  /** Only clients that live have a session, and no table remembers any other. */
+  get sessionsSettled(): boolean {
+    const { clients, nodes } = this.cluster;
+    const living = new Set(clients.map((actor) => actor.id));
+    if (this.disk.sessions.some(({ id }) => !living.has(id))) return false;
+    for (const { sinks, data, id } of this.disk.map.groups) {
+      for (const [m, { node }] of data.entries()) {
+        const owner = this.cluster.actorWith(node)?.node?.ownerAt(id, m);
+        if (!owner?.clients().every((client) => this.isOpen(client))) return false;
+      }
+      for (const { sid, kind, index } of sinks) {
+        const sink = nodes.map((actor) => actor.node?.sinkAt(sid)).find((each) => each !== undefined);
+        for (const m of kind === 'M' ? [index] : data.keys()) {
+          const known = sink?.dedupOf(m).clients();
+          if (!known?.every((client) => this.isOpen(client))) return false;
+        }
+      }
+    }
+    return true;
   }
 
   // ---- inputs
@@ -106,9 +147,9 @@ export class Control {
     if (this.closings.some((entry) => entry.at <= now)) {
       const closed = this.closings.filter((entry) => entry.at <= now);
       this.closings = this.closings.filter((entry) => entry.at > now);
-      for (const { peer, inc } of closed) {
-        const back = [...links.values()].some((link) => link.peer === peer && link.inc === inc);
-        if (!back) this.step({ kind: 'closed', peer, inc });
+      for (const { peer, inc, link } of closed) {
+        const back = [...links.values()].some((other) => other.peer === peer && other.inc === inc);
+        if (!back) this.step({ kind: 'closed', peer, inc, link });
       }
     }
     if (this.refusals.some((entry) => entry.at <= now)) {
@@ -138,7 +179,11 @@ export class Control {
         return;
       case 'reply': {
         const link = cluster.links.get(effect.link);
-        if (!link) return;
+        if (!link) {
+          // It hung up before it was let in.
+          if (effect.admit) this.closings.push({ ...effect.admit, link: effect.link, at: cluster.now });
+          return;
+        }
         if (effect.admit) {
           link.peer = effect.admit.peer;
           link.inc = effect.admit.inc;

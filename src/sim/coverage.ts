@@ -16,6 +16,8 @@ const WATCHED: Record<string, string> = {
   promotions: 'promotion',
   stalls: 'sink.stalled',
   schedulerRestarts: 'schedulerRestart',
+  clientCrashes: 'clientCrash',
+  clientGoodbyes: 'clientDetach',
 };
 
 export class Coverage {

@@ -3,18 +3,18 @@ import type { Cluster, NodeActor } from './cluster.js';
 import type { Profile } from './config.js';
 import { maxLacking, watchLoss } from './loss.js';
 
-type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag';
+type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag' | 'client';
 
 /** Every kind as often as it is listed. */
 const times = (counts: Record<Kind, number>): Kind[] =>
   Object.entries(counts).flatMap(([kind, count]) => Array<Kind>(count).fill(kind as Kind));
 
 const MIXTURES: Record<Profile, Kind[]> = {
-  mixed: times({ crash: 8, absence: 2, break: 3, partition: 3, scheduler: 1, move: 2, lag: 1 }),
-  absent: times({ crash: 4, absence: 8, break: 2, partition: 1, scheduler: 1, move: 2, lag: 4 }),
-  ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3 }),
-  moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3 }),
-  losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0 }),
+  mixed: times({ crash: 8, absence: 2, break: 3, partition: 3, scheduler: 1, move: 2, lag: 1, client: 2 }),
+  absent: times({ crash: 4, absence: 8, break: 2, partition: 1, scheduler: 1, move: 2, lag: 4, client: 1 }),
+  ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3, client: 3 }),
+  moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3, client: 1 }),
+  losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
 
 export class Faults {
@@ -80,6 +80,11 @@ export class Faults {
         return cluster.control.crash();
       case 'move':
         return this.move();
+      case 'client':
+        return cluster.replaceClient(
+          1 + cluster.nodes.length + random.below(cluster.clients.length),
+          random.chance(0.5),
+        );
       case 'lag':
         if (cluster.config.lag) this.lagLinks(victim);
     }

@@ -3,12 +3,15 @@
  * connection. Connections break (what was in flight is lost, or a part of it arrives late, beside the new connection),
  * sides are partitioned, links lag, messages are doubled.
  */
+import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Random } from './random.js';
 
 export interface Packet {
   message: Message;
   parts: readonly Uint8Array[];
+  /** Who sent it; the process may be gone when it arrives, and another one in its place. */
+  sender?: PeerId | undefined;
 }
 
 interface Queue {

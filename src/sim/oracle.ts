@@ -1,7 +1,9 @@
 /**
  * What must be true, from the pushes alone. Each client owns one row per shard; its n-th push there adds 2^n, so the row is a
  * bit mask of the pushes that were applied: a lost one leaves a hole, a repeated one carries. Every push also adds to a
- * shared row, whose final value is the sum.
+ * shared row, whose final value is the sum over the pushes in the masks.
+ *
+ * What became of a push that failed, or whose client died, only its bit says.
  */
 
 import { auditKeys } from '../audit.js';
@@ -9,27 +11,43 @@ import type { NativeAddon, NativeShard } from '../native.js';
 import { type ClusterMap, type Pool, shardCount, tableByName } from '../protocol/map.js';
 import { Violation } from './violation.js';
 
+interface Push {
+  ticket: number;
+  shared: bigint;
+  amount: number;
+}
+
 export class Oracle {
-  private readonly sent = new Map<string, number>();
+  /** client/shard -> its pushes, the first one with number 1. */
+  private readonly sent = new Map<string, Push[]>();
   private readonly acked = new Map<string, number>();
-  private readonly sums = new Map<bigint, number>();
+  /** Acknowledged to earlier processes of a client. */
+  private readonly before = new Map<string, number>();
+  private readonly doubtful = new Set<number>();
 
   constructor(private readonly clients: number) {}
 
   /** The number of the client's next push to a shard, from 1. */
-  begin(client: number, shard: number): number {
+  begin(client: number, shard: number, push: Push): number {
     const key = `${client}/${shard}`;
-    const number = (this.sent.get(key) ?? 0) + 1;
-    this.sent.set(key, number);
-    return number;
+    const pushes = this.sent.get(key) ?? [];
+    this.sent.set(key, pushes);
+    return pushes.push(push);
   }
 
-  add(key: bigint, amount: number): void {
-    this.sums.set(key, (this.sums.get(key) ?? 0) + amount);
+  /** Nobody was told whether the pushes of this ticket were applied. */
+  doubt(ticket: number): void {
+    this.doubtful.add(ticket);
+  }
+
+  /** The client's next process counts from 0. */
+  countAgain(client: number): void {
+    for (const [key, count] of this.acked) if (key.startsWith(`${client}/`)) this.before.set(key, count);
   }
 
   acknowledge(client: number, shard: number, count: number): void {
-    this.acked.set(`${client}/${shard}`, count);
+    const key = `${client}/${shard}`;
+    this.acked.set(key, (this.before.get(key) ?? 0) + count);
   }
 
   acknowledged(client: number, shard: number): number {
@@ -41,21 +59,30 @@ export class Oracle {
     return auditKeys(native, pool, 1_000_000 + index)[shard]!;
   }
 
-  /** A row read while things happen: a prefix of what was sent, with everything in it that was acknowledged before. */
-  checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number): void {
-    const value = row[0]!;
+  /**
+   * A row read while things happen: all of what was sent up to some push, with at least as many as were acknowledged before.
+   * `whole`: nothing is under way any more.
+   */
+  checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number, whole = false): void {
+    const mask = row[0]!;
     for (const other of row)
-      if (other !== value) throw new Violation(`client ${client} shard ${shard}: a torn row`);
-    const sent = this.sent.get(`${client}/${shard}`) ?? 0;
-    const prefix = Math.round(Math.log2(value + 2)) - 1;
-    if (2 ** (prefix + 1) - 2 !== value || prefix > sent) {
-      throw new Violation(
-        `client ${client} shard ${shard}: read ${value}, which no prefix of ${sent} pushes gives`,
-      );
+      if (other !== mask) throw new Violation(`client ${client} shard ${shard}: a torn row`);
+    const pushes = this.sent.get(`${client}/${shard}`) ?? [];
+    const possible = Number.isInteger(mask) && mask >= 0 && mask % 2 === 0 && mask < 2 ** (pushes.length + 1);
+    const upTo = whole ? pushes.length : Math.floor(Math.log2(Math.max(1, mask)));
+    let applied = 0;
+    let missing = !possible;
+    for (const [i, { ticket }] of pushes.entries()) {
+      if ((mask & (2 ** (i + 1))) !== 0) applied++;
+      else if (i < upTo && !this.doubtful.has(ticket)) missing = true;
     }
-    if (prefix < acknowledged) {
+    if (missing)
       throw new Violation(
-        `client ${client} shard ${shard}: ${acknowledged} pushes acknowledged, ${prefix} in the row`,
+        `client ${client} shard ${shard}: read ${mask}, which ${pushes.length} pushes do not give`,
+      );
+    if (applied < acknowledged) {
+      throw new Violation(
+        `client ${client} shard ${shard}: ${acknowledged} pushes acknowledged, ${applied} in the row`,
       );
     }
   }
@@ -87,15 +114,18 @@ export class Oracle {
       native.scatterRows(row, dim, Uint32Array.of(0), 0, 1, rows, 0);
       return row;
     };
-    const firstClient = 1;
-    for (const [key, sent] of this.sent) {
+    const sums = new Map<bigint, number>();
+    for (const [key, pushes] of this.sent) {
       const [client, at] = key.split('/').map(Number) as [number, number];
-      if (at !== number || client < firstClient) continue;
-      this.checkOwnRow(client, at, read(auditKeys(native, pool, client)[at]!), sent);
+      if (at !== number) continue;
+      const row = read(auditKeys(native, pool, client)[at]!);
+      this.checkOwnRow(client, at, row, this.acknowledged(client, at), true);
+      for (const [i, { shared, amount }] of pushes.entries())
+        sums.set(shared, (sums.get(shared) ?? 0) + ((row[0]! & (2 ** (i + 1))) !== 0 ? amount : 0));
     }
     for (let index = 0; index < this.clients + 16; index++) {
       const key = this.sharedKey(native, pool, number, index);
-      const sum = this.sums.get(key);
+      const sum = sums.get(key);
       if (sum === undefined) continue;
       const value = read(key)[0];
       if (value !== sum) throw new Violation(`shard ${g}/${m}: a shared row holds ${value}, not ${sum}`);

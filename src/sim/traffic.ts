@@ -18,6 +18,20 @@ import { Violation } from './violation.js';
 export const DIM = 512;
 const SHARED_KEYS = 6;
 
+type Process = Omit<ClientActor, 'left'>;
+
+function newClient(retry: number): Process {
+  return {
+    core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
+    id: undefined,
+    link: 0,
+    pulls: new Map(),
+    pushes: new Map(),
+    checks: new Map(),
+    expired: false,
+  };
+}
+
 export class Traffic {
   private readonly oracle: Oracle;
   private readonly row = new Float32Array(DIM);
@@ -30,16 +44,15 @@ export class Traffic {
     const { config, retry, clients } = cluster;
     this.oracle = new Oracle(config.clients);
     for (let i = 0; i < config.clients; i++) {
-      clients.push({
-        core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
-        id: undefined,
-        link: 0,
-        left: config.pushes,
-        pulls: new Map(),
-        pushes: new Map(),
-        checks: new Map(),
-      });
+      clients.push({ ...newClient(retry), left: config.pushes });
     }
+  }
+
+  /** Another process in the place of a client: what the old one was not told of may have been applied or not. */
+  restart(index: number, actor: ClientActor): void {
+    for (const ticket of actor.pushes.keys()) this.oracle.doubt(ticket);
+    this.oracle.countAgain(index);
+    Object.assign(actor, newClient(this.cluster.retry));
   }
 
   request(index: number, actor: ClientActor): void {
@@ -68,10 +81,9 @@ export class Traffic {
     const items = [];
     for (let shard = 0; shard < shards; shard++) {
       if (!random.chance(shards === 1 ? 1 : 0.6)) continue;
-      const number = this.oracle.begin(index, shard);
       const shared = this.oracle.sharedKey(native, pool, shard, random.below(SHARED_KEYS));
       const amount = 1 + random.below(5);
-      this.oracle.add(shared, amount);
+      const number = this.oracle.begin(index, shard, { ticket, shared, amount });
       const keys = BigUint64Array.of(own[shard]!, shared);
       const rows = new Float32Array(2 * DIM);
       rows.fill(2 ** number, 0, DIM);
@@ -113,10 +125,16 @@ export class Traffic {
         this.onChecked(actor, effect.ticket, effect.message);
         return;
       case 'done':
-        if (effect.error && !this.cluster.overwhelmed)
+        if (effect.error && effect.error.code !== 'SESSION_EXPIRED' && !this.cluster.overwhelmed)
           throw new Violation(`a request failed though at most r lacked: ${effect.error.message}`);
         if (effect.error?.code === 'UNRECOVERABLE' && !this.cluster.control.unrecoverable)
           throw new Violation('a request was told of a loss that the scheduler had not confirmed');
+        if (effect.error?.code === 'SESSION_EXPIRED') {
+          if (this.cluster.control.isOpen(actor.id!))
+            throw new Violation(`client ${actor.id} was told that its session has ended`);
+          actor.expired = true;
+        }
+        if (effect.error) this.oracle.doubt(effect.ticket);
         actor.pulls.delete(effect.ticket);
         actor.pushes.delete(effect.ticket);
     }

@@ -146,7 +146,7 @@ export class World {
   }
 
   private quiet(): boolean {
-    if (!this.settled() || !this.traffic.finished) return false;
+    if (!this.settled() || !this.traffic.finished || !this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     const moving = scheduler?.map.groups.some((group) => group.sinks.length !== this.cluster.config.r);
     return !moving && scheduler?.status().redundancy === 'full';

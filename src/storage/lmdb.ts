@@ -7,7 +7,7 @@ import type { StateStore } from './index.js';
 
 const KEY = 'state';
 /** Version of the layout; another one is refused rather than misread. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 interface Stored<T> {
   format: number;

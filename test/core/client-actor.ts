@@ -17,6 +17,8 @@ export function tableSpec(name = 't', optimizer: OptimizerSpec = ADDING, dim = D
 
 export interface Ticket {
   done: boolean;
+  /** None of its sections is kept any more. */
+  released: boolean;
   error: string | undefined;
   rows: Float32Array[];
   answer: Message | undefined;
@@ -96,7 +98,7 @@ export class ClientActor {
   }
 
   private start(step: (ticket: number) => ClientEffect[]): Ticket {
-    const ticket: Ticket = { done: false, error: undefined, rows: [], answer: undefined };
+    const ticket: Ticket = { done: false, released: false, error: undefined, rows: [], answer: undefined };
     const number = this.next++;
     this.tickets.set(number, ticket);
     this.run(step(number));
@@ -112,6 +114,7 @@ export class ClientActor {
         const ticket = this.tickets.get(effect.ticket)!;
         if (effect.kind === 'rows') ticket.rows[effect.item] = new Float32Array(effect.rows.slice().buffer);
         else if (effect.kind === 'answer') ticket.answer = effect.message;
+        else if (effect.kind === 'released') ticket.released = true;
         else {
           ticket.done = true;
           ticket.error = effect.error?.code;

@@ -64,6 +64,9 @@ const pulls = (effects: ClientEffect[]): { to: number; id: number; members: numb
       ? [{ to: effect.to, id: effect.message.id, members: effect.message.items.map(([, m]) => m) }]
       : [],
   );
+const EMPTY = new Uint8Array(0);
+const released = (effects: ClientEffect[]): number[] =>
+  effects.flatMap((effect) => (effect.kind === 'released' ? [effect.ticket] : []));
 const done = (effects: ClientEffect[]): [number, string | undefined][] =>
   effects.flatMap((effect): [number, string | undefined][] =>
     effect.kind === 'done' ? [[effect.ticket, effect.error?.code]] : [],
@@ -200,14 +203,85 @@ describe('pushes', () => {
     expect(client.core.counts()[0]).toMatchObject({ acknowledged: 1 });
   });
 
-  it('to a lost shard fail their callers and keep their numbers for a map that brings it back', () => {
+  it('to a lost shard fail their callers and keep their numbers, not their bytes, for a map that brings it back', () => {
+    const client = new Client();
+    client.push(1, 0, 2);
+    client.push(2, 0);
+    const lost = client.message({ t: 'lost', g: 0, m: 0, v: 1 });
+    expect(done(lost)).toEqual([
+      [1, 'UNRECOVERABLE'],
+      [2, 'UNRECOVERABLE'],
+    ]);
+    // The other shard's part of the first one is still on its way.
+    expect(released(lost)).toEqual([2]);
+    expect(released(client.ack(2, 1))).toEqual([1]);
+    const moved = client.message({ t: 'map', map: mapOf(2, [13, 11, 12], [2, 1, 1]) });
+    expect(moved).toMatchObject([
+      {
+        to: 13,
+        message: {
+          t: 'push',
+          items: [
+            [0, 0, 1],
+            [0, 0, 2],
+          ],
+        },
+        parts: [EMPTY, EMPTY],
+      },
+    ]);
+    // The first one had been applied before the loss, the second one had not.
+    client.message({
+      t: 'pushAck',
+      items: [
+        [0, 0, 1],
+        [0, 0, 2, 'ABORTED'],
+      ],
+    });
+    expect(client.core.counts()[0]).toMatchObject({ sent: 2, acknowledged: 1, refused: 1 });
+  });
+
+  it('to a shard that is known to be lost fail at once without a number, until its group has a newer version', () => {
     const client = new Client();
     client.push(1, 0);
-    expect(done(client.message({ t: 'lost', g: 0, m: 0 }))).toEqual([[1, 'UNRECOVERABLE']]);
-    expect(pushes(client.push(2, 0))).toEqual([[11, ['0:2']]]);
-    expect(pushes(client.message({ t: 'map', map: mapOf(2, [13, 11, 12], [2, 1, 1]) }))).toEqual([
-      [13, ['0:1', '0:2']],
+    client.message({ t: 'lost', g: 0, m: 0, v: 1 });
+    const second = client.push(2, 0, 2);
+    expect([pushes(second), done(second)]).toEqual([[[12, ['2:1']]], [[2, 'UNRECOVERABLE']]]);
+    const third = client.push(3, 0);
+    expect([pushes(third), done(third), released(third)]).toEqual([[], [[3, 'UNRECOVERABLE']], [3]]);
+    expect(client.core.counts()[0]).toMatchObject({ sent: 1 });
+    client.message({ t: 'map', map: mapOf(2, [11, 11, 12]) });
+    expect(pushes(client.push(4, 0))).toEqual([[11, ['0:2']]]);
+    // What an owner said of an older version is not news.
+    expect(client.message({ t: 'lost', g: 0, m: 0, v: 1 })).toEqual([]);
+  });
+
+  it('of a session that has ended all fail, whatever their shard; nothing is sent again or kept', () => {
+    const client = new Client();
+    client.push(1, 0, 2);
+    client.push(2, 1);
+    const ended = client.message({ t: 'pushAck', items: [[0, 0, 1, 'SESSION_EXPIRED']] });
+    expect(done(ended)).toEqual([
+      [1, 'SESSION_EXPIRED'],
+      [2, 'SESSION_EXPIRED'],
     ]);
+    expect(released(ended)).toEqual([1, 2]);
+    expect([client.core.unacknowledged, client.tick(100_000)]).toEqual([0, []]);
+    const later = client.push(3, 0);
+    expect([pushes(later), done(later), released(later)]).toEqual([[], [[3, 'SESSION_EXPIRED']], [3]]);
+    expect(pulls(client.pull(4, 0))).toHaveLength(1);
+  });
+
+  it('are kept until every shard has answered, also when nobody waits or one of them has refused', () => {
+    const client = new Client();
+    client.push(1, 0, 1);
+    client.push(2, 0, 1);
+    expect(released(client.step({ kind: 'forget', ticket: 1 }))).toEqual([]);
+    expect(released(client.ack(0, 1))).toEqual([]);
+    expect(released(client.ack(1, 1))).toEqual([1]);
+    const refused = client.message({ t: 'pushAck', items: [[0, 0, 2, 'DIM_MISMATCH']] });
+    expect([done(refused), released(refused)]).toEqual([[[2, 'DIM_MISMATCH']], []]);
+    expect(released(client.ack(1, 2))).toEqual([2]);
+    expect(released(client.push(3))).toEqual([3]);
   });
 });
 

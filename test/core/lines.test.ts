@@ -1,10 +1,11 @@
 /** Lines of waiting pushes: contiguous, bounded, copied. */
 import { describe, expect, it } from 'vitest';
 import { PushLines } from '../../src/core/lines.js';
+import { WaitingBytes } from '../../src/core/parked.js';
 import { DEFAULT_POLICY } from '../../src/core/policy.js';
 
 const lines = (limits: { maxHeldPushes?: number; maxParked?: number } = {}): PushLines =>
-  new PushLines({ ...DEFAULT_POLICY, ...limits });
+  new PushLines({ ...DEFAULT_POLICY, ...limits }, new WaitingBytes(1000));
 const drain = (held: PushLines, client: number): number[] => {
   const numbers: number[] = [];
   for (let first = held.first(client); first; first = held.first(client)) {

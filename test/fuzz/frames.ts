@@ -46,7 +46,10 @@ class Random {
 
 const shard = { g: 3, m: 1 };
 const stream = { ...shard, sid: 12, gen: 4 };
-const dedup = [[7, 12, [[11, 'MEMORY_LIMIT']]]];
+const dedup = [
+  [1, 6, 'ENDED'],
+  [7, 12, [[11, 'MEMORY_LIMIT']]],
+];
 const extents = [
   [1, 32, 700],
   [2, 16, 0],
@@ -98,7 +101,7 @@ const FIELDS: Record<Message['t'], object> = {
       [-1, 'LIMIT'],
     ],
   },
-  lost: { ...shard },
+  lost: { ...shard, v: 9 },
   keysPage: { id: 2, next: -1 },
   shardStatsReply: { id: 2, extents, tables: [{ table: 1, rows: 4 }] },
   open: { ...stream, v: 9 },
@@ -111,6 +114,7 @@ const FIELDS: Record<Message['t'], object> = {
     ids: [
       [7, 13],
       [7, 14, 'DIM_MISMATCH'],
+      [1, 6, 'ENDED'],
     ],
     committed: 70,
   },
@@ -123,10 +127,13 @@ const FIELDS: Record<Message['t'], object> = {
   install: { ...shard, gen: 4 },
   check: { epoch: 9, id: 2, g: 3, sid: 12 },
   checked: { id: 2, g: 3, sid: 12, checked: 100, unprotected: 0, mismatched: 0, unknown: false },
-  join: { name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false, id: 1, inc: 1 },
+  join: { name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false, id: 1, inc: 1, job: 'j' },
   welcome: { id: 1, inc: 1, map },
   stale: { code: 'STALE_NODE' },
-  attach: { id: 7 },
+  attach: { id: 7, job: 'j' },
+  detach: {},
+  sessions: {},
+  openSessions: { next: 9, open: [7, 8] },
   map: { map },
   heartbeat: {
     inc: 1,

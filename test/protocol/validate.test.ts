@@ -58,7 +58,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       [-3, 'LIMIT'],
     ],
   },
-  lost: { t: 'lost', g: 0, m: 1 },
+  lost: { t: 'lost', g: 0, m: 1, v: 9 },
   keysPage: { t: 'keysPage', id: 5, next: -1 },
   shardStatsReply: {
     t: 'shardStatsReply',
@@ -68,7 +68,14 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   open: { t: 'open', ...stream, v: 9 },
   openAck: { t: 'openAck', ...stream, none: false, sgen: 1, applied: 3 },
-  start: { t: 'start', ...stream, v: 9, base: 3, dedup: [[5, 2, [[1, 'LIMIT']]]], extents: [[1, 16, 3]] },
+  start: {
+    t: 'start',
+    ...stream,
+    v: 9,
+    base: 3,
+    dedup: [[5, 2, [[1, 'LIMIT']]]],
+    extents: [[1, 16, 3]],
+  },
   startAck: { t: 'startAck', ...stream, applied: 3, dedup: [[5, 2, []]], extents: [[1, 16, 3]] },
   delta: {
     t: 'delta',
@@ -89,10 +96,13 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   install: { t: 'install', g: 0, m: 1, gen: 7 },
   check: { t: 'check', epoch: 9, id: 5, g: 0, sid: 4 },
   checked: { t: 'checked', id: 5, g: 0, sid: 4, checked: 9, unprotected: 0, mismatched: 0, unknown: false },
-  join: { t: 'join', name: 'ps-0', host: 'h', address: 'h:1', standby: false, id: 1, inc: 2 },
+  join: { t: 'join', name: 'ps-0', host: 'h', address: 'h:1', standby: false, id: 1, inc: 2, job: 'j' },
   welcome: { t: 'welcome', id: 1, inc: 2, map },
   stale: { t: 'stale', code: 'STALE_NODE' },
-  attach: { t: 'attach', id: 5 },
+  attach: { t: 'attach', id: 5, job: 'j' },
+  detach: { t: 'detach' },
+  sessions: { t: 'sessions' },
+  openSessions: { t: 'openSessions', next: 9, open: [5, 7] },
   map: { t: 'map', map },
   heartbeat: {
     t: 'heartbeat',
@@ -136,8 +146,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
 };
 const OPTIONAL: Record<string, string[]> = {
-  join: ['id', 'inc'],
-  attach: ['id'],
+  join: ['id', 'inc', 'job'],
+  attach: ['id', 'job'],
   tablesCreated: ['code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
@@ -199,7 +209,7 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
       const optional = path.length === 1 && (OPTIONAL[t] ?? []).includes(String(path[0]));
       expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);
     }
-    if (t !== 'attach') expect(named.length).toBeGreaterThan(0);
+    if (!['attach', 'detach', 'sessions'].includes(t)) expect(named.length).toBeGreaterThan(0);
   });
 
   it('is BAD_FRAME with any value of another type', () => {
@@ -231,6 +241,12 @@ describe('limits', () => {
     expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'NO_SUCH_CODE']] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'toString']] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.stale, code: 'WRONG_OWNER' })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.stale, code: 'BAD_FRAME' })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.delta, ids: [[1, 4, 'ENDED']] })).toBe('accepted');
+    expect(codeOf({ ...SAMPLES.delta, ids: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.startAck, dedup: [[1, 4, 'ENDED']] })).toBe('accepted');
+    expect(codeOf({ ...SAMPLES.startAck, dedup: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf(replaced(SAMPLES.map, ['map', 'groups', 0, 'sinks', 0, 'kind'], 'X'))).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.hello, job: 'j'.repeat(5000) })).toBe('BAD_FRAME');
   });

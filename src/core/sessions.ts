@@ -1,0 +1,92 @@
+/**
+ * The scheduler's book of sessions. A session is an id under which pushes are numbered; owners remember its last numbers until
+ * it ends (rule 31). Which sessions are open is durable; who is connected is not: after a restart every lease starts again.
+ */
+import type { PeerId } from '../protocol/map.js';
+import type { MessageOf } from '../protocol/messages.js';
+import type { Ledger, SessionEntry } from './ledger.js';
+import type { SchedulerPolicy } from './policy.js';
+
+/** A client's connection to the scheduler keeps its session open. */
+interface Lease {
+  /** Its newest connection; undefined: none. */
+  link: number | undefined;
+  closedAt: number;
+}
+
+export class Sessions {
+  private readonly leases = new Map<PeerId, Lease>();
+
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+  ) {
+    for (const { id, leased } of ledger.state.sessions)
+      if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
+  }
+
+  /** A session that ends when it is told to. Undefined: there are too many. */
+  open(): PeerId | undefined {
+    return this.add(false);
+  }
+
+  end(id: PeerId): void {
+    const { state } = this.ledger;
+    const left = state.sessions.filter((session) => session.id !== id);
+    if (left.length === state.sessions.length) return;
+    state.sessions = left;
+    this.leases.delete(id);
+    this.ledger.touch();
+  }
+
+  /** A new session for the client on this connection, which keeps it open. Undefined: there are too many. */
+  lease(link: number): PeerId | undefined {
+    const id = this.add(true);
+    if (id !== undefined) this.leases.set(id, { link, closedAt: 0 });
+    return id;
+  }
+
+  /** The client of a session is back, on another connection. False: there is no such session. */
+  resume(id: PeerId, link: number): boolean {
+    const lease = this.leases.get(id);
+    if (lease) lease.link = link;
+    return lease !== undefined;
+  }
+
+  /** `link`: which of the client's connections; undefined: the only one. */
+  closed(id: PeerId, link: number | undefined, now: number): void {
+    const lease = this.leases.get(id);
+    if (!lease || (link !== undefined && link !== lease.link)) return;
+    lease.link = undefined;
+    lease.closedAt = now;
+  }
+
+  /** `slept`: time in which nobody could have come back, because this process did not run. */
+  tick(now: number, slept: number): void {
+    for (const [id, lease] of this.leases) {
+      if (lease.link !== undefined) continue;
+      lease.closedAt += slept;
+      if (now - lease.closedAt > this.policy.sessionMs) this.end(id);
+    }
+  }
+
+  /** After a restart, when the clock is known. */
+  restartLeases(now: number): void {
+    for (const lease of this.leases.values()) lease.closedAt = now;
+  }
+
+  answer(): MessageOf<'openSessions'> {
+    const { nextPeer, sessions } = this.ledger.state;
+    return { t: 'openSessions', next: nextPeer, open: sessions.map(({ id }) => id) };
+  }
+
+  private add(leased: boolean): PeerId | undefined {
+    const { state } = this.ledger;
+    if (state.sessions.length >= this.policy.maxSessions) return undefined;
+    const entry: SessionEntry = { id: state.nextPeer++, leased };
+    // Replaced, not changed: snapshots refer to it. Ids only grow, so it stays in order.
+    state.sessions = [...state.sessions, entry];
+    this.ledger.touch();
+    return entry.id;
+  }
+}
