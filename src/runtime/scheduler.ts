@@ -1,5 +1,4 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
-import { connect as connectTcp } from 'node:net';
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
@@ -16,13 +15,15 @@ import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
+import { hostOf, probe } from './probe.js';
 
 const TICK_MS = 50;
-/** How long to wait for an answer when finding out whether a node's process is gone, and how often to look again. */
-const PROBE_MS = 500;
+/** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
 const PROBE_AGAIN_MS = 25;
+const PROBE_UNCLEAR_MS = 250;
 const PROBE_LIMIT_MS = 10_000;
 
 export interface PoolOptions {
@@ -68,6 +69,8 @@ class SchedulerRuntime {
   private listener: Listener | undefined;
   private readonly links = new Map<number, { link: Link; peer?: PeerId; inc?: number }>();
   private readonly byPeer = new Map<PeerId, Link>();
+  /** Where the connections of nodes came from. */
+  private readonly calledFrom = new Map<PeerId, string>();
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
   address = '';
@@ -146,12 +149,12 @@ class SchedulerRuntime {
     this.links.delete(link.id);
     if (known?.peer === undefined || this.byPeer.get(known.peer) !== link) return;
     this.byPeer.delete(known.peer);
-    if (!this.closed) this.step({ kind: 'closed', peer: known.peer, inc: known.inc ?? 0 });
+    this.step({ kind: 'closed', peer: known.peer, inc: known.inc ?? 0, link: link.id });
   }
 
   private step(input: SchedulerInput): void {
     if (this.closed) return;
-    for (const effect of this.core.step(input)) this.execute(effect);
+    each(this.core.step(input), this.options.log, (effect) => this.execute(effect));
   }
 
   private execute(effect: SchedulerEffect): void {
@@ -169,7 +172,7 @@ class SchedulerRuntime {
         this.options.log.info(effect.name, effect.fields);
         return;
       case 'probe':
-        this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
+        void this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
         return;
       case 'persist':
         this.options.store.save(effect.state).then(
@@ -185,7 +188,12 @@ class SchedulerRuntime {
 
   private reply(effect: SchedulerEffect & { kind: 'reply' }): void {
     const known = this.links.get(effect.link);
-    if (!known) return;
+    if (!known) {
+      const { admit, link } = effect;
+      // It hung up before it was let in, so that its end has not been told yet.
+      if (admit) setImmediate(() => this.step({ kind: 'closed', ...admit, link }));
+      return;
+    }
     if (effect.admit) {
       // A newer process has taken the name: the older one, still connected, must stop.
       const before = this.byPeer.get(effect.admit.peer);
@@ -194,25 +202,22 @@ class SchedulerRuntime {
       known.peer = effect.admit.peer;
       known.inc = effect.admit.inc;
       this.byPeer.set(effect.admit.peer, known.link);
+      // Nodes have incarnations; clients are not probed.
+      if (effect.admit.inc > 0) this.calledFrom.set(effect.admit.peer, hostOf(known.link.remote));
     }
     known.link.send(effect.message);
   }
 
-  /** A killed process leaves a port where nobody listens: that is certain and quick, unlike silence. */
-  private probe(node: PeerId, inc: number, address: string, until: number): void {
-    const { host, port } = parseAddress(address);
-    const socket = connectTcp({ host, port });
-    socket.setTimeout(PROBE_MS, () => socket.destroy());
-    socket.on('connect', () => {
-      socket.destroy();
-      if (this.closed || this.byPeer.has(node) || monotonicMs() > until) return;
-      // Its listener may outlive its last breath for a moment: look again until it is gone or has come back.
-      this.step({ kind: 'listening', node, inc });
-      setTimeout(() => this.probe(node, inc, address, until), PROBE_AGAIN_MS);
-    });
-    socket.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'ECONNREFUSED') this.step({ kind: 'refused', node, inc });
-    });
+  /** Until it is clear what became of the node, or it is back, or so much time has passed. */
+  private async probe(node: PeerId, inc: number, address: string, until: number): Promise<void> {
+    const finding = await probe(parseAddress(address), this.calledFrom.get(node));
+    if (this.closed || this.byPeer.has(node)) return;
+    if (finding === 'gone') this.step({ kind: 'refused', node, inc });
+    if (finding === 'gone' || monotonicMs() > until) return;
+    // Its listener may outlive its last breath for a moment. What is unclear is for the timers of the core to decide.
+    if (finding === 'listening') this.step({ kind: 'listening', node, inc });
+    const pauseMs = finding === 'listening' ? PROBE_AGAIN_MS : PROBE_UNCLEAR_MS;
+    setTimeout(() => void this.probe(node, inc, address, until), pauseMs).unref();
   }
 
   async close(): Promise<void> {

@@ -47,7 +47,8 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
     upgrader.handleUpgrade(request, stream, head, (ws) => {
       const { remoteAddress, remotePort } = request.socket;
       waiting.remove(request.socket);
-      const socket = new WsSocket(ws, `${remoteAddress}:${remotePort}`, limits);
+      const host = remoteAddress?.includes(':') ? `[${remoteAddress}]` : remoteAddress;
+      const socket = new WsSocket(ws, `${host}:${remotePort}`, limits);
       const connection = acceptor.accept(socket);
       socket.attach(connection, () => acceptor.gone(connection));
       connection.start();

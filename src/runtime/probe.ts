@@ -1,0 +1,62 @@
+/**
+ * Whether a process still listens where it said. A killed process leaves a port where nobody listens: where the machine that
+ * ran it says so itself, that is certain and quick, unlike silence. A forwarder or a firewall in between may refuse for
+ * reasons of its own.
+ */
+import { BlockList, connect, isIP } from 'node:net';
+import type { Address } from './address.js';
+
+const PROBE_MS = 500;
+
+/** gone: nobody listens there. unclear: no answer, or a refusal that proves nothing. */
+export type Finding = 'listening' | 'gone' | 'unclear';
+
+/** `from`: the address that the process's own connections came from, if known. */
+export function probe({ host, port }: Address, from: string | undefined): Promise<Finding> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    const end = (finding: Finding) => {
+      socket.destroy();
+      resolve(finding);
+    };
+    socket.setTimeout(PROBE_MS, () => end('unclear'));
+    socket.on('connect', () => end('listening'));
+    socket.on('error', (error) => end(isProof(error, from) ? 'gone' : 'unclear'));
+  });
+}
+
+type ConnectError = Error & { code?: string; address?: string; errors?: readonly Error[] };
+
+/** Every address of the host refused, and each is the machine itself: it is this one, or the one that the process called from. */
+export function isProof(error: ConnectError, from: string | undefined): boolean {
+  const attempts = (error.errors ?? [error]) as readonly ConnectError[];
+  return attempts.every(
+    ({ code, address }) =>
+      code === 'ECONNREFUSED' &&
+      address !== undefined &&
+      (LOOPBACK.check(address, familyOf(address)) || (from !== undefined && isSame(address, from))),
+  );
+}
+
+/** The address in "address", "address:port" or "[address]:port". */
+export function hostOf(remote: string): string {
+  if (isIP(remote) !== 0) return remote;
+  return remote.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
+}
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
+LOOPBACK.addAddress('::1', 'ipv6');
+
+const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 6 ? 'ipv6' : 'ipv4');
+
+/** The same address, also where one of them is an IPv4 address written as an IPv6 one. */
+function isSame(a: string, b: string): boolean {
+  if (isIP(a) === 0 || isIP(b) === 0) return false;
+  const covers = (one: string, other: string) => {
+    const list = new BlockList();
+    list.addAddress(one, familyOf(one));
+    return list.check(other, familyOf(other));
+  };
+  return covers(a, b) || covers(b, a);
+}
