@@ -330,7 +330,11 @@ export class Cluster {
         if (!message.none) this.promised.set(`${message.sid}/${message.m}/${message.gen}`, message.applied);
         return;
       case 'delta':
-        for (const id of message.ids) if (isTombstone(id)) this.control.checkTombstone(id);
+        for (const id of message.ids) {
+          if (!isTombstone(id)) continue;
+          this.count('tombstone');
+          this.control.checkTombstone(id);
+        }
         return;
       case 'start': {
         // A sink that promised at a later position than the agreed one takes back what is between.

@@ -18,6 +18,7 @@ const WATCHED: Record<string, string> = {
   schedulerRestarts: 'schedulerRestart',
   clientCrashes: 'clientCrash',
   clientGoodbyes: 'clientDetach',
+  tombstones: 'tombstone',
 };
 
 export class Coverage {

@@ -202,6 +202,30 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'if (false)',
   },
   {
+    name: 'session: one that has ended leaves no trace',
+    file: 'dedup',
+    from: 'return this.ended.some(([first, last]) => first <= client && client <= last);',
+    to: 'return false;',
+  },
+  {
+    name: 'session: the end is not in the stream',
+    file: 'owner',
+    from: 'this.openIds.push(...ended);',
+    to: '',
+  },
+  {
+    name: 'session: who is connected is sent away, too',
+    file: 'sessions',
+    from: 'if (lease.link !== undefined)',
+    to: 'if (false)',
+  },
+  {
+    name: 'session: an end is told before it is durable',
+    file: 'scheduler',
+    from: 'return this.ledger.answer(from, this.sessions.answer());',
+    to: "return this.ledger.now({ kind: 'send', to: from, message: this.sessions.answer(), parts: [] });",
+  },
+  {
     name: 'move: the mirror goes before the new owner has everything',
     file: 'placement',
     from: 'if (this.view.whole(this.group.id, m, entry.gen))',

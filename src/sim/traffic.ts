@@ -130,7 +130,7 @@ export class Traffic {
         if (effect.error?.code === 'UNRECOVERABLE' && !this.cluster.control.unrecoverable)
           throw new Violation('a request was told of a loss that the scheduler had not confirmed');
         if (effect.error?.code === 'SESSION_EXPIRED') {
-          if (this.cluster.control.isOpen(actor.id!))
+          if (this.cluster.control.isOpen(actor.id!) || this.cluster.links.get(actor.link)?.peer === actor.id)
             throw new Violation(`client ${actor.id} was told that its session has ended`);
           actor.expired = true;
         }
