@@ -289,6 +289,19 @@ describe('rule 29: restart', () => {
     expect(group().data[0]!.node).toBe(id(3));
   });
 
+  it('asks at once who died meanwhile, and gives up who is certainly gone', () => {
+    start({ spares: 1 });
+    cluster.advance(600);
+    cluster.crash(0, { noticed: false });
+    cluster.crashScheduler();
+    cluster.probes.length = 0;
+    cluster.restartScheduler();
+    expect(cluster.probes.map(({ node }) => node)).toEqual([id(0), id(1), id(2), id(3)]);
+    for (const node of [id(0), id(1)]) cluster.stepScheduler({ kind: 'refused', node, inc: 1 });
+    expect(cluster.eventsNamed('node.lost')).toMatchObject([{ node: id(0), reason: 'refused' }]);
+    expect(group().data[0]!.node).toBe(id(3));
+  });
+
   it('gives nodes time to come back before it calls them dead', () => {
     start({ spares: 1 });
     cluster.crashScheduler();
@@ -297,6 +310,43 @@ describe('rule 29: restart', () => {
     cluster.advance(300);
     cluster.advance(600);
     expect(cluster.eventsNamed('node.lost')).toEqual([]);
+  });
+});
+
+describe('a sink that is to be replaced', () => {
+  const replace = (sid: number) => {
+    const mark = cluster.history.length;
+    const message = { t: 'replaceSink' as const, id: 7, g: 0, sid };
+    cluster.stepScheduler({ kind: 'message', from: cluster.client.id, message });
+    cluster.settle();
+    return cluster.sent('sinkReplaced', mark).map((packet) => packet.message.done);
+  };
+
+  it('goes while nobody lacks anything, and is built anew', () => {
+    start({ spares: 1 });
+    cluster.client.push({ 0: [{ keys: [1] }], 1: [{ keys: [1] }] });
+    cluster.advance(600);
+    const { sid } = group().sinks[0]!;
+    expect(replace(sid)).toEqual([true]);
+    expect(replace(sid)).toEqual([false]);
+    cluster.advance(1500);
+    expect([group().sinks.length, group().sinks[0]!.sid > sid, redundancy()]).toEqual([1, true, 'full']);
+    expect(cluster.checkParities()).toBeGreaterThan(0);
+  });
+
+  it('stays while a member needs it', () => {
+    start({ spares: 1 });
+    cluster.client.push({ 0: [{ keys: [1] }], 1: [{ keys: [1] }] });
+    cluster.advance(600);
+    const equations = cluster.hold(kind('equation'));
+    cluster.crash(0);
+    cluster.settle();
+    const { sid } = group().sinks[0]!;
+    expect(replace(sid)).toEqual([false]);
+    expect(group().sinks[0]!.sid).toBe(sid);
+    equations.release();
+    cluster.advance(1500);
+    expect([cluster.read(0, 1), replace(sid)]).toEqual([1, [true]]);
   });
 });
 

@@ -1,5 +1,5 @@
 // How a client comes and goes: connecting, signals that end a wait, closing.
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { listen } from '../../src/transport/index.js';
 import {
   begun,
@@ -67,6 +67,24 @@ describe('signals', () => {
     expect(await table.pull(keysOf(1))).toEqual(Float32Array.of(11, 11));
   });
 
+  it('a push that nobody waits for holds its room until it is delivered', async () => {
+    const job = await cluster({ code: '1+1', policy: { requireRedundancy: true } });
+    const trainer = await client(job.address, { maxInFlightBytes: 1 });
+    const table = await trainer.createTable({ name: 't', ...COUNTING });
+    await job.kill(1);
+    const controller = new AbortController();
+    const first = rejection(table.push(keysOf(1), Float32Array.of(1, 1), { signal: controller.signal }));
+    await begun(trainer);
+    const second = table.push(keysOf(1), Float32Array.of(10, 10));
+    controller.abort();
+    expect((await first).code).toBe('ABORTED');
+    for (let i = 0; i < 3; i++) await trainer.status();
+    expect(trainer.pushCounts().map(({ sent }) => sent)).toEqual([1]);
+    await job.restart(1);
+    await second;
+    expect(await table.pull(keysOf(1))).toEqual(Float32Array.of(11, 11));
+  });
+
   it('abort ends a pull, and the next one works', async () => {
     const job = await connected();
     const table = await job.createTable({ name: 't', ...COUNTING });
@@ -92,6 +110,42 @@ describe('signals', () => {
     await job.restart(1);
     await first;
     expect(await table.pull(keysOf(1))).toEqual(Float32Array.of(1, 1));
+  });
+});
+
+describe('an answer that cannot be read', () => {
+  it('fails its request, closes its connection and disturbs nothing else', async () => {
+    const pools = [{ name: 'embedding', k: 1, r: 0, firstGroup: 0, groups: 1 }];
+    const data = [{ node: 1, inc: 1, gen: 1, init: true }];
+    const groups = [{ id: 0, pool: 0, version: 1, data, sinks: [] }];
+    const spec = { id: 1, name: 't', pool: 'embedding', dim: 2, seed: 0 };
+    const tables = [{ ...spec, optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } }];
+    const closed: string[] = [];
+    let hellos = 0;
+    // Scheduler and node in one: its first answer to every pull is too short.
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handlers: {
+        onOpen: () => {},
+        onMessage: (link, header) => {
+          const address = `127.0.0.1:${listener.port}`;
+          const nodes = [{ id: 1, inc: 1, name: 'ps-0', host: '', address, standby: false }];
+          const map = { epoch: 1, job: 'j', pools, groups, nodes, tables };
+          if (header.t === 'attach') link.send({ t: 'welcome', id: 2, inc: 0, map });
+          if (header.t === 'hello') hellos++;
+          if (header.t !== 'pull') return;
+          const row = new Uint8Array(hellos === 1 ? 3 : 8);
+          link.send({ t: 'rows', id: header.id, items: [0] }, [row]);
+        },
+        onClose: (_, reason) => closed.push(reason),
+      },
+    });
+    onTestFinished(() => listener.close());
+    const trainer = await client(`127.0.0.1:${listener.port}`);
+    expect((await rejection(trainer.table('t').pull(keysOf(1)))).code).toBe('BAD_FRAME');
+    expect(await trainer.table('t').pull(keysOf(1))).toEqual(new Float32Array(2));
+    expect([hellos, closed.length]).toEqual([2, 1]);
   });
 });
 

@@ -105,7 +105,9 @@ describe('a PS', () => {
     const sections = [new Uint8Array(0), garbage(7), garbage(64), new Uint8Array(8).fill(255), garbage(4096)];
     for (const [i, section] of sections.entries()) {
       peer.send({ t: 'push', epoch: 0, items: [[0, 0, i + 1]] }, [section]);
-      expect(await peer.next()).toEqual({ t: 'pushAck', items: [[0, 0, i + 1, 'BAD_FRAME']] });
+      // Nothing at all is how a client withdraws a push.
+      const code = section.byteLength === 0 ? 'ABORTED' : 'BAD_FRAME';
+      expect(await peer.next()).toEqual({ t: 'pushAck', items: [[0, 0, i + 1, code]] });
     }
     peer.send({ t: 'pull', epoch: 0, id: 9, items: [[0, 0]] }, [garbage(64)]);
     expect(await peer.next()).toEqual({ t: 'reject', id: 9, items: [[0, 'BAD_FRAME']] });
@@ -178,6 +180,23 @@ describe('a scheduler', () => {
     peer.send({ t: 'status', id: 1 });
     expect((await peer.closed).reason).toBe('BAD_FRAME');
     await works();
+  });
+
+  const JOIN = { t: 'join', name: 'ps-7', host: '', address: '127.0.0.1:7', standby: false };
+  it.each([
+    ['an address without a port', { address: 'nowhere' }],
+    ['a port that is none', { address: '127.0.0.1:99999' }],
+    ['an empty address', { address: '' }],
+    ['an empty name', { name: '' }],
+    ['a name with a space', { name: 'ps 7' }],
+    ['a name that is too long', { name: 'p'.repeat(129) }],
+  ])('closes on a join with %s, which no map ever lists', async (_, wrong) => {
+    const { job, trainer, works } = await start();
+    const peer = await raw(job.address);
+    peer.send({ ...JOIN, ...wrong });
+    expect((await peer.closed).reason).toBe('BAD_FRAME');
+    await works();
+    expect((await trainer.status()).nodes.map(({ name }) => name)).toEqual(['ps-0', 'ps-1', 'ps-2']);
   });
 
   it('tells a process that comes back with an identity that is over', async () => {

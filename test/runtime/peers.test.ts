@@ -2,7 +2,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Message } from '../../src/protocol/messages.js';
 import { type PeerAddress, Peers } from '../../src/runtime/peers.js';
-import { type Link, type Listener, listen } from '../../src/transport/index.js';
+import { dial, type Link, type Listener, listen } from '../../src/transport/index.js';
 import { EventLog } from './support.js';
 
 const JOB = 'a job';
@@ -172,6 +172,39 @@ describe('Peers', () => {
     expect(await listening.inbox.next()).toEqual([5, ping(1)]);
     listening.all.send(5, ping(2), []);
     expect(await dialing.inbox.next()).toEqual([9, ping(2)]);
+  });
+
+  it('answers one that cannot be dialed on the newest of its connections, and closes the older', async () => {
+    const listening = peers(new Map());
+    const listener = await listen({ host: '127.0.0.1', port: 0, handlers: listening.all.incoming });
+    onTestFinished(() => listener.close());
+    const call = async (expected: number) => {
+      const heard = new Inbox<Message>();
+      const closed = new Inbox<string>();
+      const link = await dial({
+        host: '127.0.0.1',
+        port: listener.port,
+        handlers: {
+          onOpen: () => {},
+          onMessage: (_, header) => heard.add(header as unknown as Message),
+          onClose: (_, reason) => closed.add(reason),
+        },
+      });
+      onTestFinished(() => link.close());
+      link.send({ t: 'hello', peer: 5, inc: 0, job: JOB });
+      link.send(ping(expected));
+      expect(await listening.inbox.next()).toEqual([5, ping(expected)]);
+      return { heard, closed };
+    };
+    const older = await call(1);
+    const newer = await call(2);
+    expect(await older.closed.next()).toBe('replaced');
+    listening.all.send(5, ping(3), []);
+    expect(await newer.heard.next()).toEqual(ping(3));
+    // The end of the older one is not the end of the peer.
+    const newest = await call(4);
+    listening.all.send(5, ping(5), []);
+    expect(await newest.heard.next()).toEqual(ping(5));
   });
 
   it('works when two dial each other at once', async () => {
