@@ -13,11 +13,15 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { SimConfig } from './config.js';
 import type { Control } from './control.js';
+import { remembering } from './engine.js';
+import { Lent } from './lent.js';
 import { Network, type Packet } from './network.js';
 import type { Random } from './random.js';
 import type { Traffic } from './traffic.js';
 
 export const MAX_STEPS = 60_000;
+
+const lent = new Lent();
 
 export interface NodeActor {
   name: string;
@@ -59,6 +63,7 @@ export class Cluster {
   overwhelmed = false;
   control!: Control;
   traffic!: Traffic;
+  readonly native: NativeAddon;
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
@@ -68,7 +73,7 @@ export class Cluster {
   constructor(
     readonly random: Random,
     readonly config: SimConfig,
-    readonly native: NativeAddon,
+    native: NativeAddon,
     trace: boolean,
   ) {
     this.transcript = trace ? [] : undefined;
@@ -79,6 +84,7 @@ export class Cluster {
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
     this.network = new Network(random, actors, config.duplicate, late);
+    this.native = remembering(native);
     this.memory = native.createMemory(0);
     this.policy = {
       ...DEFAULT_POLICY,
@@ -178,9 +184,9 @@ export class Cluster {
     const sender = this.peerOf(from);
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
     else if (actor.up && actor.node && sender !== undefined) {
-      const parts = sent.map((part) => part.slice());
+      const parts = lent.views(sent);
       const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
-      for (const part of parts) part.fill(0xa5);
+      lent.spoil();
       this.runNode(to, actor, effects);
     }
   }
@@ -195,6 +201,7 @@ export class Cluster {
     } else {
       const sender = this.peerOf(from) ?? SCHEDULER;
       this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
+      if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
     }
   }
 
@@ -271,7 +278,6 @@ export class Cluster {
       else if (effect.kind === 'event') this.count(effect.name);
       else this.traffic.answered(index, this.clientAt(index), effect);
     }
-    this.traffic.noteAcknowledged(index, this.clientAt(index));
   }
 
   // ---- messages

@@ -9,16 +9,25 @@ import type { NativeAddon, NativeShard } from '../native.js';
 import { type ClusterMap, type Pool, shardCount, tableByName } from '../protocol/map.js';
 import { Violation } from './violation.js';
 
+const FIRST = Uint32Array.of(0);
+
+/** Of a pool in the simulator. */
+const MAX_SHARDS = 1024;
+
+function place(client: number, shard: number): number {
+  return client * MAX_SHARDS + shard;
+}
+
 export class Oracle {
-  private readonly sent = new Map<string, number>();
-  private readonly acked = new Map<string, number>();
+  private readonly sent = new Map<number, number>();
+  private readonly acked = new Map<number, number>();
   private readonly sums = new Map<bigint, number>();
 
   constructor(private readonly clients: number) {}
 
   /** The number of the client's next push to a shard, from 1. */
   begin(client: number, shard: number): number {
-    const key = `${client}/${shard}`;
+    const key = place(client, shard);
     const number = (this.sent.get(key) ?? 0) + 1;
     this.sent.set(key, number);
     return number;
@@ -29,11 +38,11 @@ export class Oracle {
   }
 
   acknowledge(client: number, shard: number, count: number): void {
-    this.acked.set(`${client}/${shard}`, count);
+    this.acked.set(place(client, shard), count);
   }
 
   acknowledged(client: number, shard: number): number {
-    return this.acked.get(`${client}/${shard}`) ?? 0;
+    return this.acked.get(place(client, shard)) ?? 0;
   }
 
   /** Keys above all clients' own ones, spread over shards by the real hash. */
@@ -44,9 +53,9 @@ export class Oracle {
   /** A row read while things happen: a prefix of what was sent, with everything in it that was acknowledged before. */
   checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number): void {
     const value = row[0]!;
-    for (const other of row)
-      if (other !== value) throw new Violation(`client ${client} shard ${shard}: a torn row`);
-    const sent = this.sent.get(`${client}/${shard}`) ?? 0;
+    for (let i = 1; i < row.length; i++)
+      if (row[i] !== value) throw new Violation(`client ${client} shard ${shard}: a torn row`);
+    const sent = this.sent.get(place(client, shard)) ?? 0;
     const prefix = Math.round(Math.log2(value + 2)) - 1;
     if (2 ** (prefix + 1) - 2 !== value || prefix > sent) {
       throw new Violation(
@@ -77,19 +86,20 @@ export class Oracle {
         table: table.id,
         width: dim,
         keys: BigUint64Array.of(key),
-        order: Uint32Array.of(0),
+        order: FIRST,
         start: 0,
         end: 1,
       };
       const rows = shard.pull(native.encodeRequest(0, [part]));
       if (typeof rows === 'number') throw new Violation(`shard ${g}/${m} cannot be read at rest: ${rows}`);
       const row = new Float32Array(dim);
-      native.scatterRows(row, dim, Uint32Array.of(0), 0, 1, rows, 0);
+      native.scatterRows(row, dim, FIRST, 0, 1, rows, 0);
       return row;
     };
     const firstClient = 1;
     for (const [key, sent] of this.sent) {
-      const [client, at] = key.split('/').map(Number) as [number, number];
+      const client = Math.floor(key / MAX_SHARDS);
+      const at = key % MAX_SHARDS;
       if (at !== number || client < firstClient) continue;
       this.checkOwnRow(client, at, read(auditKeys(native, pool, client)[at]!), sent);
     }
