@@ -36,7 +36,8 @@ export class Pace {
   private windowFrom: number | undefined;
   private last: number | undefined;
   private lastRequest = Number.NEGATIVE_INFINITY;
-  private idle = false;
+  /** Nobody asks for anything. */
+  idle = false;
 
   request(): void {
     this.served++;

@@ -18,9 +18,12 @@ export interface Policy {
   maxParked: number;
   /** A parked pull is answered TIMEOUT after this time. */
   parkedPullMs: number;
-  /** Blocks that one owner asks for and has not received, and that one sink wants from one member. */
+  /**
+   * Blocks that one owner asks for and has not received, and that one sink wants from one member; a fraction of it while
+   * requests are served. On demand there is no limit but that of requests.
+   */
   recoveryWindow: number;
-  /** Blocks in one Recover or Want. */
+  /** Blocks in one Recover or Want; likewise. */
   recoveryChunk: number;
   /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
@@ -39,8 +42,8 @@ export const DEFAULT_POLICY: Policy = {
   maxHeldPushes: 64,
   maxParked: 4096,
   parkedPullMs: 30_000,
-  recoveryWindow: 512,
-  recoveryChunk: 32,
+  recoveryWindow: 4096,
+  recoveryChunk: 128,
   recoveryRate: 0,
   heartbeatMs: 200,
   requireRedundancy: false,
