@@ -27,6 +27,10 @@ const LEARN = 0.2;
 /** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
 const LEARN_MEANWHILE = 0.01;
 
+/** After members of a group were lost: keys have the machines to themselves, then rows, and only then lost parities. */
+const KEYS_ALONE_MS = 100;
+const ROWS_ALONE_MS = 250;
+
 export class Pace {
   private allowance = burst(START_BYTES_PER_SECOND);
   private bytesPerSecond = START_BYTES_PER_SECOND;
@@ -35,15 +39,23 @@ export class Pace {
   private served = 0;
   private windowFrom: number | undefined;
   private last: number | undefined;
+  private disturbedAt = Number.NEGATIVE_INFINITY;
+  private decoding = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
-  /** Nobody asks for anything. */
-  idle = false;
+  private idle = false;
+
+  /** Something was lost. */
+  disturbed(now: number): void {
+    this.disturbedAt = now;
+  }
 
   request(): void {
     this.served++;
   }
 
-  tick(now: number, recovering: boolean): void {
+  /** `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. */
+  tick(now: number, recovering: boolean, decoding = false): void {
+    this.decoding = decoding;
     const elapsed = this.last === undefined ? 0 : now - this.last;
     this.last = now;
     this.windowFrom ??= now;
@@ -70,6 +82,20 @@ export class Pace {
 
   get open(): boolean {
     return this.idle || this.allowance > 0;
+  }
+
+  /** Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot. */
+  get openForParities(): boolean {
+    return this.open && !this.decoding && !this.since(ROWS_ALONE_MS);
+  }
+
+  /** Nobody is kept waiting by large messages. */
+  get wide(): boolean {
+    return this.idle && !this.since(KEYS_ALONE_MS);
+  }
+
+  private since(time: number): boolean {
+    return (this.last ?? 0) - this.disturbedAt < time;
   }
 
   take(blocks: number): void {

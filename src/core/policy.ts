@@ -42,7 +42,7 @@ export const DEFAULT_POLICY: Policy = {
   maxHeldPushes: 64,
   maxParked: 4096,
   parkedPullMs: 30_000,
-  recoveryWindow: 4096,
+  recoveryWindow: 1024,
   recoveryChunk: 128,
   recoveryRate: 0,
   heartbeatMs: 200,

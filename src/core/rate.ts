@@ -28,6 +28,7 @@ export class RateLimit {
   constructor(
     private readonly bytesPerSecond: number,
     private readonly pace: Pace,
+    private readonly what: 'rows' | 'parity',
   ) {}
 
   tick(now: number): void {
@@ -39,13 +40,14 @@ export class RateLimit {
   }
 
   get open(): boolean {
-    return this.bytesPerSecond > 0 ? this.allowance > 0 : this.pace.open;
+    if (this.bytesPerSecond > 0) return this.allowance > 0;
+    return this.what === 'rows' ? this.pace.open : this.pace.openForParities;
   }
 
   /** How much to ask for at once. */
   reach(policy: Policy): Reach {
     const { window, chunk } = widest(policy);
-    if (this.bytesPerSecond <= 0 && this.pace.idle) return { window, chunk };
+    if (this.bytesPerSecond <= 0 && this.pace.wide) return { window, chunk };
     return { window: Math.ceil(window / NARROW_WINDOW), chunk: Math.ceil(chunk / NARROW_CHUNK) };
   }
 

@@ -32,7 +32,7 @@ export class Recovery {
     private readonly owner: Owner,
     private readonly host: OwnerHost,
   ) {
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'rows');
     this.rotation = owner.member;
   }
 
@@ -130,6 +130,11 @@ export class Recovery {
   confirm(): void {
     this.unrecoverable = true;
     this.owner.giveUp();
+  }
+
+  /** Rows are on their way: not so when it got stuck, and nobody shall wait for it then. */
+  get decoding(): boolean {
+    return this.absent > 0 && this.host.now - this.answeredAt < this.host.policy.retryMs;
   }
 
   stats(): { blocksLost: number; blocksPresent: number; blocksOnDemand: number } {

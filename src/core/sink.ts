@@ -44,7 +44,7 @@ interface Member {
 /** Who answers something is given so many times longer to answer the rest. */
 const PATIENCE = 4;
 /** Chunks in one repeated Want. */
-const REPEATED_CHUNKS = 4;
+const REPEATED_CHUNKS = 2;
 
 export class Sink {
   readonly sid: number;
@@ -68,7 +68,7 @@ export class Sink {
     this.mirror = entry.kind === 'M';
     this.index = this.mirror ? 0 : entry.index;
     this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
       this.members.set(m, {
