@@ -12,16 +12,18 @@ export const BLOCK_BYTES = 4096;
 const WINDOW_MS = 400;
 /** Nobody asks for anything: no limit. */
 const IDLE_MS = 500;
-const START_BYTES_PER_SECOND = 8 << 20;
+const START_BYTES_PER_SECOND = 4 << 20;
 /** Recovery always ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
 export const BURST_MS = 100;
 /** Of the requests that were served before: with fewer the background is too fast. */
-const SHARE = 0.96;
-const FASTER = 1.2;
-const SLOWER = 0.8;
+const SHARE = 0.97;
+/** How strongly a window counts: a step that is proportional to what was measured lets noise cancel out over windows. */
+const GAIN = 5;
+const MOST_FASTER = 1.25;
+const MOST_SLOWER = 0.7;
 /** What a window counts in the mean of calm times. */
 const LEARN = 0.2;
 /** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
@@ -75,9 +77,11 @@ export class Pace {
     if (rate > 0)
       this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * (recovering ? LEARN_MEANWHILE : LEARN);
     if (!recovering) this.bytesPerSecond = START_BYTES_PER_SECOND;
-    else if (rate < SHARE * (this.calm ?? 0))
-      this.bytesPerSecond = Math.max(LEAST_BYTES_PER_SECOND, this.bytesPerSecond * SLOWER);
-    else this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, this.bytesPerSecond * FASTER);
+    else {
+      const step = this.calm ? Math.exp(GAIN * (rate / this.calm - SHARE)) : MOST_FASTER;
+      const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
+      this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
+    }
   }
 
   get open(): boolean {

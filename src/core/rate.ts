@@ -13,8 +13,8 @@ export interface Reach {
 }
 
 /** While requests are served there is less, by these factors: nobody waits behind background messages for long. */
-const NARROW_WINDOW = 8;
-const NARROW_CHUNK = 4;
+const NARROW_WINDOW = 4;
+const NARROW_CHUNK = 2;
 
 /** Nobody is kept waiting: what a message costs beside its bytes counts, and how long it takes does not. */
 export function widest({ recoveryWindow, recoveryChunk }: Policy): Reach {
