@@ -131,7 +131,11 @@ Napi::Value SinkObject::takeCompleted(const Napi::CallbackInfo& info) {
     item.Set("requesters", toMembers(env, group.requesters));
     item.Set("checked", group.checked);
     item.Set("blocks", toArray(env, group.blocks));
-    item.Set("bytes", toBytes(env, group.bytes));
+    Answer bytes(env);
+    std::uint8_t* out = bytes.allocate(group.size);
+    if (!out) return env.Undefined();
+    group.copyTo(out);
+    item.Set("bytes", bytes.array());
     item.Set("nonZero", group.nonZero);
     list.Set(i, item);
   }

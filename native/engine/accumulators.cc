@@ -7,11 +7,13 @@ namespace kintsugi {
 /** What an accumulator costs besides its bytes, about. */
 static constexpr std::size_t kOverhead = 128;
 
-Accumulator& Accumulators::create(std::uint64_t block, std::size_t bytes) {
+Accumulator& Accumulators::create(std::uint64_t block, View start, std::size_t bytes) {
   places_[block] = active_.size();
   Accumulator& accumulator = active_.emplace_back();
   accumulator.block = block;
-  accumulator.bytes.assign(bytes, 0);
+  accumulator.bytes.reserve(bytes);
+  accumulator.bytes.assign(start.data, start.data + start.size);
+  accumulator.bytes.resize(bytes);
   charge_.set(charge_.bytes() + bytes + kOverhead);
   return accumulator;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/blocks.h"
+#include "engine/bytes.h"
 #include "engine/memory.h"
 
 namespace kintsugi {
@@ -36,7 +37,8 @@ class Accumulators {
     const auto found = places_.find(block);
     return found == places_.end() ? nullptr : &active_[found->second];
   }
-  Accumulator& create(std::uint64_t block, std::size_t bytes);
+  /** With the bytes of `start`, and zeros after them. */
+  Accumulator& create(std::uint64_t block, View start, std::size_t bytes);
   /** Moves it to the completed ones; pointers to accumulators are invalid after that. */
   void complete(Accumulator& accumulator);
   std::vector<Accumulator> takeCompleted();

@@ -19,12 +19,17 @@
 
 namespace kintsugi {
 
+/** Blocks that became one message: their bytes are those of the accumulators, one after the other. */
 struct CompletedGroup {
   std::uint32_t lacking = 0, requesters = 0;  // bit per member
   bool ok = false, checked = false;
   BlockPairs blocks;
-  std::vector<std::uint8_t> bytes;
+  std::vector<Accumulator> parts;
+  std::size_t size = 0;  // bytes
   std::uint32_t nonZero = 0;
+
+  void copyTo(std::uint8_t* out) const;
+  std::vector<std::uint8_t> bytes() const;
 };
 
 class Sink {

@@ -11,9 +11,10 @@ Accumulator& Sink::createAccumulator(BlockRef block) {
   const Sums& sums = *find(block.table());
   const std::size_t size = sums.shapes[block.kind()].blockBytes;
   const Column& column = sums.columns[block.kind()];
-  Accumulator& a = accumulators_.create(block.id(), size);
   const std::size_t offset = block.index * size;
-  if (offset + size <= column.bytes()) std::memcpy(a.bytes.data(), column.data() + offset, size);
+  const bool inside = offset + size <= column.bytes();
+  Accumulator& a =
+      accumulators_.create(block.id(), inside ? View{column.data() + offset, size} : View{}, size);
   a.pending = static_cast<std::uint32_t>((std::uint64_t{1} << members_.size()) - 1);
   return a;
 }
@@ -74,18 +75,31 @@ void Sink::settle(Accumulator& a) {
   accumulators_.complete(a);
 }
 
+void CompletedGroup::copyTo(std::uint8_t* out) const {
+  for (const Accumulator& a : parts) {
+    std::memcpy(out, a.bytes.data(), a.bytes.size());
+    out += a.bytes.size();
+  }
+}
+
+std::vector<std::uint8_t> CompletedGroup::bytes() const {
+  std::vector<std::uint8_t> all(size);
+  copyTo(all.data());
+  return all;
+}
+
 // Rule 24. One group per lacking set, requesters and usability, so that each becomes one message.
 std::vector<CompletedGroup> Sink::takeCompleted() {
   std::vector<CompletedGroup> groups;
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool, bool>, std::size_t> places;
-  for (const Accumulator& a : accumulators_.takeCompleted()) {
-    const BlockRef block = blockOf(a.block);
+  for (Accumulator& a : accumulators_.takeCompleted()) {
     const auto [place, added] = places.try_emplace({a.lacking, a.requesters, a.ok, a.checked}, groups.size());
-    if (added) groups.push_back({a.lacking, a.requesters, a.ok, a.checked, {}, {}, 0});
+    if (added) groups.push_back({a.lacking, a.requesters, a.ok, a.checked, {}, {}, 0, 0});
     CompletedGroup& group = groups[place->second];
-    append(group.blocks, block);
-    group.bytes.insert(group.bytes.end(), a.bytes.begin(), a.bytes.end());
+    append(group.blocks, blockOf(a.block));
+    group.size += a.bytes.size();
     group.nonZero += std::any_of(a.bytes.begin(), a.bytes.end(), [](std::uint8_t b) { return b != 0; });
+    group.parts.push_back(std::move(a));
   }
   return groups;
 }

@@ -216,7 +216,7 @@ class Story {
         if (!(group.requesters >> m & 1)) continue;
         EquationsResult result;
         CHECK(!members_[m].shard->addEquations(j, r_, lacking, group.ok, list(group.blocks),
-                                               view(group.bytes), result));
+                                               view(group.bytes()), result));
         for (const auto& other : result.others) {
           std::uint32_t installed = 0;
           CHECK(!members_[other.member].shard->install(list(other.blocks), view(other.bytes), installed));

@@ -87,7 +87,7 @@ void checkAccounts(Sink& sink, const Memory& memory) {
  * is asked for. */
 void checkCompleted(Sink& sink) {
   for (const CompletedGroup& group : sink.takeCompleted()) {
-    CHECK(!group.blocks.empty() && !group.bytes.empty());
+    CHECK(!group.blocks.empty() && group.size);
     CHECK(group.nonZero <= group.blocks.size() / 2);
     CHECK(group.lacking < 1u << kMembers && group.requesters < 1u << kMembers);
   }

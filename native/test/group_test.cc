@@ -229,7 +229,7 @@ class Group {
         if (!(group.requesters >> m & 1) || !(group.lacking >> m & 1)) continue;
         EquationsResult result;
         CHECK(!members_[m].shard->addEquations(j, r_, lacking, group.ok, list(group.blocks),
-                                               view(group.bytes), result));
+                                               view(group.bytes()), result));
         CHECK(result.stuck.empty());
         for (const auto& other : result.others) {
           std::uint32_t installed = 0;

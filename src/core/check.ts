@@ -5,6 +5,7 @@
  */
 import type { BlockList, CompletedBlocks, NativeSink } from '../native.js';
 import type { PeerId } from '../protocol/map.js';
+import { without } from './underway.js';
 
 /** Blocks under check at once. */
 const WINDOW = 256;
@@ -94,17 +95,4 @@ export class Check {
     if (created.length > 0) this.want(created);
     return created.length > 0;
   }
-}
-
-function without(blocks: BlockList, others: BlockList): BlockList {
-  const names = new Set<string>();
-  for (let i = 0; i < others.length; i += 2) names.add(`${others[i]}/${others[i + 1]}`);
-  const rest: number[] = [];
-  for (let i = 0; i < blocks.length; i += 2) {
-    const name = `${blocks[i]}/${blocks[i + 1]}`;
-    if (names.has(name)) continue;
-    names.add(name);
-    rest.push(blocks[i]!, blocks[i + 1]!);
-  }
-  return Uint32Array.from(rest);
 }

@@ -147,6 +147,7 @@ export class PsNode implements OwnerHost {
 
   private onMap(map: ClusterMap): void {
     if (map.epoch <= this.map.epoch) return;
+    if (lostSomething(this.map, map)) this.pace.disturbed(this.now);
     this.map = map;
     const keep = new Set<string>();
     const keepSinks = new Set<number>();
@@ -354,7 +355,7 @@ export class PsNode implements OwnerHost {
 
   private tick(now: number): void {
     this.now = now;
-    this.pace.tick(now, this.recovering);
+    this.pace.tick(now, this.recovering, this.decoding);
     for (const owner of this.owners.values()) owner.tick();
     this.dirty.clear();
     for (const sink of this.sinks.values()) sink.tick();
@@ -377,6 +378,11 @@ export class PsNode implements OwnerHost {
   private get recovering(): boolean {
     for (const owner of this.owners.values()) if (!owner.present) return true;
     for (const sink of this.sinks.values()) if (!sink.full) return true;
+    return false;
+  }
+
+  private get decoding(): boolean {
+    for (const owner of this.owners.values()) if (owner.decoding) return true;
     return false;
   }
 
@@ -431,6 +437,13 @@ export class PsNode implements OwnerHost {
     for (const owner of this.owners.values()) if (!owner.present) recovering++;
     return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
   }
+}
+
+/** A group has a new owner of a member: somebody lost it. */
+function lostSomething(before: ClusterMap, after: ClusterMap): boolean {
+  return before.groups.some((group, g) =>
+    group.data.some((entry, m) => entry.gen !== after.groups[g]?.data[m]?.gen),
+  );
 }
 
 const MAX_KEYS_PER_PAGE = 65_536;

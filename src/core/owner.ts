@@ -84,6 +84,11 @@ export class Owner implements StreamOwner {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
+  /** Its lost rows are on their way. */
+  get decoding(): boolean {
+    return this.phase === 'ACTIVE' && this.recovery.decoding;
+  }
+
   /** Rule 11 and 17: the set of sinks follows the map; recoveries of an older version are void. */
   onGroup(group: Group, map: ClusterMap): void {
     const changed = group.version !== this.group.version;

@@ -12,20 +12,26 @@ export const BLOCK_BYTES = 4096;
 const WINDOW_MS = 400;
 /** Nobody asks for anything: no limit. */
 const IDLE_MS = 500;
-const START_BYTES_PER_SECOND = 8 << 20;
+const START_BYTES_PER_SECOND = 4 << 20;
 /** Recovery always ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
 export const BURST_MS = 100;
 /** Of the requests that were served before: with fewer the background is too fast. */
-const SHARE = 0.96;
-const FASTER = 1.2;
-const SLOWER = 0.8;
+const SHARE = 0.97;
+/** How strongly a window counts: a step that is proportional to what was measured lets noise cancel out over windows. */
+const GAIN = 5;
+const MOST_FASTER = 1.25;
+const MOST_SLOWER = 0.7;
 /** What a window counts in the mean of calm times. */
 const LEARN = 0.2;
 /** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
 const LEARN_MEANWHILE = 0.01;
+
+/** After members of a group were lost: keys have the machines to themselves, then rows, and only then lost parities. */
+const KEYS_ALONE_MS = 100;
+const ROWS_ALONE_MS = 250;
 
 export class Pace {
   private allowance = burst(START_BYTES_PER_SECOND);
@@ -35,14 +41,23 @@ export class Pace {
   private served = 0;
   private windowFrom: number | undefined;
   private last: number | undefined;
+  private disturbedAt = Number.NEGATIVE_INFINITY;
+  private decoding = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
   private idle = false;
+
+  /** Something was lost. */
+  disturbed(now: number): void {
+    this.disturbedAt = now;
+  }
 
   request(): void {
     this.served++;
   }
 
-  tick(now: number, recovering: boolean): void {
+  /** `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. */
+  tick(now: number, recovering: boolean, decoding = false): void {
+    this.decoding = decoding;
     const elapsed = this.last === undefined ? 0 : now - this.last;
     this.last = now;
     this.windowFrom ??= now;
@@ -62,13 +77,29 @@ export class Pace {
     if (rate > 0)
       this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * (recovering ? LEARN_MEANWHILE : LEARN);
     if (!recovering) this.bytesPerSecond = START_BYTES_PER_SECOND;
-    else if (rate < SHARE * (this.calm ?? 0))
-      this.bytesPerSecond = Math.max(LEAST_BYTES_PER_SECOND, this.bytesPerSecond * SLOWER);
-    else this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, this.bytesPerSecond * FASTER);
+    else {
+      const step = this.calm ? Math.exp(GAIN * (rate / this.calm - SHARE)) : MOST_FASTER;
+      const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
+      this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
+    }
   }
 
   get open(): boolean {
     return this.idle || this.allowance > 0;
+  }
+
+  /** Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot. */
+  get openForParities(): boolean {
+    return this.open && !this.decoding && !this.since(ROWS_ALONE_MS);
+  }
+
+  /** Nobody is kept waiting by large messages. */
+  get wide(): boolean {
+    return this.idle && !this.since(KEYS_ALONE_MS);
+  }
+
+  private since(time: number): boolean {
+    return (this.last ?? 0) - this.disturbedAt < time;
   }
 
   take(blocks: number): void {

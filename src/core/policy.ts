@@ -20,9 +20,12 @@ export interface Policy {
   maxParkedBytes: number;
   /** A parked pull is answered TIMEOUT after this time. */
   parkedPullMs: number;
-  /** Blocks that one owner asks for and has not received, and that one sink wants from one member. */
+  /**
+   * Blocks that one owner asks for and has not received, and that one sink wants from one member; a fraction of it while
+   * requests are served. On demand there is no limit but that of requests.
+   */
   recoveryWindow: number;
-  /** Blocks in one Recover or Want. */
+  /** Blocks in one Recover or Want; likewise. */
   recoveryChunk: number;
   /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
@@ -44,8 +47,8 @@ export const DEFAULT_POLICY: Policy = {
   maxParked: 4096,
   maxParkedBytes: 256 << 20,
   parkedPullMs: 30_000,
-  recoveryWindow: 512,
-  recoveryChunk: 32,
+  recoveryWindow: 1024,
+  recoveryChunk: 128,
   recoveryRate: 0,
   heartbeatMs: 200,
   sessionCheckMs: 60_000,

@@ -2,7 +2,24 @@
  * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has no clock of its
  * own. Where none was given, the pace of the node decides (pace.ts).
  */
+
 import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
+import type { Policy } from './policy.js';
+
+/** Blocks under way, and in one message. */
+export interface Reach {
+  window: number;
+  chunk: number;
+}
+
+/** While requests are served there is less, by these factors: nobody waits behind background messages for long. */
+const NARROW_WINDOW = 4;
+const NARROW_CHUNK = 2;
+
+/** Nobody is kept waiting: what a message costs beside its bytes counts, and how long it takes does not. */
+export function widest({ recoveryWindow, recoveryChunk }: Policy): Reach {
+  return { window: recoveryWindow, chunk: recoveryChunk };
+}
 
 export class RateLimit {
   private allowance = 0;
@@ -11,6 +28,7 @@ export class RateLimit {
   constructor(
     private readonly bytesPerSecond: number,
     private readonly pace: Pace,
+    private readonly what: 'rows' | 'parity',
   ) {}
 
   tick(now: number): void {
@@ -22,7 +40,15 @@ export class RateLimit {
   }
 
   get open(): boolean {
-    return this.bytesPerSecond > 0 ? this.allowance > 0 : this.pace.open;
+    if (this.bytesPerSecond > 0) return this.allowance > 0;
+    return this.what === 'rows' ? this.pace.open : this.pace.openForParities;
+  }
+
+  /** How much to ask for at once. */
+  reach(policy: Policy): Reach {
+    const { window, chunk } = widest(policy);
+    if (this.bytesPerSecond <= 0 && this.pace.wide) return { window, chunk };
+    return { window: Math.ceil(window / NARROW_WINDOW), chunk: Math.ceil(chunk / NARROW_CHUNK) };
   }
 
   take(blocks: number): void {

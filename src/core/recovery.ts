@@ -3,30 +3,26 @@
  * wait, in the background for the rest. Per-block state (equations, accumulators) lives in the engine; here are lists of
  * blocks that were asked for, bounded in number, repeated by a timer, void when the group changes.
  */
-import type { BlockList } from '../native.js';
+import type { BlockList, NativeShard } from '../native.js';
 import { SCHEDULER } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import { bytes } from './effects.js';
 import type { Owner, OwnerHost } from './owner.js';
-import { RateLimit } from './rate.js';
+import { RateLimit, widest } from './rate.js';
 import type { Follower } from './stream.js';
+import { blockNumber, UnderWay, without } from './underway.js';
 
-interface Request {
-  blocks: BlockList;
-  sentAt: number;
-}
-
-const BLOCK_NUMBER = 2 ** 32;
-/** Keys are few, and nothing is served before they are back: more of them are under way. */
-const KEY_WINDOWS = 8;
+/** While some are answered, the others are given so many times longer. */
+const PATIENCE = 4;
 
 export class Recovery {
   /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
   unrecoverable = false;
   private reportedAt = Number.NEGATIVE_INFINITY;
-  private requests: Request[] = [];
-  /** Blocks asked for because a request waits for them. */
-  private demanded = new Set<number>();
+  private readonly underWay = new UnderWay();
+  /** Blocks that a request waits for. */
+  private readonly demanded = new Set<number>();
+  private answeredAt = Number.NEGATIVE_INFINITY;
   private rotation = 0;
   private blocksLost = 0;
   private blocksOnDemand = 0;
@@ -36,7 +32,7 @@ export class Recovery {
     private readonly owner: Owner,
     private readonly host: OwnerHost,
   ) {
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'rows');
     this.rotation = owner.member;
   }
 
@@ -49,7 +45,7 @@ export class Recovery {
   /** Rule 17: the group changed; sinks have dropped their accumulators. */
   restart(): void {
     this.owner.native.dropEquations();
-    this.requests = [];
+    this.underWay.clear();
     this.demanded.clear();
     this.unrecoverable = false;
     this.reportedAt = Number.NEGATIVE_INFINITY;
@@ -58,18 +54,11 @@ export class Recovery {
 
   /** Blocks that a push or a pull waits for. */
   demand(blocks: BlockList): void {
-    const fresh: number[] = [];
-    for (let i = 0; i < blocks.length; i += 2) {
-      const column = blocks[i]!;
-      const index = blocks[i + 1]!;
-      const number = column * BLOCK_NUMBER + index;
-      if (this.demanded.has(number)) continue;
-      this.demanded.add(number);
-      fresh.push(column, index);
-    }
+    for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
+    const fresh = this.underWay.fresh(blocks);
     if (fresh.length === 0) return;
     this.host.pace.take(fresh.length / 2);
-    this.ask(Uint32Array.from(fresh));
+    this.ask(fresh);
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: BlockList, content: Uint8Array): void {
@@ -95,22 +84,24 @@ export class Recovery {
       content,
     );
     for (const other of solved.others) this.sendInstall(message, other);
-    if (solved.installed > 0) this.settled(blocks);
+    this.answeredAt = this.host.now;
+    this.arrived(blocks, solved.installed);
     if (solved.stuck.length > 0) this.report('fewer equations than lost members', solved.stuck.length / 2);
     else if (solved.installed < blocks.length / 2) this.askOthers(message.index, blocks, parities);
     this.pump();
   }
 
   onInstall(blocks: BlockList, content: Uint8Array): void {
-    if (this.owner.native.install(blocks, content) > 0) this.settled(blocks);
+    this.arrived(blocks, this.owner.native.install(blocks, content));
     this.pump();
   }
 
   tick(): void {
-    const { now } = this.host;
+    const { now, policy } = this.host;
     this.rate.tick(now);
-    const overdue = this.requests.filter((request) => now - request.sentAt > this.host.policy.retryMs);
-    if (overdue.length > 0) this.repeat(overdue);
+    // While answers come, the rest is probably on its way: to ask again would make it slower still.
+    const patience = now - this.answeredAt > policy.retryMs ? policy.retryMs : PATIENCE * policy.retryMs;
+    this.repeat(this.underWay.takeOverdue(now - patience));
     this.pump();
   }
 
@@ -141,6 +132,11 @@ export class Recovery {
     this.owner.giveUp();
   }
 
+  /** Rows are on their way: not so when it got stuck, and nobody shall wait for it then. */
+  get decoding(): boolean {
+    return this.absent > 0 && this.host.now - this.answeredAt < this.host.policy.retryMs;
+  }
+
   stats(): { blocksLost: number; blocksPresent: number; blocksOnDemand: number } {
     const { blocksLost, blocksOnDemand } = this;
     return { blocksLost, blocksPresent: Math.max(0, blocksLost - this.absent), blocksOnDemand };
@@ -150,35 +146,35 @@ export class Recovery {
     return this.owner.native.absentKeyBlocks + this.owner.native.absentRowBlocks;
   }
 
-  private get outstanding(): number {
-    let blocks = 0;
-    for (const request of this.requests) blocks += request.blocks.length / 2;
-    return blocks;
-  }
-
   /** Asks for the next blocks in the background, keys before rows. */
   private pump(): void {
-    const { recoveryWindow, recoveryChunk } = this.host.policy;
-    const { native } = this.owner;
+    const { native, underWay } = this;
     if (this.absent === 0) {
-      this.requests = [];
+      underWay.clear();
       this.demanded.clear();
       return;
     }
-    for (;;) {
-      // Nothing is served before the keys are back: no limit holds for them.
-      const keysFirst = native.absentKeyBlocks > 0;
+    // Nothing is served before the keys are back: no limit holds for them.
+    const keysFirst = native.absentKeyBlocks > 0;
+    const kind = keysFirst ? 0 : 1;
+    const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
+    const reach = keysFirst ? widest(this.host.policy) : this.rate.reach(this.host.policy);
+    const window = Math.min(absent, reach.window);
+    // A sweep meets what is under way, too; once round is enough.
+    for (let swept = 0; swept < absent && underWay.count(kind) < window; ) {
       if (!(keysFirst || this.rate.open)) return;
-      const window = keysFirst ? KEY_WINDOWS * recoveryWindow : recoveryWindow;
-      const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
-      if (this.outstanding >= Math.min(window, absent)) return;
-      const blocks = native.nextAbsent(keysFirst ? 0 : 1, recoveryChunk);
+      const blocks = native.nextAbsent(kind, Math.min(reach.chunk, window - underWay.count(kind)));
       if (blocks.length === 0) return;
-      if (!this.ask(blocks)) return;
-      if (!keysFirst) this.rate.take(blocks.length / 2);
-      // Fewer than asked for: the cursor went all the way round, everything absent is under way.
-      if (blocks.length / 2 < recoveryChunk) return;
+      swept += blocks.length / 2;
+      const fresh = underWay.fresh(blocks);
+      if (fresh.length === 0) continue;
+      if (!this.ask(fresh)) return;
+      if (!keysFirst) this.rate.take(fresh.length / 2);
     }
+  }
+
+  private get native(): NativeShard {
+    return this.owner.native;
   }
 
   /** False when there is nobody to ask. */
@@ -188,7 +184,7 @@ export class Recovery {
       this.report('no parity of this shard is left', blocks.length / 2);
       return false;
     }
-    this.requests.push({ blocks, sentAt: this.host.now });
+    this.underWay.add(blocks, this.host.now);
     const chosen = this.owner.stream.usableMirror ?? parities[this.rotation++ % parities.length];
     if (chosen) this.owner.sendRecover(chosen, blocks);
     return true;
@@ -202,25 +198,25 @@ export class Recovery {
       if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
   }
 
-  private repeat(overdue: Request[]): void {
-    const parities = this.owner.stream.usableParities;
-    for (const request of overdue) {
-      request.blocks = this.owner.native.filterAbsent(request.blocks);
-      request.sentAt = this.host.now;
-      if (request.blocks.length === 0) continue;
-      const mirror = this.owner.stream.usableMirror;
-      for (const follower of mirror ? [mirror] : parities) this.owner.sendRecover(follower, request.blocks);
+  /** What was asked for and did not come: now from everybody who may know. */
+  private repeat(overdue: BlockList[]): void {
+    const { usableMirror: mirror, usableParities } = this.owner.stream;
+    for (const list of overdue) {
+      const blocks = this.native.filterAbsent(list);
+      if (blocks.length === 0) continue;
+      this.underWay.add(blocks, this.host.now);
+      for (const follower of mirror ? [mirror] : usableParities) this.owner.sendRecover(follower, blocks);
     }
-    this.requests = this.requests.filter((request) => request.blocks.length > 0);
   }
 
-  /** Blocks arrived: forget them in the books. */
-  private settled(blocks: BlockList): void {
-    for (let i = 0; i < blocks.length && this.demanded.size > 0; i += 2) {
-      if (this.demanded.delete(blocks[i]! * BLOCK_NUMBER + blocks[i + 1]!)) this.blocksOnDemand++;
-    }
-    for (const request of this.requests) request.blocks = this.owner.native.filterAbsent(request.blocks);
-    this.requests = this.requests.filter((request) => request.blocks.length > 0);
+  /** `installed` of these blocks are here now: forget them in the books. */
+  private arrived(blocks: BlockList, installed: number): void {
+    if (installed === 0) return;
+    const absent = installed === blocks.length / 2 ? undefined : this.native.filterAbsent(blocks);
+    const here = absent && absent.length > 0 ? without(blocks, absent) : blocks;
+    this.underWay.remove(here);
+    for (let i = 0; i < here.length && this.demanded.size > 0; i += 2)
+      if (this.demanded.delete(blockNumber(here[i]!, here[i + 1]!))) this.blocksOnDemand++;
   }
 
   private sendInstall(

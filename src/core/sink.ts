@@ -36,9 +36,15 @@ interface Member {
   /** Blocks wanted for inclusion and not received; a timer repeats them. */
   wanted: number;
   wantedAt: number;
-  /** Last time we repeated Wants of accumulators. */
+  /** Last time we repeated Wants of accumulators, and last time it answered any. */
   pendingAt: number;
+  answeredAt: number;
 }
+
+/** Who answers something is given so many times longer to answer the rest. */
+const PATIENCE = 4;
+/** Chunks in one repeated Want. */
+const REPEATED_CHUNKS = 2;
 
 export class Sink {
   readonly sid: number;
@@ -62,7 +68,7 @@ export class Sink {
     this.mirror = entry.kind === 'M';
     this.index = this.mirror ? 0 : entry.index;
     this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace);
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
       this.members.set(m, {
@@ -75,6 +81,7 @@ export class Sink {
         wanted: 0,
         wantedAt: 0,
         pendingAt: 0,
+        answeredAt: 0,
       });
     }
     this.wasFull = this.full;
@@ -198,6 +205,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
     const included = this.native.content(this.slotOf(message.m), words(blocks), content);
+    member.answeredAt = this.host.now;
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();
     this.pump(message.m);
@@ -208,6 +216,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
+    member.answeredAt = this.host.now;
     this.native.lacking(this.slotOf(message.m), words(blocks));
     this.completed();
   }
@@ -290,13 +299,17 @@ export class Sink {
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
-      if (member.wanted > 0 && now - member.wantedAt > this.host.policy.retryMs) member.wanted = 0;
+      const { retryMs } = this.host.policy;
+      if (member.wanted > 0 && now - Math.max(member.wantedAt, member.answeredAt) > retryMs)
+        member.wanted = 0;
       this.pump(m);
-      if (now - member.pendingAt > this.host.policy.retryMs) {
+      // While it answers, what is missing is probably on its way: to ask again would make it slower still.
+      const patience = now - member.answeredAt > retryMs ? retryMs : PATIENCE * retryMs;
+      if (now - member.pendingAt > patience) {
         member.pendingAt = now;
         const pending =
           this.native.accumulators > 0
-            ? this.native.nextPending(this.slotOf(m), this.host.policy.recoveryWindow)
+            ? this.native.nextPending(this.slotOf(m), REPEATED_CHUNKS * this.host.policy.recoveryChunk)
             : words(undefined);
         if (pending.length > 0) this.want(m, pending);
       }
@@ -314,11 +327,11 @@ export class Sink {
   private pump(m: number): void {
     const member = this.member(m);
     if (member.sgen === 0) return;
-    const { recoveryWindow, recoveryChunk } = this.host.policy;
+    const { window, chunk } = this.rate.reach(this.host.policy);
     const excluded = this.native.excludedBlocks(this.slotOf(m));
     // Near the end the cursor comes round to what is under way already: then all that is left was asked for.
-    while (this.rate.open && member.wanted < Math.min(recoveryWindow, excluded)) {
-      const most = Math.min(recoveryChunk, excluded - member.wanted);
+    while (this.rate.open && member.wanted < Math.min(window, excluded)) {
+      const most = Math.min(chunk, excluded - member.wanted);
       const blocks = this.native.nextExcluded(this.slotOf(m), most);
       if (blocks.length === 0) return;
       member.wanted += blocks.length / 2;

@@ -20,6 +20,8 @@ import { Peers } from './peers.js';
 import { Uplink } from './uplink.js';
 
 const TICK_MS = 20;
+/** Messages whose bytes were gathered for them alone: once sent, nobody has them any more. */
+const GATHERED: ReadonlySet<Message['t']> = new Set(['rows', 'content', 'equation', 'install']);
 
 export interface PsOptions {
   /** host:port of the scheduler */
@@ -160,14 +162,21 @@ class PsRuntime {
   }
 
   private run(effects: Effect[] | undefined): void {
+    const gathered: Uint8Array[] = [];
+    let kept = false;
     each(effects ?? [], this.options.log, (effect) => {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
-      else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
-      else this.peers.send(effect.to, effect.message, effect.parts);
-      // Gathered for this one answer, and sent: nobody else has these rows.
-      if (effect.kind === 'send' && effect.message.t === 'rows') release(effect.parts);
+      else if (effect.to === this.node?.id) {
+        kept = true;
+        this.sendToSelf(effect.message, effect.parts);
+      } else {
+        this.peers.send(effect.to, effect.message, effect.parts);
+        if (GATHERED.has(effect.message.t)) gathered.push(...effect.parts);
+      }
     });
+    // Copied into frames by now. Not when one went to ourselves: an equation may have two receivers.
+    if (!kept) release(gathered);
     if (!this.node?.needsFlush || this.flushScheduled) return;
     this.flushScheduled = true;
     setImmediate(() => {

@@ -6,6 +6,7 @@
  * TCP_NODELAY itself. It has no dead-peer detection: without the pings here a peer whose machine lost power would hold its
  * connection, and all that is buffered for it, until TCP gives up after a quarter of an hour.
  */
+import type { Readable } from 'node:stream';
 import { WebSocket } from 'ws';
 import { describe } from '../errors.js';
 import type { Connection, Socket } from './connection.js';
@@ -43,6 +44,31 @@ export class FrameMemory {
     this.freeBytes += size;
     this.free.push(frame as Buffer);
   }
+}
+
+/**
+ * Memory of what the kernel gave us, piece by piece: when a message is complete, its library has copied every piece but the one
+ * at hand, and nobody looks at them again.
+ */
+class ReadMemory {
+  private pieces: Buffer[] = [];
+
+  constructor(ws: WebSocket) {
+    // The library listens first: a piece comes here when it is through with it, or keeps it for a message that goes on.
+    const listen = () => socketOf(ws)?.on('data', (piece: Buffer) => this.pieces.push(piece));
+    if (ws.readyState === WebSocket.OPEN) listen();
+    else ws.once('open', listen);
+  }
+
+  giveBack(): void {
+    if (this.pieces.length === 0) return;
+    release(this.pieces);
+    this.pieces = [];
+  }
+}
+
+function socketOf(ws: WebSocket): Readable | undefined {
+  return (ws as unknown as { _socket?: Readable })._socket;
 }
 
 export class WsSocket implements Socket {
@@ -92,8 +118,10 @@ export class WsSocket implements Socket {
       heard = false;
       if (ws.readyState === WebSocket.OPEN) ws.ping();
     }, this.#limits.pingMs).unref();
+    const read = new ReadMemory(ws);
     ws.on('message', (data, isBinary) => {
       heard = true;
+      read.giveBack();
       if (isBinary) {
         connection.receive(data as Buffer);
         // A frame is valid only during the call. A large one was put together from pieces in memory of its own.
