@@ -27,6 +27,7 @@ interface Flags extends SharedFlags {
   standby: boolean;
   memory: number;
   recoveryRate: number;
+  moveRate: number;
   requireRedundancy: boolean;
   limit: Partial<Policy>;
 }
@@ -54,6 +55,7 @@ async function run(flags: Flags): Promise<void> {
     policy: {
       ...flags.limit,
       recoveryRate: flags.recoveryRate,
+      moveRate: flags.moveRate,
       requireRedundancy: flags.requireRedundancy,
     },
     connectTimeoutMs: flags.connectTimeout,
@@ -94,7 +96,13 @@ export function registerPs(program: Command): void {
       size('--recovery-rate'),
       0,
     )
+    .option(
+      '--move-rate <size>',
+      'bytes per second that planned moves bring to this node; 0 = as fast as leaves room for requests',
+      size('--move-rate'),
+      0,
+    )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
-  withLimits(command, DEFAULT_POLICY, ['recoveryRate']);
+  withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
   withLogFormat(withCertificate(command)).action(run);
 }

@@ -24,6 +24,8 @@ export interface Policy {
   recoveryChunk: number;
   /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
+  /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
+  moveRate: number;
   heartbeatMs: number;
   /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
   requireRedundancy: boolean;
@@ -42,6 +44,7 @@ export const DEFAULT_POLICY: Policy = {
   recoveryWindow: 512,
   recoveryChunk: 32,
   recoveryRate: 0,
+  moveRate: 0,
   heartbeatMs: 200,
   requireRedundancy: false,
 };
@@ -54,6 +57,10 @@ export interface SchedulerPolicy {
   maxTables: number;
   /** A node whose sink stalled gets nothing new for this time. */
   avoidMs: number;
+  /** Planned moves that are under way at once, each in another group. */
+  maxMoves: number;
+  /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
+  balanceJoining: boolean;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
@@ -61,4 +68,6 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   silentMs: 5000,
   maxTables: 4096,
   avoidMs: 10_000,
+  maxMoves: 4,
+  balanceJoining: true,
 };

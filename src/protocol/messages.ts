@@ -244,6 +244,8 @@ export interface Heartbeat {
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;
+  /** What this node holds: `seat` is m for data shard m, k + j for parity j; `load` counts requests and deltas. */
+  held?: [g: number, seat: number, bytes: number, load: number][];
 }
 export interface UnrecoverableReport extends ShardOf {
   t: 'unrecoverable';
@@ -286,6 +288,44 @@ export interface TablesCreated {
   code?: ErrorCode;
   message?: string;
 }
+// ---- changes of what serves; each is answered with a ChangeReply, progress is in the status
+/** So many PS are to serve. `timeoutMs` 0: it is never taken back. */
+export interface Scale {
+  t: 'scale';
+  id: number;
+  ps: number;
+  timeoutMs: number;
+}
+/** A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. */
+export interface Drain {
+  t: 'drain';
+  id: number;
+  node: string;
+  timeoutMs: number;
+}
+/** `dryRun`: only say what would move. */
+export interface Rebalance {
+  t: 'rebalance';
+  id: number;
+  dryRun: boolean;
+  timeoutMs: number;
+}
+export interface ChangeReply {
+  t: 'changeReply';
+  id: number;
+  /** Number of the change; 0 when there is none. */
+  change: number;
+  /** Of a dry run. */
+  moves: MoveStatus[];
+  code?: ErrorCode;
+  message?: string;
+}
+/** To a node that holds nothing any more: it is not part of the job. */
+export interface Leave {
+  t: 'leave';
+  inc: number;
+}
+
 export interface StatusRequest {
   t: 'status';
   id: number;
@@ -312,6 +352,42 @@ export interface NodeStatus {
   rows: number;
 }
 
+/** Data shard m, or parity j of a group, goes from one node (name) to another. */
+export interface MoveStatus {
+  group: number;
+  kind: 'data' | 'parity';
+  index: number;
+  from: string;
+  to: string;
+  bytes: number;
+}
+
+export interface ChangeStatus {
+  id: number;
+  kind: 'scale' | 'drain' | 'rebalance' | 'join';
+  /** PS that served before, and that are to serve afterwards. */
+  from: number;
+  to: number;
+  state: 'running' | 'done' | 'cancelled';
+  /** Why it was cancelled, or what it waits for. */
+  reason: string;
+  /** Names of the nodes that it empties. */
+  leaving: string[];
+  shardsMoved: number;
+  bytesMoved: number;
+  /** Moves that have begun and not ended, and those that are still to begin. */
+  shardsMoving: number;
+  shardsLeft: number;
+}
+
+export interface ScalingStatus {
+  /** PS that are to serve when no change is under way. */
+  wanted: number;
+  serving: number;
+  /** The newest ones, oldest first. */
+  changes: ChangeStatus[];
+}
+
 export interface JobStatus {
   job: string;
   epoch: number;
@@ -323,6 +399,7 @@ export interface JobStatus {
   tables: { name: string; pool: string; dim: number; optimizer: string }[];
   recoveries: RecoveryStats[];
   unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
+  scaling: ScalingStatus;
 }
 
 export type Message =
@@ -365,6 +442,11 @@ export type Message =
   | ConfirmedLost
   | CreateTables
   | TablesCreated
+  | Scale
+  | Drain
+  | Rebalance
+  | ChangeReply
+  | Leave
   | StatusRequest
   | StatusReply;
 

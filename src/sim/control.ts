@@ -41,7 +41,14 @@ export class Control {
 
   start(restarted: boolean): void {
     const { retry } = this.cluster;
-    const policy = { reconnectMs: retry * 3, silentMs: retry * 20, maxTables: 16, avoidMs: retry * 10 };
+    const policy = {
+      reconnectMs: retry * 3,
+      silentMs: retry * 20,
+      maxTables: 16,
+      avoidMs: retry * 10,
+      maxMoves: 2,
+      balanceJoining: this.cluster.config.balanceJoining,
+    };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
     this.step({ kind: 'tick', now: this.cluster.now });
   }

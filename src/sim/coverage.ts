@@ -14,6 +14,9 @@ const WATCHED: Record<string, string> = {
   partitions: 'partition',
   moves: 'move',
   promotions: 'promotion',
+  changesDone: 'change.done',
+  changesTakenBack: 'change.cancelled',
+  nodesLeft: 'left',
   stalls: 'sink.stalled',
   schedulerRestarts: 'schedulerRestart',
 };

@@ -149,6 +149,8 @@ export class World {
     if (!this.settled() || !this.traffic.finished) return false;
     const { scheduler } = this.control;
     const moving = scheduler?.map.groups.some((group) => group.sinks.length !== this.cluster.config.r);
+    // Whatever was asked for is done or was taken back.
+    if (scheduler?.status().scaling.changes.some((change) => change.state === 'running')) return false;
     return !moving && scheduler?.status().redundancy === 'full';
   }
 
@@ -163,6 +165,7 @@ export class World {
     return [
       `phase ${cluster.phase}, faults left ${cluster.faultsLeft}`,
       ...traffic.describe(),
+      `changes ${JSON.stringify(status?.scaling.changes.filter((change) => change.state === 'running'))}`,
       `redundancy ${status?.redundancy}: ${status?.reasons.join(', ')}`,
     ].join('; ');
   }
