@@ -110,9 +110,9 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'rebalance', to: this.wanted, timeoutMs, leaving: [] }));
   }
 
-  /** A new process joined: it gets its share, unless a change that is under way sees to it. */
+  /** A new process joined a running job: it gets its share, unless a change that is under way sees to it. */
   joined(node: NodeEntry): void {
-    if (!this.host.policy.balanceJoining || node.standby || this.map.groups.length === 0) return;
+    if (!this.host.policy.balanceJoining || node.standby) return;
     const serving = this.serving.length;
     const seen = this.running.some(({ kind, to }) => kind !== 'drain' && (kind !== 'scale' || to >= serving));
     const to = Math.max(this.wanted, serving);

@@ -158,9 +158,10 @@ export class Scheduler {
       nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
       this.ledger.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
     }
+    const running = this.state.map.groups.length > 0;
     this.form();
     this.reconfigure('join');
-    if (listed?.inc !== inc) this.scaler.joined(entry);
+    if (running && listed?.inc !== inc) this.scaler.joined(entry);
     this.ledger.afterwards({
       kind: 'reply',
       link,

@@ -6,6 +6,17 @@
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
 import type { ClusterMap, PeerId, TableSpec } from './map.js';
+import type { JobStatus, MoveStatus, RecoveryStats } from './status.js';
+
+export type {
+  ChangeStatus,
+  JobStatus,
+  MoveStatus,
+  NodeStatus,
+  RecoveryStats,
+  Redundancy,
+  ScalingStatus,
+} from './status.js';
 
 export type Refusal = ErrorCode;
 /** (client, client sequence number) and, for a push that was refused, why. */
@@ -223,14 +234,6 @@ export interface MapMessage {
   t: 'map';
   map: ClusterMap;
 }
-export interface RecoveryStats {
-  g: number;
-  m: number;
-  gen: number;
-  blocksLost: number;
-  blocksPresent: number;
-  blocksOnDemand: number;
-}
 export interface Heartbeat {
   t: 'heartbeat';
   inc: number;
@@ -334,72 +337,6 @@ export interface StatusReply {
   t: 'statusReply';
   id: number;
   status: JobStatus;
-}
-
-export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost';
-
-export interface NodeStatus {
-  id: PeerId;
-  name: string;
-  host: string;
-  address: string;
-  alive: boolean;
-  standby: boolean;
-  inc: number;
-  dataShards: number;
-  parityShards: number;
-  bytes: number;
-  rows: number;
-}
-
-/** Data shard m, or parity j of a group, goes from one node (name) to another. */
-export interface MoveStatus {
-  group: number;
-  kind: 'data' | 'parity';
-  index: number;
-  from: string;
-  to: string;
-  bytes: number;
-}
-
-export interface ChangeStatus {
-  id: number;
-  kind: 'scale' | 'drain' | 'rebalance' | 'join';
-  /** PS that served before, and that are to serve afterwards. */
-  from: number;
-  to: number;
-  state: 'running' | 'done' | 'cancelled';
-  /** Why it was cancelled, or what it waits for. */
-  reason: string;
-  /** Names of the nodes that it empties. */
-  leaving: string[];
-  shardsMoved: number;
-  bytesMoved: number;
-  /** Moves that have begun and not ended, and those that are still to begin. */
-  shardsMoving: number;
-  shardsLeft: number;
-}
-
-export interface ScalingStatus {
-  /** PS that are to serve when no change is under way. */
-  wanted: number;
-  serving: number;
-  /** The newest ones, oldest first. */
-  changes: ChangeStatus[];
-}
-
-export interface JobStatus {
-  job: string;
-  epoch: number;
-  redundancy: Redundancy;
-  /** One line per reason why redundancy is not full. */
-  reasons: string[];
-  nodes: NodeStatus[];
-  pools: { name: string; code: string; groups: number; shards: number }[];
-  tables: { name: string; pool: string; dim: number; optimizer: string }[];
-  recoveries: RecoveryStats[];
-  unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
-  scaling: ScalingStatus;
 }
 
 export type Message =

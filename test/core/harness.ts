@@ -282,6 +282,7 @@ export class Cluster {
     if (client) client.step({ kind: 'message', from, message, parts: copies });
     const actor = this.nodes.find((candidate) => candidate.id === to);
     if (!actor?.node) return;
+    if (message.t === 'changeReply') return;
     if (message.t === 'leave') {
       this.leave(actor, message.inc);
       return;
