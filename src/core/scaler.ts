@@ -43,7 +43,7 @@ export class Scaler {
   /** When each running change was first seen by this process. */
   private readonly since = new Map<number, number>();
   /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
-  private readonly moving = new Map<number, PlannedMove>();
+  private readonly moving = new Map<number, PlannedMove & { change: number | undefined }>();
   private left = 0;
 
   private readonly changes: Changes;
@@ -318,9 +318,15 @@ export class Scaler {
     const request = { member: kind === 'M' ? index : undefined, index, node };
     const sid = this.add(move.g, request);
     if (sid === undefined) return;
-    this.moving.set(sid, move);
+    this.moving.set(sid, { ...move, change: this.causeOf(move) });
     this.left--;
     this.tell('move.begun', { ...this.described(move) });
+  }
+
+  /** The change that empties the node that it leaves, else the newest one that balances. */
+  private causeOf({ from }: PlannedMove): number | undefined {
+    const emptying = this.running.find((change) => change.leaving.some(({ node }) => node === from));
+    return (emptying ?? this.running.findLast((change) => change.kind !== 'drain'))?.id;
   }
 
   /** Adds the sink that a move needs; repair finishes the move when that is full. */
@@ -346,9 +352,10 @@ export class Scaler {
       this.moving.delete(sid);
       if (!arrived) continue;
       this.tell('move.done', { ...this.described(move) });
-      const { id, shardsMoved = 0, bytesMoved = 0 } = this.running[0] ?? {};
-      if (id !== undefined)
-        this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
+      const change = this.changes.all.find((other) => other.id === move.change);
+      if (!change) continue;
+      const { id, shardsMoved, bytesMoved } = change;
+      this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
     }
   }
 

@@ -27,6 +27,8 @@ export interface LocalOptions {
   memory: string | undefined;
   recoveryRate: string | undefined;
   moveRate: string | undefined;
+  /** false: a PS that joins the running job gets nothing until it is asked for. */
+  balanceJoining?: boolean;
   resume: string | undefined;
   save: string | undefined;
   /** Append every record of every role here. */

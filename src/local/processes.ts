@@ -85,6 +85,7 @@ export class Processes {
     const groups = options.groups === undefined ? [] : ['--groups', `${options.groups}`];
     const shape = ['--ps', `${options.ps}`, '--code', options.code, ...groups];
     const args = ['scheduler', '--listen', listen, '--dir', join(directory, 'scheduler'), ...shape];
+    if (options.balanceJoining === false) args.push('--no-balance-joining');
     const ready = await this.start('scheduler', args).event('scheduler.ready');
     this.address = String(ready.address);
     this.ready.add('scheduler');
