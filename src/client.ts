@@ -15,7 +15,7 @@ import {
   type TableSpec,
   tableByName,
 } from './protocol/map.js';
-import type { JobStatus, Message } from './protocol/messages.js';
+import type { JobStatus, Message, MessageOf } from './protocol/messages.js';
 import { cut, type Piece, rounds, rowBytes, SECTION_BYTES } from './sections.js';
 import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
 
@@ -346,6 +346,16 @@ export class Client {
   async replaceSink(g: number, sid: number): Promise<boolean> {
     const reply = await this.session.ask((id) => ({ t: 'replaceSink', id, g, sid }));
     return reply.t === 'sinkReplaced' && reply.done;
+  }
+
+  /** @internal Asks the scheduler to change what serves; see tools/scaling.ts. @throws the code of a refusal */
+  async change(
+    build: (id: number) => MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>,
+  ): Promise<MessageOf<'changeReply'>> {
+    const reply = await this.session.ask(build);
+    if (reply.t !== 'changeReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
+    return reply;
   }
 
   /** @internal Asks a shard's owner or a node; `read` runs while payload views are valid. */

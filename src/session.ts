@@ -252,7 +252,12 @@ export class Session {
 
   private onSchedulerMessage(message: Message): void {
     if (message.t === 'map') this.onMap(message.map);
-    else if (message.t === 'tablesCreated' || message.t === 'statusReply' || message.t === 'sinkReplaced') {
+    else if (
+      message.t === 'tablesCreated' ||
+      message.t === 'statusReply' ||
+      message.t === 'sinkReplaced' ||
+      message.t === 'changeReply'
+    ) {
       this.replies.get(message.id)?.(message);
       this.replies.delete(message.id);
     }

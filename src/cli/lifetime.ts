@@ -12,14 +12,14 @@ export function followLauncher(): void {
   process.stdin.resume();
 }
 
-/** Resolves at the first SIGTERM or SIGINT; a second one ends the process at once. */
-export function stopSignal(): Promise<void> {
+/** Resolves at the first SIGTERM or SIGINT, with its name; a second one ends the process at once. */
+export function stopSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     let stopping = false;
-    const stop = () => {
+    const stop = (signal: NodeJS.Signals) => {
       if (stopping) process.exit(130);
       stopping = true;
-      resolve();
+      resolve(signal);
     };
     process.on('SIGTERM', stop).on('SIGINT', stop);
   });

@@ -7,6 +7,7 @@ import { type Kill, parseKill } from '../local/kills.js';
 import { runLocal } from '../local/launcher.js';
 import { checkWritable, type LocalOptions } from '../local/options.js';
 import { problemOf } from '../local/report.js';
+import { parseScale, type ScaleStep } from '../local/scaling.js';
 import { renderSummary } from '../local/summary.js';
 import { RunFailure } from './failure.js';
 import {
@@ -31,10 +32,12 @@ interface Flags extends SharedFlags, TrainingFlags {
   groups?: number;
   standby: number;
   kill: Kill[];
+  scale: ScaleStep[];
   respawn: number | 'never';
   audit: boolean;
   memory?: string;
   recoveryRate?: string;
+  moveRate?: string;
   resume?: string;
   save?: string;
   json?: string;
@@ -92,9 +95,11 @@ export function localOptions(flags: Flags): LocalOptions {
     deterministic: flags.deterministic,
     audit: flags.audit,
     kills: flags.kill,
+    scales: flags.scale,
     respawnMs: flags.respawn === 'never' ? undefined : flags.respawn,
     memory: flags.memory,
     recoveryRate: flags.recoveryRate,
+    moveRate: flags.moveRate,
     resume: flags.resume,
     save: flags.save,
     log: flags.log,
@@ -152,6 +157,11 @@ export function registerLocal(program: Command): void {
         .default([], 'none'),
     )
     .addOption(
+      new Option('--scale <ps=n@p%>', 'from P % of all samples on, N PS serve; repeatable')
+        .argParser((text: string, before: ScaleStep[] = []) => [...before, parseScale(text)])
+        .default([], 'none'),
+    )
+    .addOption(
       new Option('--respawn <time|never>', 'start a killed process again, empty, after this time')
         .argParser(respawn)
         .default(1000, '1s'),
@@ -163,6 +173,11 @@ export function registerLocal(program: Command): void {
       '--recovery-rate <size>',
       'bytes per second that a shard recovers at (default: no limit)',
       sizeText('--recovery-rate'),
+    )
+    .option(
+      '--move-rate <size>',
+      'bytes per second that planned moves bring to each PS (default: no limit)',
+      sizeText('--move-rate'),
     )
     .option('--resume <directory>', 'load what "kintsugi save" wrote before training (default: start afresh)')
     .option('--save <directory>', 'save all tables at the end (default: do not)')

@@ -13,6 +13,7 @@ import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
 import { registerSave } from './save.js';
+import { registerScale } from './scale.js';
 import { registerScheduler } from './scheduler.js';
 import { registerScrub } from './scrub.js';
 import { registerStatus } from './status.js';
@@ -39,6 +40,7 @@ export function createProgram(): Command {
   registerWorker(program);
   registerLocal(program);
   registerStatus(program);
+  registerScale(program);
   registerSave(program);
   registerScrub(program);
   registerLoad(program);

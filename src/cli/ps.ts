@@ -2,8 +2,12 @@
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
 import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
-import { startPs } from '../runtime/ps.js';
+import { KintsugiError } from '../errors.js';
+import type { Logger } from '../runtime/log.js';
+import { type RunningPs, startPs } from '../runtime/ps.js';
+import { RunFailure } from './failure.js';
 import {
+  duration,
   loggerOf,
   roleTlsOf,
   type SharedFlags,
@@ -26,8 +30,19 @@ interface Flags extends SharedFlags {
   standby: boolean;
   memory: number;
   recoveryRate: number;
+  moveRate: number;
+  drainTimeout: number;
   requireRedundancy: boolean;
   limit: Partial<Policy>;
+}
+
+/** Nothing is lost when it fails: the job recovers what this node held, but its redundancy is spent meanwhile. */
+async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<void> {
+  log.info('ps.draining', { timeoutMs });
+  await ps.drain(timeoutMs).catch((error: unknown) => {
+    throw error instanceof KintsugiError ? new RunFailure(error.code, error.message) : error;
+  });
+  log.info('ps.drained');
 }
 
 async function run(flags: Flags): Promise<void> {
@@ -53,6 +68,7 @@ async function run(flags: Flags): Promise<void> {
     policy: {
       ...flags.limit,
       recoveryRate: flags.recoveryRate,
+      moveRate: flags.moveRate,
       requireRedundancy: flags.requireRedundancy,
     },
     connectTimeoutMs: flags.connectTimeout,
@@ -60,7 +76,9 @@ async function run(flags: Flags): Promise<void> {
     onStale: stale,
   });
   try {
-    await Promise.race([stopped, replaced]);
+    const signal = await Promise.race([stopped, replaced, ps.left]);
+    // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
+    if (signal === 'SIGTERM' && flags.drainTimeout > 0) await leave(ps, flags.drainTimeout, log);
   } finally {
     await ps.close();
   }
@@ -93,7 +111,21 @@ export function registerPs(program: Command): void {
       size('--recovery-rate'),
       0,
     )
+    .option(
+      '--move-rate <size>',
+      'bytes per second that planned moves bring to this node; 0 = as fast as leaves room for requests',
+      size('--move-rate'),
+      0,
+    )
+    .addOption(
+      new Option(
+        '--drain-timeout <time>',
+        'at SIGTERM, hand everything over to other nodes first, for at most so long; 0s = end at once, as at SIGINT',
+      )
+        .argParser(duration('--drain-timeout'))
+        .default(30_000, '30s'),
+    )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
-  withLimits(command, DEFAULT_POLICY, ['recoveryRate']);
+  withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
   withLogFormat(withCertificate(command)).action(run);
 }

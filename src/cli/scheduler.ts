@@ -28,6 +28,7 @@ interface Flags extends SharedFlags {
   code: string;
   groups?: number;
   dir?: string;
+  balanceJoining: boolean;
   limit: Partial<SchedulerPolicy>;
 }
 
@@ -50,7 +51,7 @@ async function run(flags: Flags): Promise<void> {
     job: randomUUID(),
     nodes,
     pools,
-    policy: flags.limit,
+    policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
     log,
   });
   await stopped;
@@ -69,6 +70,10 @@ export function registerScheduler(program: Command): void {
       '--groups <n>',
       'groups of the embedding pool, fixed for the job (default: one per PS)',
       integer('--groups', 1),
+    )
+    .option(
+      '--no-balance-joining',
+      'a PS that joins the running job gets nothing until "kintsugi scale" or "kintsugi rebalance" asks for it',
     )
     .option(
       '--dir <directory>',

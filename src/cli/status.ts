@@ -1,24 +1,39 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
 import { bytesText, percentText, table } from '../local/text.js';
-import type { JobStatus } from '../protocol/messages.js';
+import type { ChangeStatus, JobStatus, NodeStatus } from '../protocol/messages.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
+import { progressLine } from './scale.js';
 
 interface Flags extends ConnectFlags {
   json: boolean;
+}
+
+function stateOf(node: NodeStatus, leaving: ReadonlySet<string>): string {
+  if (!node.alive) return 'dead';
+  if (leaving.has(node.name)) return 'leaving';
+  return node.standby ? 'standby' : 'alive';
+}
+
+function changeLine(change: ChangeStatus): string {
+  const numbers = change.from === change.to ? '' : ` from ${change.from} to ${change.to} PS`;
+  return `  ${change.kind}${numbers}: ${progressLine(change) ?? 'beginning'}`;
 }
 
 /** For people; programs use --json. */
 export function renderStatus(status: JobStatus): string {
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
   for (const reason of status.reasons) lines.push(`  ${reason}`);
+  const running = status.scaling.changes.filter((change) => change.state === 'running');
+  for (const change of running) lines.push(changeLine(change));
+  const leaving = new Set(running.flatMap((change) => change.leaving));
   lines.push('');
   const nodes = status.nodes.map((node) => [
     node.name,
     node.host,
     node.address,
-    node.alive ? (node.standby ? 'standby' : 'alive') : 'dead',
+    stateOf(node, leaving),
     `${node.dataShards}`,
     `${node.parityShards}`,
     `${node.rows}`,
@@ -32,8 +47,8 @@ export function renderStatus(status: JobStatus): string {
   lines.push(...table(['pool', 'code', 'groups', 'shards'], pools, 2), '');
   const tables = status.tables.map((entry) => [entry.name, entry.pool, `${entry.dim}`, entry.optimizer]);
   if (tables.length > 0) lines.push(...table(['table', 'pool', 'dim', 'optimizer'], tables, 4), '');
-  const running = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
-  for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of running) {
+  const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
+  for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of recovering) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));
     lines.push(
       `recovering group ${g} shard ${m}: ${done} of ${blocksLost} blocks, ${blocksOnDemand} on demand`,

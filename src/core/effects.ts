@@ -7,6 +7,7 @@ import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Pace } from './pace.js';
 import type { Policy } from './policy.js';
+import type { RateLimit } from './rate.js';
 
 export interface SendEffect {
   kind: 'send';
@@ -49,6 +50,8 @@ export interface CoreHost {
   readonly policy: Policy;
   /** Of background recovery on this node. */
   readonly pace: Pace;
+  /** Of all planned moves to this node. */
+  readonly moveRate: RateLimit;
   /** Milliseconds of the newest tick. */
   readonly now: number;
 }

@@ -3,7 +3,7 @@
  * that depend on a decision are held back until the runtime says `persisted`.
  */
 import type { ClusterMap, Group, PeerId, Pool } from '../protocol/map.js';
-import type { Message, MessageOf } from '../protocol/messages.js';
+import type { ChangeStatus, Message, MessageOf } from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
 
 /** An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it. */
@@ -18,10 +18,37 @@ export interface DurableState {
   nodesWanted: number;
   nextPeer: PeerId;
   nextSid: number;
-  /** Every node name ever seen, with its id and newest incarnation. */
-  names: Record<string, { id: PeerId; inc: number }>;
+  /** Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave. */
+  names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
   /** By id, ascending. */
   sessions: SessionEntry[];
+  /** Undefined until something about it was decided. */
+  scaling?: Scaling;
+}
+
+/** A change of what serves. Its time counts from when this scheduler process knows of it. */
+export interface Change {
+  readonly id: number;
+  readonly kind: ChangeStatus['kind'];
+  readonly from: number;
+  readonly to: number;
+  /** 0 = no limit */
+  readonly timeoutMs: number;
+  readonly state: ChangeStatus['state'];
+  readonly reason: string;
+  /** Processes that it empties; a newer one of the same name is not meant. */
+  readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
+  /** They were told to leave: there is no way back. */
+  readonly released: boolean;
+  readonly shardsMoved: number;
+  readonly bytesMoved: number;
+}
+
+/** Replaced and never changed in place, as maps are. */
+export interface Scaling {
+  readonly wanted: number;
+  readonly nextChange: number;
+  readonly changes: readonly Change[];
 }
 
 export type SchedulerInput =

@@ -1,6 +1,6 @@
 /** What may be given up and what may be moved, by the latest reports: pure functions for the scheduler (rules 28 and 30). */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../protocol/map.js';
-import { type ClusterView, isHealthy, lackingMembers } from './placement.js';
+import { type ClusterView, isHealthy, lackingMembers, parities } from './placement.js';
 
 /**
  * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data that it still
@@ -47,4 +47,14 @@ export function sinkForMove(
   const busy = group.sinks.filter((sink) => sink.kind === kind && sink.index === number).length;
   if (busy > (kind === 'P' ? 1 : 0)) return undefined;
   return { kind, index: number, node: node.id, inc: node.inc, init: false };
+}
+
+/** The sink is where a shard is moving to, and the group could do without it: every member has a node of its own already. */
+export function isPlanned(group: Group, sid: number): boolean {
+  const sink = group.sinks.find((entry) => entry.sid === sid);
+  if (!sink) return false;
+  const used = [...group.data, ...parities(group)];
+  if (used.includes(sink)) return false;
+  const nodes = used.map((entry) => entry.node);
+  return new Set(nodes).size === nodes.length && !nodes.includes(0);
 }

@@ -12,12 +12,14 @@ import {
   SCHEDULER,
   type SinkEntry,
 } from '../protocol/map.js';
-import type { Heartbeat, Message, MessageOf, RecoveryStats, Refusal } from '../protocol/messages.js';
+import type { Message, MessageOf, Refusal } from '../protocol/messages.js';
 import { bytes, type Effect, Outbox } from './effects.js';
+import { completeness, holdings } from './heartbeat.js';
 import { Owner, type OwnerHost } from './owner.js';
 import { Pace } from './pace.js';
 import { ParkedMessages, WaitingBytes } from './parked.js';
 import type { Policy } from './policy.js';
+import { RateLimit } from './rate.js';
 import { Sink } from './sink.js';
 
 export type NodeInput =
@@ -41,6 +43,7 @@ const EMPTY = new Uint8Array(0);
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
   readonly pace = new Pace();
+  readonly moveRate: RateLimit;
   map: ClusterMap = EMPTY_MAP;
   now = 0;
   private readonly owners = new Map<string, Owner>();
@@ -65,6 +68,7 @@ export class PsNode implements OwnerHost {
   ) {
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.parked = new ParkedMessages(policy, this.waiting);
+    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'parity');
   }
 
   step(input: NodeInput): Effect[] {
@@ -356,6 +360,7 @@ export class PsNode implements OwnerHost {
   private tick(now: number): void {
     this.now = now;
     this.pace.tick(now, this.recovering, this.decoding);
+    this.moveRate.tick(now);
     for (const owner of this.owners.values()) owner.tick();
     this.dirty.clear();
     for (const sink of this.sinks.values()) sink.tick();
@@ -388,39 +393,15 @@ export class PsNode implements OwnerHost {
 
   /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
   private heartbeat(now: number): void {
-    const full: number[] = [];
-    for (const sink of this.sinks.values()) if (sink.full) full.push(sink.sid);
-    const whole: Heartbeat['whole'] = [];
-    for (const owner of this.owners.values())
-      if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
-    const report = `${full.join()}/${whole.join()}`;
+    const news = completeness(this.owners.values(), this.sinks.values());
+    const report = `${news.full.join()}/${news.whole.join()}`;
     if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
     this.lastReport = report;
     this.heartbeatAt = now;
-    const recoveries: RecoveryStats[] = [];
-    const owned: Heartbeat['owned'] = [];
-    let rows = 0;
-    for (const owner of this.owners.values()) {
-      const stats = owner.recoveryStats();
-      if (stats) recoveries.push(stats);
-      let shardRows = 0;
-      for (const table of owner.native.stats()) shardRows += table.rows;
-      // One that is still empty says nothing about what the shard has.
-      if (owner.present) owned.push([owner.group.id, owner.member, shardRows]);
-      rows += shardRows;
-    }
-    const { inc, map } = this;
-    this.out.send(SCHEDULER, {
-      t: 'heartbeat',
-      inc,
-      epoch: map.epoch,
-      full,
-      whole,
-      recoveries,
-      owned,
-      bytes: this.memory.usedBytes,
-      rows,
-    });
+    const { inc, map, memory } = this;
+    const held = holdings(this.owners.values(), this.sinks.values());
+    const bytes = memory.usedBytes;
+    this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes, ...news, ...held });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {

@@ -48,6 +48,8 @@ export class Owner implements StreamOwner {
   readonly gen: number;
   readonly born: boolean;
   readonly stream: Stream;
+  /** Sections of pushes and pulls that came. */
+  requests = 0;
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
   private openIds: StreamId[] = [];
@@ -110,6 +112,7 @@ export class Owner implements StreamOwner {
   // ---- pushes (rule 7)
 
   onPush(client: PeerId, cseq: number, section: Uint8Array): void {
+    this.requests++;
     if (this.phase !== 'ACTIVE' || this.lines.waiting(client)) this.lines.hold(client, cseq, section);
     else if (this.offer(client, cseq, section) === 'wait') this.lines.hold(client, cseq, section);
     if (this.recovery.unrecoverable) this.giveUp();
@@ -244,6 +247,7 @@ export class Owner implements StreamOwner {
   // ---- pulls
 
   onPull(client: PeerId, id: number, item: number, section: Uint8Array): void {
+    this.requests++;
     if (this.phase === 'ACTIVE') {
       const rows = this.native.pull(section);
       if (typeof rows !== 'number') {

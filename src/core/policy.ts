@@ -29,6 +29,8 @@ export interface Policy {
   recoveryChunk: number;
   /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
   recoveryRate: number;
+  /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
+  moveRate: number;
   heartbeatMs: number;
   /** A node with clients in its tables asks the scheduler so often which sessions are open. */
   sessionCheckMs: number;
@@ -50,6 +52,7 @@ export const DEFAULT_POLICY: Policy = {
   recoveryWindow: 1024,
   recoveryChunk: 128,
   recoveryRate: 0,
+  moveRate: 0,
   heartbeatMs: 200,
   sessionCheckMs: 60_000,
   requireRedundancy: false,
@@ -67,6 +70,10 @@ export interface SchedulerPolicy {
   maxSessions: number;
   /** A node whose sink stalled gets nothing new for this time. */
   avoidMs: number;
+  /** Planned moves that are under way at once, each in another group. */
+  maxMoves: number;
+  /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
+  balanceJoining: boolean;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
@@ -76,4 +83,6 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   sessionMs: 600_000,
   maxSessions: 16_384,
   avoidMs: 10_000,
+  maxMoves: 4,
+  balanceJoining: true,
 };

@@ -6,11 +6,13 @@
  */
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../protocol/map.js';
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../protocol/messages.js';
+import { Facts } from './facts.js';
 import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { type Member, newMember } from './member.js';
-import { canDoWithout, isIndispensable, sinkForMove } from './moves.js';
+import { canDoWithout, isIndispensable } from './moves.js';
 import { type ClusterView, formGroups, repair } from './placement.js';
 import type { SchedulerPolicy } from './policy.js';
+import { Scaler } from './scaler.js';
 import { Sessions } from './sessions.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
@@ -26,13 +28,11 @@ export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
   private readonly members = new Map<PeerId, Member>();
-  private readonly full = new Set<number>();
-  private readonly whole = new Set<string>();
+  private readonly facts = new Facts();
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
   private readonly lost = new Map<string, LostShard>();
-  private readonly heartbeats = new Map<PeerId, Heartbeat>();
-  private readonly shardRows = new Map<string, number>();
+  private readonly scaler: Scaler;
   private now = 0;
   private redundancyBefore: Redundancy = 'forming';
   /** Something that placement depends on changed since repair last had nothing to do. */
@@ -46,6 +46,15 @@ export class Scheduler {
   ) {
     this.ledger = new Ledger(state, restarted);
     this.sessions = new Sessions(this.ledger, policy);
+    this.scaler = new Scaler({
+      ledger: this.ledger,
+      policy,
+      loads: this.facts.loads,
+      view: () => this.view(),
+      isLost: (group) => this.isLost(group),
+      unsettle: () => this.changed(),
+      forget: (node) => this.forget(node),
+    });
     if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
   }
 
@@ -83,7 +92,7 @@ export class Scheduler {
         this.onRefused(input.node, input.inc);
         break;
       case 'move':
-        this.move(input.g, input.member, input.index, input.node);
+        this.scaler.move(input.g, input.member, input.index, input.node);
         break;
       case 'listening':
         this.onListening(input.node, input.inc);
@@ -95,7 +104,10 @@ export class Scheduler {
         this.onTick(input.now);
         break;
     }
-    if (this.unannounced) this.announceRedundancy();
+    if (this.unannounced) {
+      this.scaler.advance();
+      this.announceRedundancy();
+    }
     return this.ledger.commit();
   }
 
@@ -111,6 +123,10 @@ export class Scheduler {
     if (join.id !== undefined && join.inc !== undefined) {
       if (known?.id !== join.id || known.inc !== join.inc || this.isForeign(join.job)) {
         this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
+        return;
+      }
+      if (known.left) {
+        this.ledger.afterwards({ kind: 'reply', link, message: { t: 'leave', inc: join.inc } });
         return;
       }
     } else {
@@ -139,8 +155,10 @@ export class Scheduler {
       nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
       this.ledger.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
     }
+    const running = this.state.map.groups.length > 0;
     this.form();
     this.reconfigure('join');
+    if (running && listed?.inc !== inc) this.scaler.joined(entry);
     this.ledger.afterwards({
       kind: 'reply',
       link,
@@ -164,6 +182,11 @@ export class Scheduler {
       message: { t: 'welcome', id, inc: 0, map: this.state.map },
       admit: { peer: id, inc: 0 },
     });
+  }
+
+  private forget(node: PeerId): void {
+    this.members.delete(node);
+    this.facts.heartbeats.delete(node);
   }
 
   /** A peer that comes back from another job, whose ids mean nothing here. */
@@ -241,6 +264,7 @@ export class Scheduler {
         this.lose(id, 'did not reconnect');
       else if (now - member.heardAt > this.policy.silentMs) this.lose(id, 'silent');
     }
+    this.scaler.tick(now);
   }
 
   /** Who died while no scheduler ran may be found out at once; the others come back by themselves. */
@@ -265,6 +289,10 @@ export class Scheduler {
         const done = this.replaceSink(message.g, message.sid, 'scrub');
         return this.ledger.answer(from, { t: 'sinkReplaced', id: message.id, done });
       }
+      case 'scale':
+      case 'drain':
+      case 'rebalance':
+        return this.scaler.onMessage(from, message);
       case 'createTables':
         return this.onCreateTables(from, message);
       case 'detach':
@@ -288,24 +316,16 @@ export class Scheduler {
     const member = this.members.get(from);
     if (!member || member.inc !== heartbeat.inc) return;
     member.heardAt = this.now;
-    this.heartbeats.set(from, heartbeat);
-    for (const [g, m, rows] of heartbeat.owned) this.shardRows.set(`${g}/${m}`, rows);
     const revived = member.dead;
-    if (this.isNews(member, heartbeat)) this.changed();
+    const news = this.facts.learn(from, heartbeat, this.now);
+    if (news || member.dead || !member.connected) this.changed();
     member.dead = false;
     member.suspected = false;
     member.connected = true;
-    for (const sid of heartbeat.full) this.full.add(sid);
-    for (const entry of heartbeat.whole) this.whole.add(entry.join('/'));
     if (heartbeat.epoch < this.state.map.epoch) {
       this.ledger.answer(from, { t: 'map', map: this.state.map });
     }
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
-  }
-
-  private isNews(member: Member, { full, whole }: Heartbeat): boolean {
-    if (member.dead || !member.connected) return true;
-    return full.some((sid) => !this.full.has(sid)) || whole.some((entry) => !this.whole.has(entry.join('/')));
   }
 
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
@@ -340,36 +360,19 @@ export class Scheduler {
     const wrong = group?.sinks.find((sink) => sink.sid === sid);
     if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
     const sinks = group.sinks.filter((sink) => sink.sid !== sid);
-    this.full.delete(sid);
+    this.facts.full.delete(sid);
     this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
     this.reconfigure(reason);
     return true;
-  }
-
-  /** Rule 28: adds the sink that the move needs; repair finishes the move when that is full. */
-  private move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
-    const { groups, nodes, pools } = this.state.map;
-    const group = groups[g];
-    const node = nodes.find((other) => other.id === to);
-    const sink =
-      group && node && sinkForMove(group, pools[group.pool]!, this.view(), { member, index, node });
-    if (!sink) return;
-    const sinks = [...group.sinks, { sid: this.ledger.nextSid(), ...sink }];
-    this.ledger.setGroup({ ...group, sinks }, 'move', {
-      group: g,
-      kind: sink.kind,
-      index: sink.index,
-      node: to,
-    });
   }
 
   private view(): ClusterView {
     return {
       nodes: this.state.map.nodes.filter((node) => this.isPresent(node)),
       alive: (id, inc) => this.isAlive(id, inc),
-      full: (sid) => this.full.has(sid),
-      whole: (group, member, gen) => this.whole.has(`${group}/${member}/${gen}`),
-      avoid: new Set(this.avoided.keys()),
+      full: (sid) => this.facts.full.has(sid),
+      whole: (group, member, gen) => this.facts.isWhole(group, member, gen),
+      avoid: new Set([...this.avoided.keys(), ...this.scaler.leaving]),
     };
   }
 
@@ -424,8 +427,9 @@ export class Scheduler {
       state: this.state,
       view: this.view(),
       lost: [...this.lost.values()],
-      heartbeats: this.heartbeats,
-      rows: (g, m) => this.shardRows.get(`${g}/${m}`) ?? 0,
+      heartbeats: this.facts.heartbeats,
+      rows: (g, m) => this.facts.rows(g, m),
+      scaling: () => this.scaler.status(),
     };
   }
 

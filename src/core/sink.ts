@@ -14,6 +14,7 @@ import type { MessageOf, StreamId } from '../protocol/messages.js';
 import { Check } from './check.js';
 import { Dedup } from './dedup.js';
 import { bytes, type CoreHost, words } from './effects.js';
+import { isPlanned } from './moves.js';
 import { RateLimit } from './rate.js';
 
 interface LogEntry {
@@ -51,11 +52,14 @@ export class Sink {
   /** Parity index; the coefficients of a mirror are those of parity 0, which are ones. */
   readonly index: number;
   readonly mirror: boolean;
+  /** Deltas that were applied. */
+  deltas = 0;
   /** Members it follows: all, or the one it mirrors. */
   private readonly follows: readonly number[];
   private readonly members = new Map<number, Member>();
   private readonly checks: Check[] = [];
-  private readonly rate: RateLimit;
+  private readonly recoveryRate: RateLimit;
+  private planned: boolean;
   private wasFull: boolean;
 
   constructor(
@@ -68,7 +72,8 @@ export class Sink {
     this.mirror = entry.kind === 'M';
     this.index = this.mirror ? 0 : entry.index;
     this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
+    this.planned = isPlanned(group, entry.sid);
+    this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
       this.members.set(m, {
@@ -95,6 +100,16 @@ export class Sink {
     return this.group.version;
   }
 
+  /** Its place in the group: parities come after the data shards. */
+  get seat(): number {
+    return this.group.data.length + this.index;
+  }
+
+  /** A planned move is in no hurry: nothing is lost while it lasts. All of a node share one limit. */
+  private get rate(): RateLimit {
+    return this.planned ? this.host.moveRate : this.recoveryRate;
+  }
+
   /** Every block of every member is included. */
   get full(): boolean {
     for (const member of this.members.values()) if (member.sgen === 0) return false;
@@ -104,6 +119,7 @@ export class Sink {
   /** Rule 17: recovery operations are soft state of one version of the group. */
   onGroup(group: Group): void {
     this.group = group;
+    this.planned = isPlanned(group, this.sid);
     this.dropAccumulators();
   }
 
@@ -186,6 +202,7 @@ export class Sink {
         throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
       member.log.push({ seq, delta: delta.slice(), ids: message.ids });
       member.applied = seq;
+      this.deltas++;
       if (again.length > 0) this.want(m, again);
     }
     this.trim(member, message.committed);
@@ -295,7 +312,7 @@ export class Sink {
 
   tick(): void {
     const { now } = this.host;
-    this.rate.tick(now);
+    this.recoveryRate.tick(now);
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;

@@ -1,6 +1,6 @@
 /** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
 import type { Group, PeerId } from '../protocol/map.js';
-import type { Heartbeat, JobStatus, NodeStatus, Redundancy } from '../protocol/messages.js';
+import type { Heartbeat, JobStatus, NodeStatus, Redundancy, ScalingStatus } from '../protocol/messages.js';
 import type { DurableState } from './ledger.js';
 import { type ClusterView, canImprove, isHealthy, isSpread, loads, parities } from './placement.js';
 
@@ -19,14 +19,16 @@ export interface Reports {
   heartbeats: ReadonlyMap<PeerId, Heartbeat>;
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number;
+  scaling(): ScalingStatus;
 }
 
 const ORDER: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
 
 /** Whether every group can lose r nodes, and if not, why. */
 export function redundancyOf(reports: Reports): { state: Redundancy; reasons: string[] } {
-  const { state: durable, view } = reports;
+  const { state: durable } = reports;
   const { map, nodesWanted } = durable;
+  const view = withMirrors(map.groups, reports.view);
   if (map.groups.length === 0) {
     return {
       state: 'forming',
@@ -59,6 +61,16 @@ export function redundancyOf(reports: Reports): { state: Redundancy; reasons: st
     }
   }
   return { state, reasons };
+}
+
+/** At a cut-over all bytes of the new owner are in the mirror beside it: it lacks nothing while it takes them over. */
+function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
+  const mirrored = (g: number, m: number): boolean => {
+    const home = groups[g]?.data[m];
+    const beside = groups[g]?.sinks.find((s) => s.kind === 'M' && s.index === m && s.node === home?.node);
+    return beside !== undefined && view.full(beside.sid);
+  };
+  return { ...view, whole: (g, m, gen) => view.whole(g, m, gen) || mirrored(g, m) };
 }
 
 /** Everything that has a home is complete there; sinks of planned moves do not count. */
@@ -113,5 +125,6 @@ export function statusOf(reports: Reports): JobStatus {
     unrecoverable: reports.lost
       .filter((lost) => map.groups[lost.g]?.version === lost.v)
       .map(({ g, m, blocks }) => ({ g, m, blocks, rows: reports.rows(g, m) })),
+    scaling: reports.scaling(),
   };
 }

@@ -118,11 +118,11 @@ export class Child {
     this.process.kill(name);
   }
 
-  /** SIGTERM, and SIGKILL if that is not enough. */
+  /** SIGINT (a PS would be drained first at SIGTERM), and SIGKILL if that is not enough. */
   async stop(): Promise<void> {
     this.expected = true;
     if (!this.alive) return;
-    this.process.kill('SIGTERM');
+    this.process.kill('SIGINT');
     const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS);
     await this.exited;
     clearTimeout(timer);

@@ -31,6 +31,8 @@ import {
   type Report,
   summarize,
 } from './report.js';
+import { Scalings } from './scaling.js';
+import { scalingsOf } from './scaling-report.js';
 import { percentText } from './text.js';
 
 const FORM_LIMIT_MS = 60_000;
@@ -61,6 +63,7 @@ class LocalJob {
   private readonly samples = new Map<string, number>();
   private rates: { mono: number; samples: number }[] = [];
   private plan: KillPlan | undefined;
+  private scalings: Scalings | undefined;
   private client: Client | undefined;
   private total = 0;
   private loss = Number.NaN;
@@ -120,6 +123,12 @@ class LocalJob {
     if (options.test.length > 0) await countRows(options.test);
     this.total = rows * options.epochs;
     this.plan = new KillPlan(options.kills, this.total, options.seed);
+    this.scalings = new Scalings(options.scales, this.total, {
+      client: () => this.client!,
+      startPs: () => processes.startAnotherPs(),
+      returning: () => processes.returning,
+      tell: (text) => this.display.line(text),
+    });
     await this.form();
     const client = this.client!;
     if (options.resume !== undefined) await loadJob(client, options.resume);
@@ -144,6 +153,7 @@ class LocalJob {
       parity,
       redundancy: status.redundancy,
       failures: failuresOf(events, this.kills),
+      scalings: scalingsOf(events, this.scalings.records),
       nodes: (await client.status()).nodes
         .filter((node) => node.alive)
         .map(({ name, host, dataShards, parityShards, bytes }) => ({
@@ -202,7 +212,9 @@ class LocalJob {
       const noticed = this.kills.every((kill) => detectionOf(this.events, kill) !== undefined);
       const final =
         status.redundancy === 'lost' || (status.redundancy === 'degraded' && this.processes.returning === 0);
-      if (noticed && !open && (status.redundancy === 'full' || final)) {
+      const changing = status.scaling.changes.some((change) => change.state === 'running');
+      const still = this.scalings?.idle !== false && !changing;
+      if (noticed && still && !open && (status.redundancy === 'full' || final)) {
         for (const { name } of this.deferred) this.display.line(`${name} was down when it was to be killed`);
         if (status.redundancy !== 'full')
           this.display.line(`${status.redundancy}: ${status.reasons.join('; ')}`);
@@ -276,6 +288,7 @@ class LocalJob {
   // ---- failures on purpose
 
   private strike(samples: number): void {
+    this.scalings?.reach(samples);
     for (const kill of this.plan?.due(samples) ?? []) {
       const name = kill.role === 'scheduler' ? 'scheduler' : this.victim(kill);
       if (name === undefined) this.display.line('no PS is left to be killed');
@@ -287,10 +300,7 @@ class LocalJob {
   /** The one that was named, or one that holds shards, chosen by the seed. */
   private victim({ index }: Kill): string | undefined {
     if (index !== undefined) return psName(index);
-    const { ps, standby } = this.options;
-    const live = Array.from({ length: ps + standby }, (_, i) => psName(i)).filter((name) =>
-      this.processes.isReady(name),
-    );
+    const live = this.processes.readyPs();
     const map = this.client!.clusterMap;
     const holders = new Set(
       map.groups.flatMap((group) => [...group.data, ...group.sinks]).map((entry) => entry.node),

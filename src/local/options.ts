@@ -4,6 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { describe, KintsugiError } from '../errors.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { checkKills, type Kill } from './kills.js';
+import { checkScales, type ScaleStep } from './scaling.js';
 
 export interface LocalOptions {
   ps: number;
@@ -20,10 +21,14 @@ export interface LocalOptions {
   deterministic: boolean;
   audit: boolean;
   kills: Kill[];
+  scales: ScaleStep[];
   /** Milliseconds after which a killed process is started again; undefined = never. */
   respawnMs: number | undefined;
   memory: string | undefined;
   recoveryRate: string | undefined;
+  moveRate: string | undefined;
+  /** false: a PS that joins the running job gets nothing until it is asked for. */
+  balanceJoining?: boolean;
   resume: string | undefined;
   save: string | undefined;
   /** Append every record of every role here. */
@@ -47,7 +52,9 @@ export function checkWritable(flag: string, file: string): void {
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
 export function checkLocalOptions(options: LocalOptions): void {
   const { ps, workers, standby, kills, deterministic } = options;
-  poolsFor(parseCode(options.code), ps, options.groups);
+  const code = parseCode(options.code);
+  poolsFor(code, ps, options.groups);
+  checkScales(options.scales, code.k + code.r);
   checkKills(kills, ps + standby);
   if (deterministic && workers !== 1) {
     throw new KintsugiError(

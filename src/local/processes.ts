@@ -33,6 +33,7 @@ export class Processes {
   private readonly ready = new Set<string>();
   private readonly timers = new Set<NodeJS.Timeout>();
   private respawning = 0;
+  private nextPs = 0;
   private stopping = false;
   private failure: Error | undefined;
   private readonly emergency = () => this.killAll();
@@ -69,6 +70,13 @@ export class Processes {
     return this.ready.has(name);
   }
 
+  /** Names of the PS that are up, in the order of their numbers. */
+  readyPs(): string[] {
+    return Array.from({ length: this.nextPs }, (_, index) => psName(index)).filter((name) =>
+      this.ready.has(name),
+    );
+  }
+
   // ---- roles
 
   async startScheduler(): Promise<void> {
@@ -77,18 +85,26 @@ export class Processes {
     const groups = options.groups === undefined ? [] : ['--groups', `${options.groups}`];
     const shape = ['--ps', `${options.ps}`, '--code', options.code, ...groups];
     const args = ['scheduler', '--listen', listen, '--dir', join(directory, 'scheduler'), ...shape];
+    if (options.balanceJoining === false) args.push('--no-balance-joining');
     const ready = await this.start('scheduler', args).event('scheduler.ready');
     this.address = String(ready.address);
     this.ready.add('scheduler');
   }
 
+  /** One more than were ever started. */
+  async startAnotherPs(): Promise<void> {
+    await this.startPs(this.nextPs);
+  }
+
   async startPs(index: number): Promise<void> {
     const { options } = this.settings;
     const name = psName(index);
+    this.nextPs = Math.max(this.nextPs, index + 1);
     const args = ['ps', ...this.connect(), '--name', name, '--host-label', `host-${index}`];
-    if (index >= options.ps) args.push('--standby');
+    if (index >= options.ps && index < options.ps + options.standby) args.push('--standby');
     if (options.memory !== undefined) args.push('--memory', options.memory);
     if (options.recoveryRate !== undefined) args.push('--recovery-rate', options.recoveryRate);
+    if (options.moveRate !== undefined) args.push('--move-rate', options.moveRate);
     await this.start(name, args).event('ps.ready');
     this.ready.add(name);
   }
@@ -117,7 +133,8 @@ export class Processes {
     onEvent(record, JSON.stringify(record));
     void child.exited.then((exit) => {
       if (this.children.get(name) === child) this.ready.delete(name);
-      const finished = args[0] === 'worker' && exit.code === 0;
+      // A PS ends by itself only when the job has told it to leave.
+      const finished = (args[0] === 'worker' || args[0] === 'ps') && exit.code === 0;
       if (!child.expected && !finished) this.fail(child.deathOf(exit));
     });
     return child;

@@ -46,6 +46,24 @@ export interface Failure {
   meanThroughputRatio: number | null;
 }
 
+export interface ScalingReport {
+  from: number;
+  to: number;
+  /** Seconds since training began. */
+  at: number;
+  seconds: number;
+  bytesMoved: number;
+  shardsMoved: number;
+  /** Of all data and parity shards. */
+  shareMoved: number;
+  steadySamplesPerSecond: number | null;
+  /** The worst second while it lasted, relative to the steady rate before. */
+  worstWindow: number | null;
+  ok: boolean;
+  /** Why it is not ok. */
+  problem: string | null;
+}
+
 /** `lost` and `duplicated` are null without an audit. */
 export interface PushCheck {
   acked: number;
@@ -79,6 +97,7 @@ export interface Report extends TrainingSummary {
   /** State of the job at the end: full, degraded or lost. */
   redundancy: string;
   failures: Failure[];
+  scalings: ScalingReport[];
   nodes: NodeReport[];
 }
 
@@ -228,11 +247,15 @@ function round(value: number): number {
 }
 
 /** Why a finished run is not clean, in one line; undefined when it is. */
-export function problemOf(report: Pick<Report, 'pushes' | 'parity'>): string | undefined {
-  const { pushes, parity } = report;
+export function problemOf(
+  report: Pick<Report, 'pushes' | 'parity'> & Partial<Pick<Report, 'scalings'>>,
+): string | undefined {
+  const { pushes, parity, scalings = [] } = report;
   const problems: string[] = [];
   if ((pushes.lost ?? 0) > 0) problems.push(`${pushes.lost} acknowledged pushes are lost`);
   if ((pushes.duplicated ?? 0) > 0) problems.push(`${pushes.duplicated} pushes were applied twice`);
   if (parity.mismatched > 0) problems.push(`${parity.mismatched} blocks do not match their parity`);
+  for (const { to, problem } of scalings)
+    if (problem !== null) problems.push(`no scaling to ${to} PS: ${problem}`);
   return problems.length > 0 ? problems.join('; ') : undefined;
 }

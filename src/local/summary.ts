@@ -1,5 +1,5 @@
 /** The end of a run in a few lines for a person. */
-import type { Failure, Report } from './report.js';
+import type { Failure, Report, ScalingReport } from './report.js';
 import { bytesText, countText, percentText, table, timeText } from './text.js';
 
 function orDash(value: number | null, text: (value: number) => string): string {
@@ -33,6 +33,22 @@ function failureLines(failures: readonly Failure[]): string[] {
   return ['', ...table(head, rows, 1)];
 }
 
+function scalingLines(scalings: readonly ScalingReport[]): string[] {
+  if (scalings.length === 0) return [];
+  const rows = scalings.map((scaling) => [
+    `${scaling.from} to ${scaling.to} PS`,
+    `${scaling.at.toFixed(1)} s`,
+    `${scaling.seconds.toFixed(2)} s`,
+    countText(scaling.shardsMoved),
+    percentText(scaling.shareMoved),
+    bytesText(scaling.bytesMoved),
+    orDash(scaling.worstWindow, percentText),
+    scaling.ok ? 'yes' : 'no',
+  ]);
+  const head = ['scaled', 'at', 'took', 'shards', 'share', 'bytes', 'worst second', 'done'];
+  return ['', ...table(head, rows, 1)];
+}
+
 export function renderSummary(report: Report): string {
   const { pushes, parity, failures } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
@@ -44,7 +60,7 @@ export function renderSummary(report: Report): string {
       `test AUC ${report.testAuc.toFixed(4)}, log loss ${orDash(report.testLogLoss, (value) => value.toFixed(4))}`,
     );
   }
-  lines.push(...failureLines(failures), '');
+  lines.push(...failureLines(failures), ...scalingLines(report.scalings), '');
   const audit = pushes.lost === null ? 'not audited' : `${pushes.lost} lost, ${pushes.duplicated} duplicated`;
   lines.push(
     `pushes      ${countText(pushes.acked)} acknowledged, ${audit}`,

@@ -6,6 +6,17 @@
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
 import type { ClusterMap, PeerId, TableSpec } from './map.js';
+import type { JobStatus, MoveStatus, RecoveryStats } from './status.js';
+
+export type {
+  ChangeStatus,
+  JobStatus,
+  MoveStatus,
+  NodeStatus,
+  RecoveryStats,
+  Redundancy,
+  ScalingStatus,
+} from './status.js';
 
 export type Refusal = ErrorCode;
 /** (client, client sequence number) and, for a push that was refused, why. */
@@ -249,14 +260,6 @@ export interface MapMessage {
   t: 'map';
   map: ClusterMap;
 }
-export interface RecoveryStats {
-  g: number;
-  m: number;
-  gen: number;
-  blocksLost: number;
-  blocksPresent: number;
-  blocksOnDemand: number;
-}
 export interface Heartbeat {
   t: 'heartbeat';
   inc: number;
@@ -270,6 +273,8 @@ export interface Heartbeat {
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;
+  /** What this node holds: `seat` is m for data shard m, k + j for parity j; `load` counts requests and deltas. */
+  held?: [g: number, seat: number, bytes: number, load: number][];
 }
 export interface UnrecoverableReport extends ShardOf {
   t: 'unrecoverable';
@@ -312,6 +317,44 @@ export interface TablesCreated {
   code?: ErrorCode;
   message?: string;
 }
+// ---- changes of what serves; each is answered with a ChangeReply, progress is in the status
+/** So many PS are to serve. `timeoutMs` 0: it is never taken back. */
+export interface Scale {
+  t: 'scale';
+  id: number;
+  ps: number;
+  timeoutMs: number;
+}
+/** A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. */
+export interface Drain {
+  t: 'drain';
+  id: number;
+  node: string;
+  timeoutMs: number;
+}
+/** `dryRun`: only say what would move. */
+export interface Rebalance {
+  t: 'rebalance';
+  id: number;
+  dryRun: boolean;
+  timeoutMs: number;
+}
+export interface ChangeReply {
+  t: 'changeReply';
+  id: number;
+  /** Number of the change; 0 when there is none. */
+  change: number;
+  /** Of a dry run. */
+  moves: MoveStatus[];
+  code?: ErrorCode;
+  message?: string;
+}
+/** To a node that holds nothing any more: it is not part of the job. */
+export interface Leave {
+  t: 'leave';
+  inc: number;
+}
+
 export interface StatusRequest {
   t: 'status';
   id: number;
@@ -320,35 +363,6 @@ export interface StatusReply {
   t: 'statusReply';
   id: number;
   status: JobStatus;
-}
-
-export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost';
-
-export interface NodeStatus {
-  id: PeerId;
-  name: string;
-  host: string;
-  address: string;
-  alive: boolean;
-  standby: boolean;
-  inc: number;
-  dataShards: number;
-  parityShards: number;
-  bytes: number;
-  rows: number;
-}
-
-export interface JobStatus {
-  job: string;
-  epoch: number;
-  redundancy: Redundancy;
-  /** One line per reason why redundancy is not full. */
-  reasons: string[];
-  nodes: NodeStatus[];
-  pools: { name: string; code: string; groups: number; shards: number }[];
-  tables: { name: string; pool: string; dim: number; optimizer: string }[];
-  recoveries: RecoveryStats[];
-  unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
 }
 
 export type Message =
@@ -394,6 +408,11 @@ export type Message =
   | ConfirmedLost
   | CreateTables
   | TablesCreated
+  | Scale
+  | Drain
+  | Rebalance
+  | ChangeReply
+  | Leave
   | StatusRequest
   | StatusReply;
 

@@ -35,6 +35,8 @@ export interface LocalCluster {
   kill(index: number): Promise<void>;
   /** Starts a killed node again, empty, under the same name. */
   restart(index: number): Promise<void>;
+  /** Starts one more node; it gets its share of a running job. */
+  add(): Promise<RunningPs>;
   close(): Promise<void>;
 }
 
@@ -54,18 +56,22 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     policy: options.schedulerPolicy,
     log,
   });
-  const start = (index: number) =>
-    startPs({
+  const start = async (index: number, standby = index >= ps) => {
+    const node = await startPs({
       scheduler: scheduler.address,
       name: `ps-${index}`,
       hostLabel: `host-${index}`,
-      standby: index >= ps,
+      standby,
       token: options.token,
       tls: options.tls,
       memoryBytes: options.memoryBytes,
       policy: options.policy,
       log,
     });
+    // What ends a process elsewhere ends the node here.
+    void node.left.then(() => node.close());
+    return node;
+  };
   const nodes: RunningPs[] = [];
   const close = async () => {
     for (const node of nodes) await node.close();
@@ -83,6 +89,11 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     kill: (index) => nodes[index]!.close(),
     restart: async (index) => {
       nodes[index] = await start(index);
+    },
+    add: async () => {
+      const node = await start(nodes.length, false);
+      nodes.push(node);
+      return node;
     },
     close,
   };

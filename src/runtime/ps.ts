@@ -12,6 +12,7 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { Departure } from './departure.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
@@ -49,6 +50,13 @@ export interface PsOptions {
 export interface RunningPs {
   readonly id: PeerId;
   readonly address: string;
+  /** Resolves when the scheduler has told this node to leave: it holds nothing any more. */
+  readonly left: Promise<void>;
+  /**
+   * Asks to be emptied, and resolves as `left` does.
+   * @throws NOT_ENOUGH_NODES when the job cannot do without this node, UNREACHABLE, TIMEOUT
+   */
+  drain(timeoutMs: number): Promise<void>;
   /** Stops at once, as a crash would. */
   close(): Promise<void>;
 }
@@ -65,11 +73,13 @@ class PsRuntime {
   private flushScheduled = false;
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
   private closed = false;
+  private readonly departure: Departure;
   address = '';
 
   constructor(private readonly options: PsOptions) {
     this.memory = this.native.createMemory(options.memoryBytes ?? 0);
     this.policy = { ...DEFAULT_POLICY, ...options.policy };
+    this.departure = new Departure((message) => this.uplink?.send(message), options.name);
     this.peers = new Peers({
       self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
       token: options.token,
@@ -129,7 +139,9 @@ class PsRuntime {
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
       },
-      onMessage: (message) => this.receive(SCHEDULER, message, []),
+      onMessage: (message) => {
+        if (!this.departure.take(message, this.node?.inc)) this.receive(SCHEDULER, message, []);
+      },
       onStale: (error) => {
         options.log.error('ps.stale', { name: options.name, message: error.message });
         options.onStale?.(error);
@@ -142,6 +154,14 @@ class PsRuntime {
     });
     this.tick();
     options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
+  }
+
+  get left(): Promise<void> {
+    return this.departure.left;
+  }
+
+  drain(timeoutMs: number): Promise<void> {
+    return this.departure.ask(timeoutMs);
   }
 
   private advertised(host: string, port: number): string {
@@ -223,5 +243,11 @@ export async function startPs(options: PsOptions): Promise<RunningPs> {
   parseAddress(options.scheduler);
   const runtime = new PsRuntime(options);
   await runtime.start();
-  return { id: runtime.id, address: runtime.address, close: () => runtime.close() };
+  return {
+    id: runtime.id,
+    address: runtime.address,
+    left: runtime.left,
+    drain: (timeoutMs) => runtime.drain(timeoutMs),
+    close: () => runtime.close(),
+  };
 }

@@ -190,6 +190,9 @@ export class Cluster {
     const actor = this.nodes[to - 1]!;
     const sender = packet.sender ?? this.peerOf(from);
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
+    else if (message.t === 'leave') this.leave(to, actor, message.inc);
+    // Whoever asked for a change in its own name goes on; it is the scheduler that ends it.
+    else if (message.t === 'changeReply') return;
     else if (actor.up && actor.node && sender !== undefined) {
       const parts = lent.views(sent);
       const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
@@ -253,6 +256,30 @@ export class Cluster {
     }
     const message: Message = { t: 'map', map: welcome.map };
     this.runNode(index, actor, actor.node.step({ kind: 'message', from: SCHEDULER, message, parts: [] }));
+  }
+
+  /** The process ends, as it was told to: nobody may count on it any more. */
+  private leave(index: number, actor: NodeActor, inc: number): void {
+    if (!actor.up || actor.identity?.inc !== inc) return;
+    const { id } = actor.identity;
+    const entries = this.control.disk.map.groups.flatMap((group) => [...group.data, ...group.sinks]);
+    if (entries.some((entry) => entry.node === id && entry.inc === inc))
+      throw new Violation(`node ${id} was told to leave while it held something`);
+    this.count('left');
+    this.log(() => `** n${index} LEAVES`);
+    this.stop(index, actor);
+  }
+
+  /** The end of a node's process, whatever the reason. */
+  stop(index: number, actor: NodeActor): void {
+    actor.up = false;
+    actor.node?.close();
+    actor.node = undefined;
+    this.network.kill(index);
+    const { link } = actor;
+    actor.link = 0;
+    this.control.disconnected(link);
+    actor.identity = undefined;
   }
 
   private runNode(index: number, actor: NodeActor, effects: Effect[]): void {

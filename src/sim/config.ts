@@ -8,8 +8,9 @@ import type { Random } from './random.js';
  * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody else, so they
  * are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`: planned moves
  * all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where the code can bear it.
+ * `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced, and some of it does not come in time.
  */
-export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses';
+export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic';
 
 export interface SimConfig {
   profile: Profile;
@@ -46,6 +47,10 @@ export interface SimConfig {
   lag: boolean;
   /** Chance of a planned move per step. */
   moveRate: number;
+  /** Chance per step that somebody asks for more nodes, fewer, others or better balance. */
+  changeRate: number;
+  /** Nodes that join a running job get their share unasked. */
+  balanceJoining: boolean;
   requireRedundancy: boolean;
   /** Chance per step that the scheduler's disk finishes a write. */
   diskRate: number;
@@ -84,7 +89,7 @@ const MOVE_KINDS = [
   'delta',
 ];
 
-const PROFILES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses'];
+const PROFILES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
 
 /** What a profile draws in another way than `mixed`. */
 function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
@@ -129,6 +134,22 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
         faults: 1 + random.below(6),
         haunting: random.pick([0, 0, 20]),
       };
+    case 'elastic':
+      return {
+        changeRate: random.pick([0.005, 0.02]),
+        balanceJoining: random.chance(0.7),
+        moveRate: random.pick([0, 0, 0.01]),
+        spares: 1 + random.below(4),
+        k: 1 + random.below(3),
+        r: 1 + random.below(2),
+        groups: 1 + random.below(3),
+        clients: 1 + random.below(2),
+        hot: random.pick([0, 0, 0.03, 0.1]),
+        focus: random.pick(MOVE_KINDS),
+        bystander: 0.5,
+        lag: true,
+        faults: 1 + random.below(6),
+      };
     case 'losses':
       return {
         k: 2 + random.below(3),
@@ -172,6 +193,8 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     moveRate: random.pick([0, 0.01, 0.05]),
     requireRedundancy: false,
     diskRate: random.pick([0.5, 0.1, 0.02]),
+    changeRate: random.pick([0, 0, 0.005]),
+    balanceJoining: random.chance(0.3),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -49,6 +49,8 @@ export class Control {
       sessionMs: retry * 10,
       maxSessions: 64,
       avoidMs: retry * 10,
+      maxMoves: 2,
+      balanceJoining: this.cluster.config.balanceJoining,
     };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
     this.step({ kind: 'tick', now: this.cluster.now });

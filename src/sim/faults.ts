@@ -1,4 +1,5 @@
 /** What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what comes back. */
+import type { Message } from '../protocol/messages.js';
 import type { Cluster, NodeActor } from './cluster.js';
 import type { Profile } from './config.js';
 import { maxLacking, watchLoss } from './loss.js';
@@ -14,6 +15,7 @@ const MIXTURES: Record<Profile, Kind[]> = {
   absent: times({ crash: 4, absence: 8, break: 2, partition: 1, scheduler: 1, move: 2, lag: 4, client: 1 }),
   ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3, client: 3 }),
   moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3, client: 1 }),
+  elastic: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 3, move: 1, lag: 3, client: 1 }),
   losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
 
@@ -56,6 +58,7 @@ export class Faults {
     if (!this.cluster.stormy) return;
     if (random.chance(config.faultRate)) this.fault();
     if (random.chance(config.moveRate)) this.move();
+    if (random.chance(config.changeRate)) this.change();
   }
 
   private fault(): void {
@@ -117,12 +120,7 @@ export class Faults {
     if (!actor.up || this.forbidden(index)) return false;
     cluster.count('crash');
     cluster.log(() => `** CRASH n${index} ${JSON.stringify(actor.identity)}`);
-    actor.up = false;
-    actor.node?.close();
-    actor.node = undefined;
-    cluster.network.kill(index);
-    this.closeLink(actor);
-    actor.identity = undefined;
+    cluster.stop(index, actor);
     watchLoss(cluster);
     return true;
   }
@@ -183,6 +181,25 @@ export class Faults {
     if (random.chance(0.7)) control.step({ kind: 'move', g, member: random.below(config.k), node });
     else control.step({ kind: 'move', g, index: random.below(config.r), node });
     if (control.scheduler?.map.epoch !== before) this.cluster.count('move');
+  }
+
+  /** Somebody asks for another number of nodes, or for one to leave; some of it does not come in time, and is taken back. */
+  private change(): void {
+    const { control, random, config, nodes, clients, retry } = this.cluster;
+    const from = clients[0]?.id;
+    if (from === undefined || !control.scheduler || control.scheduler.map.groups.length === 0) return;
+    const timeoutMs = random.chance(0.5) ? 0 : random.below(retry * 20);
+    const least = config.k + config.r;
+    const node = random.pick(nodes).identity;
+    // A process that is asked to end asks for itself.
+    const itself = node !== undefined && random.chance(0.5);
+    const message: Message = random.pick<Message>([
+      { t: 'scale', id: 0, ps: least - 1 + random.below(config.spares + 2), timeoutMs },
+      { t: 'drain', id: 0, node: itself ? '' : `${node?.id ?? 0}`, timeoutMs },
+      { t: 'rebalance', id: 0, dryRun: random.chance(0.3), timeoutMs },
+    ]);
+    this.cluster.count(message.t);
+    control.step({ kind: 'message', from: message.t === 'drain' && itself ? node.id : from, message });
   }
 
   /** Messages to or from a node crawl, or those to one other. What crawls when a connection breaks comes late. */

@@ -161,6 +161,8 @@ export class World {
     if (!this.settled() || !this.traffic.finished || !this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     const moving = scheduler?.map.groups.some((group) => group.sinks.length !== this.cluster.config.r);
+    // Whatever was asked for is done or was taken back.
+    if (scheduler?.status().scaling.changes.some((change) => change.state === 'running')) return false;
     return !moving && scheduler?.status().redundancy === 'full';
   }
 
@@ -175,6 +177,7 @@ export class World {
     return [
       `phase ${cluster.phase}, faults left ${cluster.faultsLeft}`,
       ...traffic.describe(),
+      `changes ${JSON.stringify(status?.scaling.changes.filter((change) => change.state === 'running'))}`,
       `redundancy ${status?.redundancy}: ${status?.reasons.join(', ')}`,
     ].join('; ');
   }

@@ -83,6 +83,7 @@ test('recoveries, dead nodes and losses are told', () => {
       { g: 1, m: 3, gen: 3, blocksLost: 10, blocksPresent: 10, blocksOnDemand: 1 },
     ],
     unrecoverable: [{ g: 0, m: 1, blocks: 5, rows: 7 }],
+    scaling: { wanted: 3, serving: 3, changes: [] },
   });
   expect(text).toContain('recovering group 1 shard 2: 40 % of 10 blocks, 1 on demand');
   expect(text).not.toContain('shard 3');

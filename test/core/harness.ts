@@ -98,6 +98,8 @@ export class Cluster {
   readonly events: { name: string; fields: Record<string, unknown> }[] = [];
   /** Answers of the scheduler on connections without identity. */
   readonly replies: { link: number; message: Message }[] = [];
+  /** Nodes that were told to leave, by name. */
+  readonly left: string[] = [];
   readonly probes: { node: PeerId; inc: number }[] = [];
   private queue: Packet[] = [];
   private holds: { match: Match; packets: Packet[] | undefined }[] = [];
@@ -106,7 +108,7 @@ export class Cluster {
 
   constructor(private readonly options: ClusterOptions) {
     this.policy = { ...DEFAULT_POLICY, ...options.policy };
-    this.schedulerPolicy = { ...DEFAULT_SCHEDULER_POLICY, ...options.schedulerPolicy };
+    this.schedulerPolicy = { ...DEFAULT_SCHEDULER_POLICY, balanceJoining: false, ...options.schedulerPolicy };
     const { k, r, groups = 1, clients = 1, spares = 0, tables = [tableSpec()] } = options;
     this.disk = newJob('test', k + r, [{ name: 'embedding', k, r, groups }]);
     this.scheduler = new Scheduler(structuredClone(this.disk), this.schedulerPolicy, false);
@@ -179,6 +181,13 @@ export class Cluster {
     actor.node = undefined;
     this.queue = this.queue.filter((packet) => packet.to !== actor.id);
     if (noticed) this.notice(index);
+  }
+
+  /** The process ends because it was told to. */
+  private leave(actor: NodeActor, inc: number): void {
+    if (actor.inc !== inc) return;
+    this.left.push(actor.name);
+    this.crash(this.nodes.indexOf(actor));
   }
 
   notice(index: number): void {
@@ -273,6 +282,11 @@ export class Cluster {
     if (client) client.step({ kind: 'message', from, message, parts: copies });
     const actor = this.nodes.find((candidate) => candidate.id === to);
     if (!actor?.node) return;
+    if (message.t === 'changeReply') return;
+    if (message.t === 'leave') {
+      this.leave(actor, message.inc);
+      return;
+    }
     const effects = actor.node.step({ kind: 'message', from, message, parts: copies });
     for (const copy of copies) copy.fill(0xa5);
     this.runNode(actor, effects);

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { Outbox } from '../../src/core/effects.js';
 import { Pace } from '../../src/core/pace.js';
 import { DEFAULT_POLICY } from '../../src/core/policy.js';
+import { RateLimit } from '../../src/core/rate.js';
 import { Sink } from '../../src/core/sink.js';
 import type { NativeShard, NativeSink } from '../../src/native.js';
 import type { Group } from '../../src/protocol/map.js';
@@ -22,7 +23,15 @@ afterEach(() => {
 /** One parity of two members, whose owners are played by the test over real shards. */
 class Stage {
   readonly out = new Outbox();
-  readonly host = { out: this.out, policy: DEFAULT_POLICY, pace: new Pace(), now: 1000 };
+  readonly pace = new Pace();
+  readonly moveRate = new RateLimit(0, this.pace);
+  readonly host = {
+    out: this.out,
+    policy: DEFAULT_POLICY,
+    pace: this.pace,
+    moveRate: this.moveRate,
+    now: 1000,
+  };
   readonly memory = native.createMemory(0);
   readonly parity: NativeSink;
   readonly sink: Sink;

@@ -36,6 +36,7 @@ test('the picture stands alone, with the failure marked and both axes labelled',
     parity: { blocksExpected: 1, blocksChecked: 1, blocksUnprotected: 0, mismatched: 0 },
     redundancy: 'full',
     failures: [failure, { ...failure, node: 'ps-<3>', redundantMs: null }],
+    scalings: [],
     nodes: [{ id: 'ps-0', host: 'h', dataShards: 1, parityShards: 1, bytes: 1024 }],
   };
   const events = [0, 1000, 2000].map((mono) => ({

@@ -114,6 +114,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     owned: [[0, 1, 3]],
     bytes: 100,
     rows: 3,
+    held: [[0, 1, 4096, 17]],
   },
   unrecoverable: { t: 'unrecoverable', g: 0, m: 1, gen: 7, v: 9, blocks: 2 },
   stalled: { t: 'stalled', ...stream, v: 9 },
@@ -128,6 +129,18 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     code: 'LIMIT',
     message: 'too many',
   },
+  scale: { t: 'scale', id: 5, ps: 8, timeoutMs: 0 },
+  drain: { t: 'drain', id: 5, node: 'ps-1', timeoutMs: 30_000 },
+  rebalance: { t: 'rebalance', id: 5, dryRun: true, timeoutMs: 0 },
+  changeReply: {
+    t: 'changeReply',
+    id: 5,
+    change: 3,
+    moves: [{ group: 0, kind: 'data', index: 1, from: 'ps-0', to: 'ps-5', bytes: 4096 }],
+    code: 'NOT_ENOUGH_NODES',
+    message: 'too few',
+  },
+  leave: { t: 'leave', inc: 2 },
   status: { t: 'status', id: 5 },
   statusReply: {
     t: 'statusReply',
@@ -142,6 +155,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       tables: [],
       recoveries: [recovery],
       unrecoverable: [],
+      scaling: { wanted: 3, serving: 3, changes: [] },
     },
   },
 };
@@ -149,9 +163,18 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job'],
   attach: ['id', 'job'],
   tablesCreated: ['code', 'message'],
+  changeReply: ['code', 'message'],
+  heartbeat: ['held'],
 };
 /** Looked into by nobody but a person: any object will do. */
-const OPAQUE = ['optimizer', 'initializer', 'status', 'tables of shardStatsReply', 'tables of tablesCreated'];
+const OPAQUE = [
+  'optimizer',
+  'initializer',
+  'status',
+  'tables of shardStatsReply',
+  'tables of tablesCreated',
+  'moves',
+];
 
 const codeOf = (header: unknown): string => {
   try {

@@ -25,7 +25,8 @@ export interface ClientOptions {
 }
 
 export type ClientReport =
-  | { kind: 'progress'; mono: number; samples: number }
+  /** `slowestMs`: of the requests that were answered since the last one. */
+  | { kind: 'progress'; mono: number; samples: number; slowestMs: number }
   /** A first answer of a shard's new owner. */
   | { kind: 'served'; mono: number; group: number; member: number; gen: number }
   /** The job cannot go on: a shard is lost for ever. */
@@ -83,6 +84,7 @@ class Training {
   private samples: number;
   private stopped = false;
   private lost = false;
+  private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
 
   constructor(
@@ -104,7 +106,11 @@ class Training {
     const { rows, dim, batch } = this.options;
     const stream = new KeyStream(rows, batch);
     const gradients = gradientsOf(batch * dim);
-    const progress = () => tell({ kind: 'progress', mono: monotonicMs(), samples: this.samples });
+    const progress = () => {
+      const { samples, slowestMs } = this;
+      this.slowestMs = 0;
+      tell({ kind: 'progress', mono: monotonicMs(), samples, slowestMs });
+    };
     progress();
     const timer = setInterval(progress, PROGRESS_MS);
     let next = this.pull(stream.next());
@@ -122,8 +128,14 @@ class Training {
   }
 
   private async pull(keys: BigUint64Array): Promise<BigUint64Array> {
+    const from = monotonicMs();
     await this.client.pull([{ table: TABLE, keys }]).catch((error: unknown) => this.failed(error));
+    this.answered(from);
     return keys;
+  }
+
+  private answered(from: number): void {
+    this.slowestMs = Math.max(this.slowestMs, monotonicMs() - from);
   }
 
   /** Between two units messages are handled: a worker computes on a thread of its own. */
@@ -135,9 +147,11 @@ class Training {
   }
 
   private push(keys: BigUint64Array, gradients: Float32Array): void {
+    const from = monotonicMs();
     const pushed = this.client
       .push([{ table: TABLE, keys, gradients }])
       .then(() => {
+        this.answered(from);
         this.samples += this.options.batch;
       })
       .catch((error: unknown) => this.failed(error))

@@ -75,7 +75,7 @@ export function overlaySvg(runs: readonly RunResult[]): string {
   ].join('\n');
 }
 
-const STYLE = `
+export const STYLE = `
 :root { color-scheme: light dark; --back: #fbfaf7; --text: #22252a; --faint: #6b7078; --grid: #e2e0da; --bad: #b3261e;
   --c0: #b8860b; --c1: #1d5fa8; --c2: #7a4fa3; --c3: #2e7d4f; --c4: #b3541e; --c5: #5b6770; }
 @media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #e6e4df; --faint: #9aa0a8; --grid: #2d3138; --bad: #ff8a80;
