@@ -8,11 +8,11 @@ import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../protoco
 import { tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal } from '../protocol/messages.js';
 import { Dedup } from './dedup.js';
-import { bytes, words } from './effects.js';
+import { bytes, type CoreHost, words } from './effects.js';
 import { PushLines } from './lines.js';
 import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
-import { type Follower, Stream, type StreamHost, type StreamOwner } from './stream.js';
+import { type Follower, Stream, type StreamOwner } from './stream.js';
 
 /** A batch names all its pushes in one header. */
 const MAX_OPEN_IDS = 16_384;
@@ -30,7 +30,7 @@ export const REFUSALS: Record<number, Refusal> = {
 };
 
 /** What the node lends to its owners. */
-export interface OwnerHost extends StreamHost {
+export interface OwnerHost extends CoreHost {
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */

@@ -22,7 +22,14 @@ afterEach(() => {
 /** One parity of two members, whose owners are played by the test over real shards. */
 class Stage {
   readonly out = new Outbox();
-  readonly host = { out: this.out, policy: DEFAULT_POLICY, pace: new Pace(), now: 1000 };
+  readonly host = {
+    out: this.out,
+    policy: DEFAULT_POLICY,
+    pace: new Pace(),
+    now: 1000,
+    // What is discarded too early shows.
+    discard: (bytes: Uint8Array) => void bytes.fill(0xa5),
+  };
   readonly memory = native.createMemory(0);
   readonly parity: NativeSink;
   readonly sink: Sink;
