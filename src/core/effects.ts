@@ -54,6 +54,11 @@ export interface CoreHost {
   readonly moveRate: RateLimit;
   /** Milliseconds of the newest tick. */
   readonly now: number;
+  /**
+   * Nothing but effects of this step refers to these bytes any more: a hint, so that large ones need not wait for the
+   * garbage collector.
+   */
+  discard(bytes: Uint8Array): void;
 }
 
 /** A view of u32 words on a payload part; copies only when the part is not aligned. */

@@ -8,12 +8,12 @@ import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../protoco
 import { tablesOf } from '../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, Refusal, StreamId } from '../protocol/messages.js';
 import { Dedup, isTombstone } from './dedup.js';
-import { bytes, words } from './effects.js';
+import { bytes, type CoreHost, words } from './effects.js';
 import { PushLines } from './lines.js';
 import type { WaitingBytes } from './parked.js';
 import { ParkedPulls } from './pulls.js';
 import { Recovery } from './recovery.js';
-import { type Follower, Stream, type StreamHost, type StreamOwner } from './stream.js';
+import { type Follower, Stream, type StreamOwner } from './stream.js';
 
 /** A batch names all its pushes in one header. */
 const MAX_OPEN_IDS = 16_384;
@@ -34,7 +34,7 @@ export const REFUSALS: Record<number, Refusal> = {
 };
 
 /** What the node lends to its owners. */
-export interface OwnerHost extends StreamHost {
+export interface OwnerHost extends CoreHost {
   readonly waiting: WaitingBytes;
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;

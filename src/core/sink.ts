@@ -400,10 +400,14 @@ export class Sink {
     while (entry && entry.seq > base) {
       this.native.apply(this.slotOf(m), entry.delta);
       member.log.pop();
+      this.host.discard(entry.delta);
       entry = member.log.at(-1);
     }
     member.applied = base;
-    for (const kept of member.log) for (const id of kept.ids) member.dedup.record(id);
+    for (const kept of member.log) {
+      for (const id of kept.ids) member.dedup.record(id);
+      this.host.discard(kept.delta);
+    }
     member.log = [];
     member.trim = base;
   }
@@ -416,6 +420,6 @@ export class Sink {
       member.trim = entry.seq;
       count++;
     }
-    if (count > 0) member.log.splice(0, count);
+    if (count > 0) for (const { delta } of member.log.splice(0, count)) this.host.discard(delta);
   }
 }

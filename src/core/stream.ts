@@ -57,12 +57,6 @@ export interface StreamOwner {
   lost(reason: string): void;
 }
 
-/** What the node lends to the stream. */
-export interface StreamHost extends CoreHost {
-  /** Nothing refers to these bytes any more: a hint, so that large ones need not wait for the garbage collector. */
-  discard(bytes: Uint8Array): void;
-}
-
 export class Stream {
   phase: Phase;
   /** Position of the newest batch. */
@@ -78,7 +72,7 @@ export class Stream {
 
   constructor(
     private readonly owner: StreamOwner,
-    private readonly host: StreamHost,
+    private readonly host: CoreHost,
   ) {
     this.phase = owner.born ? 'ACTIVE' : 'FENCE';
     this.lookedAt = host.now;
@@ -126,8 +120,6 @@ export class Stream {
       if (follower.state === 'starting' || follower.state === 'started') this.sendDelta(follower, batch);
     }
     this.commit();
-    // Without sinks it was committed at once and nobody has seen it.
-    if (this.followers.size === 0) this.host.discard(delta);
   }
 
   /** Rule 9: durable is what all sinks of the newest map known have. */
@@ -146,7 +138,7 @@ export class Stream {
       count++;
     }
     if (count === 0) return;
-    this.buffer.splice(0, count);
+    for (const batch of this.buffer.splice(0, count)) this.host.discard(batch.delta);
     this.owner.committed(durableIds);
   }
 

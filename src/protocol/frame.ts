@@ -1,10 +1,10 @@
 /**
- * The frame: what one WebSocket message carries, and the only place that knows how its bytes lie.
+ * The frame: one or more messages in one WebSocket message, and the only place that knows how its bytes lie.
  *
- *   [u32 header length, little-endian][msgpack header][zeros to a multiple of 8][part][zeros to 8][part] ...
+ *   [u32 length of the envelope, little-endian][msgpack envelope][zeros to a multiple of 8][part][zeros to 8][part] ...
  *
- * The msgpack value is an array `[header, length of part 0, length of part 1, ...]`: the lengths travel beside the header,
- * so that no name inside it is reserved. Every part starts at a multiple of 8 from the start of the frame; the frame ends
+ * The envelope is an array `[header, length of part 0, length of part 1, ..., next header, lengths of its parts, ...]`: the
+ * lengths travel beside the headers, so that no name inside them is reserved. Every part starts at a multiple of 8 from the start of the frame; the frame ends
  * with the last byte of the last part (or of the header, when there are no parts). Parts are raw little-endian arrays that
  * the engine reads in place, so decoding makes views and copies no payload.
  *
@@ -17,14 +17,17 @@ import { describe, KintsugiError } from '../errors.js';
 
 /** Largest frame, unless a link was given another limit. The sender throws LIMIT, the receiver BAD_FRAME. */
 export const MAX_FRAME_BYTES = 64 * 1024 * 1024;
-/** Largest msgpack header: bounds what a header can grow into once decoded. */
+/** Largest envelope: bounds what headers can grow into once decoded. */
 export const MAX_HEADER_BYTES = 8 * 1024 * 1024;
 /** Most parts in one frame: a request carries one per shard of the node. */
 export const MAX_PARTS = 16_384;
 /** Deepest nesting of maps and arrays in a header. */
 export const MAX_HEADER_DEPTH = 32;
 
-/** A decoded frame. `parts` are views into the bytes that were given; `header` holds no views. */
+/** A message that goes into a frame. */
+export type Outgoing = readonly [header: object, parts: readonly Uint8Array[]];
+
+/** A message of a decoded frame. `parts` are views into the bytes that were given; `header` holds no views. */
 export interface Frame {
   header: Record<string, unknown>;
   parts: Uint8Array[];
@@ -44,28 +47,37 @@ const unpackr = new Unpackr(OPTIONS as unknown as Options);
 const PREFIX_BYTES = 4;
 const align8 = (n: number): number => Math.ceil(n / 8) * 8;
 
-/**
- * One frame of a header and its parts, which are copied. The header is a plain object with a string `t`, of numbers,
- * bigints (64 bits), strings, booleans, null, Uint8Array, arrays and plain objects.
- * @throws LIMIT when a limit is exceeded, BAD_ARGUMENT when the header has no `t`: errors of the sender, unlike BAD_FRAME.
- */
+/** A frame of one message: see `encodeMessages`. */
 export function encodeFrame(
   header: object,
   parts: readonly Uint8Array[] = [],
   options: EncodeOptions = {},
 ): Uint8Array {
+  return encodeMessages([[header, parts]], options);
+}
+
+/**
+ * One frame of at least one message: headers and their parts, which are copied. A header is a plain object with a string
+ * `t`, of numbers, bigints (64 bits), strings, booleans, null, Uint8Array, arrays and plain objects.
+ * @throws LIMIT when a limit is exceeded, BAD_ARGUMENT when a header has no `t`: errors of the sender, unlike BAD_FRAME.
+ */
+export function encodeMessages(messages: readonly Outgoing[], options: EncodeOptions = {}): Uint8Array {
   const maxBytes = options.maxBytes ?? MAX_FRAME_BYTES;
-  if (typeof (header as { t?: unknown }).t !== 'string')
-    throw new KintsugiError('BAD_ARGUMENT', 'the header has no string "t"');
-  if (parts.length > MAX_PARTS) throw limit(`${parts.length} parts, the limit is ${MAX_PARTS}`);
-  const envelope: unknown[] = [header];
-  for (const part of parts) envelope.push(part.byteLength);
+  const envelope: unknown[] = [];
+  for (const [header, parts] of messages) {
+    if (typeof (header as { t?: unknown }).t !== 'string')
+      throw new KintsugiError('BAD_ARGUMENT', 'the header has no string "t"');
+    envelope.push(header);
+    for (const part of parts) envelope.push(part.byteLength);
+  }
+  const partCount = envelope.length - messages.length;
+  if (partCount > MAX_PARTS) throw limit(`${partCount} parts, the limit is ${MAX_PARTS}`);
   const packed: Uint8Array = packr.pack(envelope);
   if (packed.byteLength > MAX_HEADER_BYTES) {
     throw limit(`a header of ${packed.byteLength} bytes, the limit is ${MAX_HEADER_BYTES}`);
   }
   let total = PREFIX_BYTES + packed.byteLength;
-  for (const part of parts) total = align8(total) + part.byteLength;
+  for (const [, parts] of messages) for (const part of parts) total = align8(total) + part.byteLength;
   if (total > maxBytes) throw limit(`a frame of ${total} bytes, the limit is ${maxBytes}`);
 
   const frame = options.allocate?.(total) ?? new Uint8Array(total);
@@ -75,20 +87,29 @@ export function encodeFrame(
   frame[3] = packed.byteLength >>> 24;
   frame.set(packed, PREFIX_BYTES);
   let at = PREFIX_BYTES + packed.byteLength;
-  for (const part of parts) {
-    const start = align8(at);
-    frame.fill(0, at, start);
-    frame.set(part, start);
-    at = start + part.byteLength;
+  for (const [, parts] of messages) {
+    for (const part of parts) {
+      const start = align8(at);
+      for (; at < start; at++) frame[at] = 0;
+      frame.set(part, start);
+      at = start + part.byteLength;
+    }
   }
   return frame;
 }
 
-/**
- * The header of a frame and views of its parts.
- * @throws BAD_FRAME, and nothing else, for any bytes that `encodeFrame` could not have made.
- */
+/** The message of a frame that has one. @throws BAD_FRAME: see `decodeMessages` */
 export function decodeFrame(bytes: Uint8Array, maxBytes = MAX_FRAME_BYTES): Frame {
+  const [frame, ...more] = decodeMessages(bytes, maxBytes);
+  if (!frame || more.length > 0) throw bad('one message is expected');
+  return frame;
+}
+
+/**
+ * The messages of a frame in order: their headers, and views of their parts.
+ * @throws BAD_FRAME, and nothing else, for any bytes that `encodeMessages` could not have made.
+ */
+export function decodeMessages(bytes: Uint8Array, maxBytes = MAX_FRAME_BYTES): Frame[] {
   if (bytes.byteLength > maxBytes)
     throw bad(`a frame of ${bytes.byteLength} bytes, the limit is ${maxBytes}`);
   if (bytes.byteLength < PREFIX_BYTES) throw bad(`${bytes.byteLength} bytes are no frame`);
@@ -106,35 +127,40 @@ export function decodeFrame(bytes: Uint8Array, maxBytes = MAX_FRAME_BYTES): Fram
     throw bad(`the header cannot be read: ${describe(error)}`, error);
   }
   if (!Array.isArray(envelope)) throw bad('the header is not in an envelope');
-  const header = envelope[0] as Record<string, unknown>;
-  if (
-    typeof header !== 'object' ||
-    header === null ||
-    Array.isArray(header) ||
-    header instanceof Uint8Array
-  ) {
-    throw bad('the header is not an object');
-  }
-  if (!Object.hasOwn(header, 't') || typeof header.t !== 'string') throw bad('the header has no string "t"');
-  return { header, parts: views(bytes, headerEnd, envelope) };
+  return openEnvelope(bytes, headerEnd, envelope);
 }
 
-/** The parts, whose lengths follow the header in the envelope. They and their padding must fill the frame exactly. */
-function views(bytes: Uint8Array, headerEnd: number, envelope: unknown[]): Uint8Array[] {
-  const count = envelope.length - 1;
-  if (count > MAX_PARTS) throw bad(`${count} parts, the limit is ${MAX_PARTS}`);
-  const parts: Uint8Array[] = [];
+/** Headers, each before the lengths of its parts. Parts and their padding must fill the frame exactly. */
+function openEnvelope(bytes: Uint8Array, headerEnd: number, envelope: readonly unknown[]): Frame[] {
+  const frames: Frame[] = [];
+  let frame: Frame | undefined;
   let at = headerEnd;
-  for (let i = 1; i <= count; i++) {
-    const length = envelope[i];
+  let count = 0;
+  for (const entry of envelope) {
+    if (!frame || typeof entry === 'object') {
+      frame = { header: checkHeader(entry), parts: [] };
+      frames.push(frame);
+      continue;
+    }
     const start = align8(at);
-    if (!Number.isSafeInteger(length) || (length as number) < 0) throw bad(`part ${i - 1} has no length`);
-    if (start + (length as number) > bytes.byteLength) throw bad(`part ${i - 1} goes beyond the frame`);
-    parts.push(new Uint8Array(bytes.buffer, bytes.byteOffset + start, length as number));
-    at = start + (length as number);
+    if (count === MAX_PARTS) throw bad(`more than ${MAX_PARTS} parts`);
+    if (!Number.isSafeInteger(entry) || (entry as number) < 0) throw bad(`part ${count} has no length`);
+    if (start + (entry as number) > bytes.byteLength) throw bad(`part ${count} goes beyond the frame`);
+    frame.parts.push(new Uint8Array(bytes.buffer, bytes.byteOffset + start, entry as number));
+    at = start + (entry as number);
+    count++;
   }
   if (at !== bytes.byteLength) throw bad(`${bytes.byteLength - at} bytes after the last part`);
-  return parts;
+  if (frames.length === 0) throw bad('the envelope is empty');
+  return frames;
+}
+
+function checkHeader(value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value) || value instanceof Uint8Array)
+    throw bad('the header is not an object');
+  const header = value as Record<string, unknown>;
+  if (!Object.hasOwn(header, 't') || typeof header.t !== 'string') throw bad('the header has no string "t"');
+  return header;
 }
 
 // What follows a token of 0xc0..0xdf: bytes of a fixed value, or bytes of a length and what it counts.

@@ -3,7 +3,7 @@
  * is under way, redials with a pause when it fails, and answers a peer that dialed us on the connection it made. Losing a
  * message is allowed (the protocol repeats); reordering within a connection is not.
  */
-import { KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
@@ -16,6 +16,10 @@ const MAX_QUEUED_BYTES = 64 << 20;
 /** Pause before dialing again, doubling. */
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
+
+/** What is posted to one peer goes out as soon as it is this much: a frame that waits for more would only arrive later. */
+const SEND_AT_BYTES = 256 * 1024;
+const SEND_AT_MESSAGES = 64;
 
 export interface PeerAddress {
   host: string;
@@ -36,13 +40,15 @@ export interface PeersOptions {
   log: Logger;
 }
 
+type Posted = [message: Message, parts: readonly Uint8Array[]];
+
 interface Peer {
   link: Link | undefined;
   inc: number;
   dialing: boolean;
   pauseMs: number;
   timer: NodeJS.Timeout | undefined;
-  queue: [message: Message, parts: readonly Uint8Array[]][];
+  queue: Posted[];
   queuedBytes: number;
   /** Messages may have been lost since the peer was last told that it is up. */
   lossy: boolean;
@@ -52,9 +58,11 @@ export class Peers {
   private readonly peers = new Map<PeerId, Peer>();
   /** Peer of each link that has said hello. */
   private readonly byLink = new Map<number, PeerId>();
+  private readonly posted = new Map<PeerId, { messages: Posted[]; bytes: number }>();
   private closed = false;
   sentBytes = 0;
   sentMessages = 0;
+  sentFrames = 0;
 
   constructor(private readonly options: PeersOptions) {}
 
@@ -68,6 +76,37 @@ export class Peers {
 
   /** The parts are copied before this returns, here or by the link. */
   send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    this.sendAll(to, [[message, parts]]);
+  }
+
+  /**
+   * Sends at the next `flush`, together with whatever else is posted to that peer: one frame for all of it. Until then the
+   * parts are only referred to.
+   */
+  post(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    let posted = this.posted.get(to);
+    if (!posted) {
+      posted = { messages: [], bytes: 0 };
+      this.posted.set(to, posted);
+    }
+    posted.messages.push([message, parts]);
+    posted.bytes += sizeOf(parts);
+    if (posted.bytes < SEND_AT_BYTES && posted.messages.length < SEND_AT_MESSAGES) return;
+    this.posted.delete(to);
+    this.sendAll(to, posted.messages);
+  }
+
+  get anyPosted(): boolean {
+    return this.posted.size > 0;
+  }
+
+  /** Sends what is posted. */
+  flush(): void {
+    for (const [to, { messages }] of this.posted) this.sendAll(to, messages);
+    this.posted.clear();
+  }
+
+  private sendAll(to: PeerId, messages: Posted[]): void {
     if (this.closed) return;
     const address = this.options.resolve(to);
     let peer = this.peers.get(to);
@@ -76,17 +115,18 @@ export class Peers {
       peer = undefined;
     }
     if (peer?.link) {
-      this.transmit(peer.link, message, parts);
+      this.transmit(peer.link, messages);
       return;
     }
     if (!address) return;
     if (!peer) peer = this.add(to, address.inc);
-    let bytes = 0;
-    for (const part of parts) bytes += part.byteLength;
-    if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
-      peer.queue.push([message, parts.map((part) => part.slice())]);
-      peer.queuedBytes += bytes;
-    } else peer.lossy = true;
+    for (const [message, parts] of messages) {
+      const bytes = sizeOf(parts);
+      if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
+        peer.queue.push([message, parts.map((part) => part.slice())]);
+        peer.queuedBytes += bytes;
+      } else peer.lossy = true;
+    }
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
   }
 
@@ -95,10 +135,25 @@ export class Peers {
     for (const [id, peer] of this.peers) this.forget(id, peer);
   }
 
-  private transmit(link: Link, message: Message, parts: readonly Uint8Array[]): void {
-    this.sentMessages++;
-    for (const part of parts) this.sentBytes += part.byteLength;
-    link.send(message, parts);
+  private transmit(link: Link, messages: readonly Posted[]): void {
+    this.sentFrames++;
+    this.sentMessages += messages.length;
+    for (const [, parts] of messages) this.sentBytes += sizeOf(parts);
+    try {
+      link.sendAll(messages);
+    } catch (error) {
+      if (messages.length === 1) throw error;
+      // Together they break a limit of frames, or one of them does alone: the others must not suffer for it.
+      for (const message of messages) this.transmitAlone(link, message);
+    }
+  }
+
+  private transmitAlone(link: Link, message: Posted): void {
+    try {
+      link.sendAll([message]);
+    } catch (error) {
+      this.options.log.error('peer.unsent', { kind: message[0].t, message: describe(error) });
+    }
   }
 
   private add(id: PeerId, inc: number): Peer {
@@ -175,7 +230,7 @@ export class Peers {
     const waiting = peer.queue;
     peer.queue = [];
     peer.queuedBytes = 0;
-    for (const [message, parts] of waiting) this.transmit(link, message, parts);
+    for (const posted of waiting) this.transmit(link, [posted]);
     if (!peer.lossy) return;
     peer.lossy = false;
     this.options.onUp(id);
@@ -237,4 +292,10 @@ export class Peers {
       message: error instanceof Error ? (error.stack ?? error.message) : String(error),
     });
   }
+}
+
+function sizeOf(parts: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const part of parts) bytes += part.byteLength;
+  return bytes;
 }

@@ -1,6 +1,6 @@
 /**
  * The PS role: a PsNode of the core, wired to sockets and a clock. Messages of one turn of the event loop share a batch: the
- * flush comes when the turn's messages have been handled.
+ * flush comes when the turn's messages have been handled. What they have us send to one peer shares a frame.
  */
 
 import type { Effect } from '../core/effects.js';
@@ -70,7 +70,9 @@ class PsRuntime {
   private readonly native = loadNative();
   private readonly policy: Policy;
   private timer: NodeJS.Timeout | undefined;
-  private flushScheduled = false;
+  private endScheduled = false;
+  /** Payload that nobody needs once what is posted has been sent. */
+  private garbage: Uint8Array[] = [];
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
   private closed = false;
   private readonly departure: Departure;
@@ -113,6 +115,7 @@ class PsRuntime {
         engine_bytes: ['Memory held by the engine in bytes.', () => this.memory.usedBytes],
         epoch: ['Epoch of the newest map.', () => this.node?.map.epoch ?? 0],
         sent_messages: ['Messages sent to peers since the start.', () => this.peers.sentMessages],
+        sent_frames: ['Frames that carried them.', () => this.peers.sentFrames],
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
     });
@@ -134,7 +137,9 @@ class PsRuntime {
         ...identity,
       }),
       onWelcome: ({ id, inc, map }) => {
-        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, (bytes) => release([bytes]));
+        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, (bytes) => {
+          this.garbage.push(bytes);
+        });
         // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
@@ -182,32 +187,38 @@ class PsRuntime {
   }
 
   private run(effects: Effect[] | undefined): void {
-    const gathered: Uint8Array[] = [];
-    let kept = false;
     each(effects ?? [], this.options.log, (effect) => {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
-      else if (effect.to === this.node?.id) {
-        kept = true;
-        this.sendToSelf(effect.message, effect.parts);
-      } else {
-        this.peers.send(effect.to, effect.message, effect.parts);
-        if (GATHERED.has(effect.message.t)) gathered.push(...effect.parts);
-      }
+      else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
+      else this.peers.post(effect.to, effect.message, effect.parts);
+      if (effect.kind === 'send' && GATHERED.has(effect.message.t)) this.garbage.push(...effect.parts);
     });
-    // Copied into frames by now. Not when one went to ourselves: an equation may have two receivers.
-    if (!kept) release(gathered);
-    if (!this.node?.needsFlush || this.flushScheduled) return;
-    this.flushScheduled = true;
-    setImmediate(() => {
-      this.flushScheduled = false;
-      if (!this.closed) this.run(this.node?.step({ kind: 'flush' }));
-    });
+    if (!this.peers.anyPosted) this.collect();
+    if (this.endScheduled || !(this.peers.anyPosted || this.node?.needsFlush)) return;
+    this.endScheduled = true;
+    setImmediate(() => this.endTurn());
+  }
+
+  /** The messages of this turn of the event loop have been handled. */
+  private endTurn(): void {
+    if (this.closed) return;
+    if (this.node?.needsFlush) this.run(this.node.step({ kind: 'flush' }));
+    this.endScheduled = false;
+    this.peers.flush();
+    this.collect();
+  }
+
+  private collect(): void {
+    if (this.garbage.length === 0) return;
+    release(this.garbage);
+    this.garbage = [];
   }
 
   /** An owner and a sink of one group on one node: through the event loop, so that no recovery hogs it. */
   private sendToSelf(message: Message, parts: readonly Uint8Array[]): void {
-    this.loopback.push([message, parts]);
+    // Copied, as a socket would: what was handed over may be discarded before it arrives.
+    this.loopback.push([message, parts.map((part) => part.slice())]);
     if (this.loopback.length > 1) return;
     setImmediate(() => {
       const waiting = this.loopback;

@@ -55,6 +55,8 @@ export class Cluster {
   readonly clients: ClientActor[] = [];
   /** Connections to the scheduler. */
   readonly links = new Map<number, { actor: number; peer: PeerId | undefined; inc: number }>();
+  /** What nodes have discarded in the step whose effects are carried out. */
+  private readonly discarded: Uint8Array[] = [];
   /** peer id -> actor */
   readonly actorOf = new Map<PeerId, number>();
   readonly stats: Record<string, number> = {};
@@ -251,7 +253,9 @@ export class Cluster {
     actor.identity = { id: welcome.id, inc: welcome.inc };
     this.actorOf.set(welcome.id, index);
     if (!actor.node) {
-      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy);
+      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, (bytes) =>
+        this.discarded.push(bytes),
+      );
       this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
     }
     const message: Message = { t: 'map', map: welcome.map };
@@ -289,6 +293,8 @@ export class Cluster {
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else this.transmit(index, effect.to, effect.message, effect.parts);
     }
+    // Whoever still looks at what was discarded sees this.
+    for (const bytes of this.discarded.splice(0)) bytes.fill(0xa5);
     if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
       this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
     }
@@ -345,7 +351,12 @@ export class Cluster {
     if (target === 0 && !this.control.running) return;
     if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
     this.observe(message);
-    this.network.send(from, target, { message, parts, sender: this.peerOf(from) });
+    // A copy, as a socket makes one: the sender may discard what it handed over.
+    this.network.send(from, target, {
+      message,
+      parts: parts.map((part) => part.slice()),
+      sender: this.peerOf(from),
+    });
   }
 
   /** What a schedule went through, read off its messages. */

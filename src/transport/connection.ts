@@ -5,7 +5,7 @@
  * one order of events whichever library is below.
  */
 import { describe, KintsugiError } from '../errors.js';
-import { decodeFrame, encodeFrame } from '../protocol/frame.js';
+import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
 import type { Handshake } from './auth.js';
 import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from './types.js';
 
@@ -62,7 +62,12 @@ export class Connection implements Link {
       );
     }, limits.handshakeMs);
     const first = handshake.start();
-    if (first) this.#write(first);
+    if (first) this.#write([[first, []]]);
+  }
+
+  /** Apart from the field, which a handler may have changed. */
+  get #closed(): boolean {
+    return this.#state === 'closed';
   }
 
   get bufferedBytes(): number {
@@ -70,8 +75,12 @@ export class Connection implements Link {
   }
 
   send(header: object, parts: readonly Uint8Array[] = []): boolean {
+    return this.sendAll([[header, parts]]);
+  }
+
+  sendAll(messages: readonly Outgoing[]): boolean {
     if (this.#state !== 'open') return false;
-    return this.#write(header, parts);
+    return this.#write(messages);
   }
 
   close(reason = 'closed by this side', code: number = CloseCode.NORMAL): void {
@@ -87,8 +96,11 @@ export class Connection implements Link {
         this.#handshake(decodeFrame(bytes, limits.handshakeFrameBytes).header);
         return;
       }
-      const { header, parts } = decodeFrame(bytes, limits.maxFrameBytes);
-      handlers.onMessage(this, header, parts);
+      for (const { header, parts } of decodeMessages(bytes, limits.maxFrameBytes)) {
+        handlers.onMessage(this, header, parts);
+        // Nothing is received after a close, also not the rest of the frame whose message made a handler close.
+        if (this.#closed) return;
+      }
     } catch (error) {
       this.#failed(error);
     }
@@ -109,7 +121,7 @@ export class Connection implements Link {
   #handshake(header: Record<string, unknown>): void {
     const { handshake, handlers, onReady } = this.#options;
     const { send, done } = handshake.step(header);
-    if (send) this.#write(send);
+    if (send) this.#write([[send, []]]);
     if (!done) return;
     clearTimeout(this.#deadline);
     this.#state = 'open';
@@ -117,9 +129,9 @@ export class Connection implements Link {
     handlers.onOpen(this);
   }
 
-  #write(header: object, parts: readonly Uint8Array[] = []): boolean {
+  #write(messages: readonly Outgoing[]): boolean {
     const { maxFrameBytes, maxBufferedBytes } = this.#options.limits;
-    const frame = encodeFrame(header, parts, {
+    const frame = encodeMessages(messages, {
       maxBytes: maxFrameBytes,
       allocate: (bytes) => this.#socket.allocate(bytes),
     });

@@ -9,7 +9,7 @@
 import { MessageChannel } from 'node:worker_threads';
 
 /** Below this the heap is not the problem and a transfer costs more than it saves. */
-export const RELEASED_FROM = 64 * 1024;
+export const RELEASED_FROM = 16 * 1024;
 
 const { port1: nowhere, port2 } = new MessageChannel();
 port2.close();

@@ -2,7 +2,7 @@
  * What the rest of the project knows of the network: authenticated links that carry frames, a listener that accepts them,
  * and the limits of both. No WebSocket library shows through.
  */
-import { MAX_FRAME_BYTES } from '../protocol/frame.js';
+import { MAX_FRAME_BYTES, type Outgoing } from '../protocol/frame.js';
 import type { ClientTls, ServerTls } from './tls.js';
 
 /** One authenticated connection. */
@@ -20,6 +20,8 @@ export interface Link {
    * @throws LIMIT when the frame breaks a limit of `protocol/frame.ts`; the link lives on.
    */
   send(header: object, parts?: readonly Uint8Array[]): boolean;
+  /** Sends several messages, at least one, in one frame: as `send` otherwise. Handlers get them one by one, in order. */
+  sendAll(messages: readonly Outgoing[]): boolean;
   /** Bytes that were accepted by `send` and not yet by the kernel. */
   readonly bufferedBytes: number;
   /**
@@ -32,7 +34,7 @@ export interface Link {
 export interface LinkHandlers {
   /** The other side has proved itself. Called once per link, before its first message. */
   onOpen(link: Link): void;
-  /** One frame. The parts are views that are valid only during the call; the header may be kept. */
+  /** One message. The parts are views that are valid only during the call; the header may be kept. */
   onMessage(link: Link, header: Record<string, unknown>, parts: Uint8Array[]): void;
   /** Called once for every link that was opened, never from within `send` or `close`. */
   onClose(link: Link, reason: string): void;

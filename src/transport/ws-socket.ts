@@ -14,7 +14,7 @@ import { release } from './release.js';
 import type { TransportLimits } from './types.js';
 
 /** Frames below this size are cheap to allocate; above it fresh memory costs page faults and full garbage collections. */
-const REUSED_FROM = 64 * 1024;
+const REUSED_FROM = 8 * 1024;
 /** What a socket keeps for its next frames. */
 const MAX_REUSED_BYTES = 8 * 1024 * 1024;
 

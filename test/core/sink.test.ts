@@ -24,13 +24,15 @@ afterEach(() => {
 class Stage {
   readonly out = new Outbox();
   readonly pace = new Pace();
-  readonly moveRate = new RateLimit(0, this.pace);
+  readonly moveRate = new RateLimit(0, this.pace, 'parity');
   readonly host = {
     out: this.out,
     policy: DEFAULT_POLICY,
     pace: this.pace,
     moveRate: this.moveRate,
     now: 1000,
+    // What is discarded too early shows.
+    discard: (bytes: Uint8Array) => void bytes.fill(0xa5),
   };
   readonly memory = native.createMemory(0);
   readonly parity: NativeSink;

@@ -1,12 +1,12 @@
 // The frame fuzzer in a small mode, so that it does not rot; `npm run fuzz:frames` runs a million.
 import { describe, expect, it } from 'vitest';
-import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
+import { decodeFrame, decodeMessages, encodeFrame, encodeMessages } from '../../src/protocol/frame.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { fuzzFrames, SAMPLES } from './frames.js';
 
 const FRAMES = Number(process.env.KINTSUGI_FRAMES ?? 20_000);
 const SEED = Number(process.env.KINTSUGI_SEED ?? 1);
-const decoders = { encodeFrame, decodeFrame, toMessage };
+const decoders = { encodeMessages, decodeMessages, toMessage };
 
 describe('generated and mutated frames', () => {
   it('start from one sample of every kind of message', () => {
@@ -30,7 +30,8 @@ describe('generated and mutated frames', () => {
   it('would be caught if a decoder answered with anything else', () => {
     const broken = {
       ...decoders,
-      decodeFrame: (bytes: Uint8Array) => ({ ...decodeFrame(bytes), parts: [new Uint8Array(1)] }),
+      decodeMessages: (bytes: Uint8Array) =>
+        decodeMessages(bytes).map((frame) => ({ ...frame, parts: [new Uint8Array(1)] })),
     };
     expect(() => fuzzFrames(broken, 200, 1)).toThrow(/frame \d+ of seed 1: [0-9a-f]/);
   });

@@ -4,13 +4,13 @@
  * into Object.prototype, and views stay inside the frame. frames.test.ts runs it small; `npm run fuzz:frames` runs a
  * million, or KINTSUGI_FRAMES of them from seed KINTSUGI_SEED.
  */
-import type { Frame } from '../../src/protocol/frame.js';
+import type { Frame, Outgoing } from '../../src/protocol/frame.js';
 import type { Message } from '../../src/protocol/messages.js';
 
 /** The code under test. */
 export interface Decoders {
-  encodeFrame(header: object, parts?: readonly Uint8Array[]): Uint8Array;
-  decodeFrame(bytes: Uint8Array): Frame;
+  encodeMessages(messages: readonly Outgoing[]): Uint8Array;
+  decodeMessages(bytes: Uint8Array): Frame[];
   toMessage(header: Record<string, unknown>): Message;
 }
 
@@ -222,19 +222,24 @@ function mutate(random: Random, frame: Uint8Array): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-function generate(random: Random, encode: Decoders['encodeFrame']): Uint8Array {
-  if (random.below(20) === 0)
-    return Uint8Array.from({ length: random.below(64) }, (_, i) =>
-      i < 4 ? random.below(2) * 20 : random.below(256),
-    );
+function message(random: Random): Outgoing {
   let header = random.of(SAMPLES);
   if (random.below(2) === 0) header = retype(random, header) as object;
   const parts = Array.from({ length: random.below(3) }, () =>
     new Uint8Array(random.below(40)).fill(random.below(256)),
   );
+  return [header, parts];
+}
+
+function generate(random: Random, encode: Decoders['encodeMessages']): Uint8Array {
+  if (random.below(20) === 0)
+    return Uint8Array.from({ length: random.below(64) }, (_, i) =>
+      i < 4 ? random.below(2) * 20 : random.below(256),
+    );
+  const count = random.below(3) === 0 ? 2 + random.below(2) : 1;
   let frame: Uint8Array;
   try {
-    frame = encode(header, parts);
+    frame = encode(Array.from({ length: count }, () => message(random)));
   } catch {
     return Uint8Array.of(0, 0, 0, 0); // the sender's side refuses a header without `t`
   }
@@ -248,15 +253,16 @@ export function fuzzFrames(decoders: Decoders, frames: number, seed: number): Fu
   const report: FuzzReport = { frames, accepted: 0, refused: 0, kinds: 0, digest: 0 };
   const innocent = Object.getOwnPropertyNames(Object.prototype).length;
   for (let n = 0; n < frames; n++) {
-    const bytes = generate(random, decoders.encodeFrame);
+    const bytes = generate(random, decoders.encodeMessages);
     const before = bytes.slice();
     try {
-      const { header, parts } = decoders.decodeFrame(bytes);
-      for (const part of parts) {
-        if (part.buffer !== bytes.buffer || part.byteOffset + part.byteLength > bytes.byteLength)
-          throw new Error('a part is not in the frame');
+      for (const { header, parts } of decoders.decodeMessages(bytes)) {
+        for (const part of parts) {
+          if (part.buffer !== bytes.buffer || part.byteOffset + part.byteLength > bytes.byteLength)
+            throw new Error('a part is not in the frame');
+        }
+        kinds.add(decoders.toMessage(header).t);
       }
-      kinds.add(decoders.toMessage(header).t);
       report.accepted++;
     } catch (error) {
       if ((error as { code?: unknown }).code !== 'BAD_FRAME')

@@ -2,7 +2,14 @@
 import { Packr } from 'msgpackr';
 import { describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
-import { decodeFrame, encodeFrame, MAX_HEADER_DEPTH, MAX_PARTS } from '../../src/protocol/frame.js';
+import {
+  decodeFrame,
+  decodeMessages,
+  encodeFrame,
+  encodeMessages,
+  MAX_HEADER_DEPTH,
+  MAX_PARTS,
+} from '../../src/protocol/frame.js';
 
 /** mulberry32: 32-bit integers from a seed, the same everywhere. */
 function random(seed: number): () => number {
@@ -68,6 +75,35 @@ describe('frame', () => {
       expect(decoded.header).toEqual(header);
       expect(decoded.parts.map((p) => [...p])).toEqual(parts.map((p) => [...p]));
     }
+  });
+
+  it('carries several messages, in order, each with its parts', () => {
+    const next = random(2);
+    for (let i = 0; i < 500; i++) {
+      const sent = Array.from({ length: 1 + (next() % 5) }, () => randomFrame(next));
+      const frame = encodeMessages(sent.map(({ header, parts }) => [header, parts] as const));
+      const decoded = decodeMessages(frame);
+      expect(decoded.map(({ header }) => header)).toEqual(sent.map(({ header }) => header));
+      expect(decoded.map(({ parts }) => parts.map((part) => [...part]))).toEqual(
+        sent.map(({ parts }) => parts.map((part) => [...part])),
+      );
+      if (sent.length > 1) expect(codeOf(() => decodeFrame(frame))).toBe('BAD_FRAME');
+    }
+  });
+
+  it('counts the parts of all its messages against one limit', () => {
+    const parts = Array.from({ length: MAX_PARTS / 2 }, () => new Uint8Array(0));
+    const half = [{ t: 'a' }, parts] as const;
+    expect(decodeMessages(encodeMessages([half, half])).length).toBe(2);
+    expect(codeOf(() => encodeMessages([half, half, [{ t: 'b' }, [new Uint8Array(0)]]]))).toBe('LIMIT');
+  });
+
+  it('refuses an envelope without a message, and parts before the first header', () => {
+    expect(codeOf(() => decodeMessages(raw(pack([]))))).toBe('BAD_FRAME');
+    expect(codeOf(() => decodeMessages(raw(pack([0, { t: 'a' }]))))).toBe('BAD_FRAME');
+    expect(codeOf(() => decodeMessages(raw(pack([{ t: 'a' }, { no: 't' }]))))).toBe('BAD_FRAME');
+    expect(codeOf(() => decodeMessages(raw(pack([{ t: 'a' }, null]))))).toBe('BAD_FRAME');
+    expect(codeOf(() => decodeMessages(raw(pack([{ t: 'a' }, 'b']))))).toBe('BAD_FRAME');
   });
 
   it('gives back integers exactly, as numbers where that is safe', () => {

@@ -229,6 +229,61 @@ describe('Peers', () => {
     }
   });
 
+  it('holds what is posted until the flush, and sends it to each peer as one frame, in order', async () => {
+    const [one, other] = [await server(), await server()];
+    const { all } = peers(
+      new Map([
+        [2, at(one.port)],
+        [3, at(other.port)],
+      ]),
+    );
+    // A connection each, so that nothing waits for one below.
+    for (const [peer, there] of [[2, one] as const, [3, other] as const]) {
+      all.send(peer, ping(0), []);
+      expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    }
+    const frames = all.sentFrames;
+    for (let i = 1; i < 6; i++) {
+      all.post(2, ping(i), [Uint8Array.of(i)]);
+      all.post(3, ping(10 + i), []);
+    }
+    expect([all.sentFrames - frames, all.anyPosted]).toEqual([0, true]);
+    all.flush();
+    expect([all.sentFrames - frames, all.anyPosted]).toEqual([2, false]);
+    for (let i = 1; i < 6; i++) {
+      expect(await one.heard.next()).toEqual(ping(i));
+      expect(await one.payloads.next()).toEqual(Uint8Array.of(i));
+      expect(await other.heard.next()).toEqual(ping(10 + i));
+    }
+  });
+
+  it('does not hold back what is large, and keeps the order', async () => {
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    all.post(2, ping(1), []);
+    all.post(2, ping(2), [new Uint8Array(1 << 20)]);
+    expect(all.anyPosted).toBe(false);
+    all.post(2, ping(3), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([ping(1), ping(2)]);
+    all.flush();
+    expect(await there.heard.next()).toEqual(ping(3));
+  });
+
+  it('does not let one message that no frame can hold take others with it', async () => {
+    const there = await server();
+    const { all, log } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    all.post(2, ping(1), []);
+    all.post(2, ping(2), Array(20_000).fill(new Uint8Array(0)));
+    all.post(2, ping(3), []);
+    all.flush();
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([ping(1), ping(3)]);
+    expect(log.events.some(({ event }) => event === 'peer.unsent')).toBe(true);
+  });
+
   it('is quiet after close', async () => {
     const there = await server();
     const { all } = peers(new Map([[2, at(there.port)]]));

@@ -1,7 +1,7 @@
 /** The states of a connection, over a socket that only records. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
-import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
+import { decodeMessages, encodeFrame, encodeMessages } from '../../src/protocol/frame.js';
 import { Connection, type ConnectionOptions, type Socket } from '../../src/transport/connection.js';
 import { TRANSPORT_LIMITS } from '../../src/transport/index.js';
 import { Recorder } from './support.js';
@@ -14,7 +14,11 @@ class FakeSocket implements Socket {
     return new Uint8Array(bytes);
   }
   send(frame: Uint8Array): void {
-    this.log.push(`send ${decodeFrame(frame).header.t}`);
+    this.log.push(
+      `send ${decodeMessages(frame)
+        .map(({ header }) => header.t)
+        .join()}`,
+    );
   }
   end(code: number, reason: string): void {
     this.log.push(`end ${code} ${reason}`);
@@ -89,6 +93,49 @@ describe('connection', () => {
     expect((await handlers.take('close')).reason).toBe('first');
     expect(handlers.events).toEqual([]);
     expect(socket.log.slice(2)).toEqual(['end 1000 first']);
+  });
+
+  it('sends several messages as one frame, and hands the messages of a frame over one by one', async () => {
+    const [connection, socket, handlers] = make();
+    connection.receive(hello);
+    await handlers.take('open');
+    expect(
+      connection.sendAll([
+        [{ t: 'a' }, []],
+        [{ t: 'b' }, [Uint8Array.of(1)]],
+      ]),
+    ).toBe(true);
+    expect(socket.log.at(-1)).toBe('send a,b');
+    connection.receive(
+      encodeMessages([
+        [{ t: 'c' }, [Uint8Array.of(2)]],
+        [{ t: 'd' }, []],
+      ]),
+    );
+    expect(await handlers.take('message')).toMatchObject({ header: { t: 'c' }, parts: [Uint8Array.of(2)] });
+    expect(await handlers.take('message')).toMatchObject({ header: { t: 'd' }, parts: [] });
+  });
+
+  it('ignores the rest of a frame when a message makes its handler close', async () => {
+    const heard: unknown[] = [];
+    const [connection] = make({
+      handlers: {
+        onOpen() {},
+        onMessage(link, { t }) {
+          heard.push(t);
+          link.close();
+        },
+        onClose() {},
+      },
+    });
+    connection.receive(hello);
+    connection.receive(
+      encodeMessages([
+        [{ t: 'a' }, []],
+        [{ t: 'b' }, []],
+      ]),
+    );
+    expect(heard).toEqual(['a']);
   });
 
   it('shortens a reason to what a close message can carry', async () => {
