@@ -67,10 +67,17 @@ function judge(
   report.add({ name: name('CPU of PS'), unit: 's per M samples', values: medians('psCpu') });
   report.add({ name: name('CPU of worker'), unit: 's per M samples', values: medians('workerCpu') });
   report.add({
+    name: name('CPU of scheduler'),
+    unit: 's per M samples',
+    values: medians('schedulerCpu'),
+  });
+  report.add({
     name: name('sent by PS'),
     unit: 'KB per step',
     values: scaled(medians('bytesPerStep'), 1e-3),
   });
+  report.add({ name: name('messages of PS'), unit: 'per step', values: medians('messagesPerStep') });
+  report.add({ name: name('frames of PS'), unit: 'per step', values: medians('framesPerStep') });
   report.add({ name: name('memory'), unit: 'bytes per row', values: values((i) => memory[i]!) });
   const none = names.indexOf('none');
   const coded = names.indexOf(CODE);

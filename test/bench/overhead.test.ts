@@ -34,7 +34,8 @@ it('a smoke compares a code with none', async () => {
 
 it('compares within a round, so that a slow moment of the machine meets both sides', () => {
   const round = (samplesPerSecond: number): Round => {
-    return { samplesPerSecond, psCpu: 1, workerCpu: 1, bytesPerStep: 1 };
+    const sent = { bytesPerStep: 1, messagesPerStep: 1, framesPerStep: 1 };
+    return { samplesPerSecond, psCpu: 1, workerCpu: 1, schedulerCpu: 0, ...sent };
   };
   const base = [100, 10, 50].map(round);
   const coded = [80, 8, 45].map(round);
@@ -45,6 +46,12 @@ it('compares within a round, so that a slow moment of the machine meets both sid
 it('reads what a process used, and nothing of one that is gone', () => {
   expect(cpuSeconds(process.pid)).toBeGreaterThan(0);
   expect(cpuSeconds(undefined)).toBe(0);
+});
+
+it('measures the wide code where there are nodes for it, and checkpoints at two intervals', () => {
+  const modes = (flags: Record<string, unknown>) => parseOverheadOptions(flags).modes.map(({ name }) => name);
+  expect(modes({})).toEqual(['none', '4+1', '4+2', '1+1', 'checkpoint/5s', 'checkpoint/20s']);
+  expect(modes({ ps: '10' })).toContain('8+2');
 });
 
 it('refuses what makes no sense', () => {

@@ -25,9 +25,21 @@ export interface Round {
   /** Seconds of a core per million samples. */
   psCpu: number;
   workerCpu: number;
-  /** Payload that all PS sent (rows, deltas, acknowledgements) per step. */
+  schedulerCpu: number;
+  /** What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that carried them. */
   bytesPerStep: number;
+  messagesPerStep: number;
+  framesPerStep: number;
 }
+
+/** Counters of all PS since they started. */
+type Sent = Record<'bytes' | 'messages' | 'frames', number>;
+
+const SENT_GAUGES: Readonly<Record<keyof Sent, string>> = {
+  bytes: 'sent_payload_bytes',
+  messages: 'sent_messages',
+  frames: 'sent_frames',
+};
 
 export class Candidate {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-overhead-'));
@@ -70,17 +82,23 @@ export class Candidate {
 
   async round(): Promise<Round> {
     const { job, mode } = this;
-    const cpu = this.psCpu();
-    const sent = await this.sentBytes();
+    const cpu = this.cpuOf('ps-');
+    const schedulerCpu = this.cpuOf('scheduler');
+    const before = await this.sent();
     const saver = mode.intervalSeconds === undefined ? undefined : this.save(mode.intervalSeconds);
     const work = job.worker === undefined ? await this.push() : await this.train(job.worker);
     await saver?.();
     const millions = job.samples / 1e6;
+    const after = await this.sent();
+    const perStep = (what: keyof Sent) => (after[what] - before[what]) / (job.samples / job.batch);
     return {
       samplesPerSecond: job.samples / work.seconds,
-      psCpu: (this.psCpu() - cpu) / millions,
+      psCpu: (this.cpuOf('ps-') - cpu) / millions,
       workerCpu: work.cpuSeconds / millions,
-      bytesPerStep: ((await this.sentBytes()) - sent) / (job.samples / job.batch),
+      schedulerCpu: (this.cpuOf('scheduler') - schedulerCpu) / millions,
+      bytesPerStep: perStep('bytes'),
+      messagesPerStep: perStep('messages'),
+      framesPerStep: perStep('frames'),
     };
   }
 
@@ -142,18 +160,22 @@ export class Candidate {
       this.workerCpu = cpuSeconds(this.pids.get(event.source)) || this.workerCpu;
   }
 
-  private psCpu(): number {
+  private cpuOf(role: string): number {
     let seconds = 0;
-    for (const [name, pid] of this.pids) if (name.startsWith('ps-')) seconds += cpuSeconds(pid);
+    for (const [name, pid] of this.pids) if (name.startsWith(role)) seconds += cpuSeconds(pid);
     return seconds;
   }
 
-  private async sentBytes(): Promise<number> {
+  private async sent(): Promise<Sent> {
     const texts = this.addresses.map(async (address) => (await fetch(`http://${address}/metrics`)).text());
-    let bytes = 0;
-    for (const text of await Promise.all(texts))
-      bytes += Number(/^kintsugi_\w*sent_payload_bytes(?:\{[^}]*\})? (\S+)$/m.exec(text)?.[1] ?? Number.NaN);
-    return bytes;
+    const sent: Sent = { bytes: 0, messages: 0, frames: 0 };
+    for (const text of await Promise.all(texts)) {
+      for (const [what, gauge] of Object.entries(SENT_GAUGES)) {
+        const line = new RegExp(`^kintsugi_${gauge}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(text);
+        sent[what as keyof Sent] += Number(line?.[1] ?? Number.NaN);
+      }
+    }
+    return sent;
   }
 }
 

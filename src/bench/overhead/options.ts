@@ -21,9 +21,11 @@ export interface OverheadOptions {
   tell(text: string): void;
 }
 
+/** From so many PS on 8+2 is measured as well. */
+const WIDE_PS = 10;
 const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 'smoke'];
 
-/** `scale` 1 is a round of some seconds on two cores. */
+/** A round takes some seconds on two cores. */
 function jobsOf(smoke: boolean): Job[] {
   if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
   const ecrec = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
@@ -39,13 +41,16 @@ export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOp
   checkFlags(flags, 'overhead', FLAGS);
   const smoke = flags.smoke === true;
   const wanted = text(flags, 'jobs')?.split(',');
-  const intervals = numbers(flags, 'intervals', [10]);
-  const modes = text(flags, 'modes') ?? (smoke ? 'none,4+1' : 'none,4+1,4+2,1+1,checkpoint');
+  const intervals = numbers(flags, 'intervals', [5, 20]);
+  const ps = number(flags, 'ps', 6);
+  const modes =
+    text(flags, 'modes') ??
+    (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
   return {
     smoke,
     jobs: jobsOf(smoke).filter((job) => wanted === undefined || wanted.includes(job.name)),
     modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
-    ps: number(flags, 'ps', 6),
+    ps,
     rounds: number(flags, 'rounds', smoke ? 1 : 5),
     json: text(flags, 'json'),
     tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
