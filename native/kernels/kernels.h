@@ -59,11 +59,12 @@ struct Kernels {
   /** rows[slots[i] * bytes ..] = from[i * bytes ..]: the way back, for dense rows. */
   void (*scatterRows)(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots, std::size_t count,
                       const std::uint8_t* from);
-  /** The look-up of an index (engine/index.h) whose cache lines are on their way: slots of `wanted`, whose
-   * home buckets are `homes`, or kNoSlot. A bucket is 8 tags and, elsewhere, 8 slots. */
+  /** The look-up of an index (engine/index.h): out[i] = slot of wanted[i], whose home bucket is homes[i], or
+   * kNoSlot. A bucket is 8 tags and, elsewhere, 8 slots. `homes` goes on for `ahead` more keys, which are
+   * looked up in the next call. */
   void (*findTags)(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                    const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
-                   std::uint32_t* out);
+                   std::size_t ahead, std::uint32_t* out);
 };
 
 inline constexpr std::uint32_t kMaxEncode = 4;
