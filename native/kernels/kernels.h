@@ -1,6 +1,7 @@
 // The kernels that exist once per instruction set, and the choice between them. Every variant gives the same
 // bits for the same input: GF(2^8) is exact, and the optimizers use only IEEE operations in one fixed order
-// (no contraction, no libm but sqrt), so shards may move between machines of different kinds.
+// (no contraction, no libm but sqrt), so shards may move between machines of different kinds. Only which NaN
+// an operation makes is the machine's own choice.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +74,7 @@ extern const Kernels kScalarKernels;
 /** nullptr where the compiler or the machine cannot run them. */
 const Kernels* avx2Kernels();
 const Kernels* avx512Kernels();
+const Kernels* neonKernels();
 
 /** Every variant that this machine can run, the slowest first, nullptr at the end. */
 const Kernels* const* availableKernels();

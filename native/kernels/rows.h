@@ -42,6 +42,6 @@ struct RowKernels {
   decltype(Kernels::scatterRows) scatterRows;
   decltype(Kernels::findTags) findTags;
 };
-extern const RowKernels kAvx2Rows, kAvx512Rows;
+extern const RowKernels kAvx2Rows, kAvx512Rows, kNeonRows;
 
 }  // namespace kintsugi
