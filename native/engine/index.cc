@@ -5,18 +5,20 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "engine/blocks.h"
 #include "engine/bytes.h"
 #include "engine/hash.h"
 #include "kernels/kernels.h"
+#include "kernels/prefetch.h"
 
 namespace kintsugi {
 
 /** Distance of prefetch, in keys. */
 static constexpr std::size_t kAhead = 16;
-/** Keys whose cache lines are fetched together; a core has room for about as many misses. */
-static constexpr std::size_t kRound = 32;
+/** Keys that one call of the kernel looks up. */
+static constexpr std::size_t kStretch = 512;
 static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 void Index::Freer::operator()(void* p) const { std::free(p); }
@@ -61,28 +63,26 @@ void Index::prefetch(std::uint64_t tag) const {
   __builtin_prefetch(&slots_[b]);
 }
 
-// In rounds: the cache lines of the next round are on their way while this one is looked up.
+// The home buckets of a stretch of keys are known before it is looked up, and those of the next keys, too, so
+// that their cache lines are on their way across the border.
 void Index::findMany(const std::uint64_t* tags, std::size_t count, std::uint32_t* slots) const {
   if (!buckets_) {
     std::fill_n(slots, count, kNone);
     return;
   }
-  std::uint32_t homes[2][kRound];
-  const auto prepare = [&](std::size_t from, std::uint32_t* out) {
-    const std::size_t end = std::min(count, from + kRound);
-    for (std::size_t i = from; i < end; i++) {
-      const std::size_t b = indexHash(tags[i]) & (buckets_ - 1);
-      out[i - from] = static_cast<std::uint32_t>(b);
-      __builtin_prefetch(&tags_[b]);
-      __builtin_prefetch(&slots_[b]);
-    }
-  };
+  std::uint32_t homes[kStretch + kFarKeys];
   const Kernels& kernel = kernels();
-  prepare(0, homes[0]);
-  for (std::size_t at = 0, turn = 0; at < count; at += kRound, turn ^= 1) {
-    prepare(at + kRound, homes[turn ^ 1]);
-    kernel.findTags(tags_[0].tags, slots_[0].of, buckets_ - 1, tags + at, homes[turn],
-                    std::min(kRound, count - at), slots + at);
+  std::size_t known = 0;  // homes of tags[at ..]
+  for (std::size_t at = 0; at < count;) {
+    const std::size_t end = std::min(count - at, std::size(homes));
+    for (; known < end; known++)
+      homes[known] = static_cast<std::uint32_t>(indexHash(tags[at + known]) & (buckets_ - 1));
+    const std::size_t now = std::min(known, kStretch);
+    kernel.findTags(tags_[0].tags, slots_[0].of, buckets_ - 1, tags + at, homes, now, known - now,
+                    slots + at);
+    std::copy(homes + now, homes + known, homes);
+    known -= now;
+    at += now;
   }
 }
 

@@ -9,10 +9,10 @@ namespace kintsugi {
 
 const Kernels* const* availableKernels() {
   static const struct List {
-    const Kernels* of[4] = {};
+    const Kernels* of[5] = {};
     List() {
       std::size_t n = 0;
-      for (const Kernels* k : {&kScalarKernels, avx2Kernels(), avx512Kernels()}) {
+      for (const Kernels* k : {&kScalarKernels, neonKernels(), avx2Kernels(), avx512Kernels()}) {
         if (k) of[n++] = k;
       }
     }

@@ -8,7 +8,14 @@ namespace kintsugi::gf {
 
 inline constexpr unsigned kPolynomial = 0x11D;
 
+/** Multiplication by a constant is linear, so c * x = c * (low nibble) + c * (high nibble): two tables of
+ * sixteen entries per coefficient, for instruction sets that look up sixteen bytes at once. */
+struct alignas(32) Nibbles {
+  std::uint8_t low[16], high[16];
+};
+
 struct Tables {
+  Nibbles nibbles[256];
   std::uint8_t product[256][256];
   std::uint8_t inverse[256];  // inverse[0] is 0 and means nothing
 };

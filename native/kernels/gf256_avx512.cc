@@ -1,7 +1,6 @@
 // AVX-512 + GFNI. Multiplication by a constant is linear over GF(2), so it is one 8x8 bit matrix per
 // coefficient, and gf2p8affineqb applies it to 64 bytes at once for any polynomial (gf2p8mulb knows only
-// 0x11B). Functions carry their instruction set as an attribute, so the file needs no build flag and the rest
-// of the addon stays portable.
+// 0x11B).
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__) && !defined(KINTSUGI_NO_AVX512)
@@ -12,12 +11,19 @@
 #include "kernels/gf256.h"
 #include "kernels/rows.h"
 
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,gfni")))
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,gfni"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,gfni")
+#endif
+#include "kernels/gf256_simd.h"
 
 namespace kintsugi {
+namespace {
 
 // Result bit i of gf2p8affineqb is the parity of byte 7-i of the matrix and the input byte.
-static constexpr std::uint64_t bitMatrix(unsigned c) {
+constexpr std::uint64_t bitMatrix(unsigned c) {
   std::uint64_t matrix = 0;
   unsigned column = c;  // c * 2^j
   for (unsigned j = 0; j < 8; j++) {
@@ -34,86 +40,44 @@ struct Matrices {
   std::uint64_t of[256];
 };
 
-static constexpr Matrices makeMatrices() {
+constexpr Matrices makeMatrices() {
   Matrices m{};
   for (unsigned c = 0; c < 256; c++) m.of[c] = bitMatrix(c);
   return m;
 }
 
-static constinit const Matrices kMatrices = makeMatrices();
+constinit const Matrices kMatrices = makeMatrices();
 
-template <bool Multiply>
-TARGET static inline void addBytes(std::uint8_t* dst, const std::uint8_t* src, std::size_t n,
-                                   __m512i matrix) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    __m512i x = _mm512_loadu_si512(src + i);
-    if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
-    _mm512_storeu_si512(dst + i, _mm512_xor_si512(_mm512_loadu_si512(dst + i), x));
+struct V512 {
+  using Factor = __m512i;
+
+  static inline Factor factorOf(std::uint8_t c) {
+    return _mm512_set1_epi64(static_cast<long long>(kMatrices.of[c]));
   }
-  if (i < n) {
-    const __mmask64 tail = ~std::uint64_t{0} >> (64 - (n - i));
-    __m512i x = _mm512_maskz_loadu_epi8(tail, src + i);
-    if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
-    _mm512_mask_storeu_epi8(dst + i, tail, _mm512_xor_si512(_mm512_maskz_loadu_epi8(tail, dst + i), x));
-  }
-}
 
-TARGET static void mulAdd(std::uint8_t* dst, const std::uint8_t* src, std::size_t n, std::uint8_t c) {
-  if (c == 0) return;
-  const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(kMatrices.of[c]));
-  if (c == 1) {
-    addBytes<false>(dst, src, n, matrix);
-  } else {
-    addBytes<true>(dst, src, n, matrix);
-  }
-}
-
-TARGET static inline std::uint32_t slotAt(const std::uint8_t* slots, std::size_t i) {
-  std::uint32_t slot;
-  std::memcpy(&slot, slots + i * 4, 4);
-  return slot;
-}
-
-// Rows are at random places: two stages of prefetch (far ahead into L2, near into L1) hide most of the
-// latency.
-template <bool Multiply>
-TARGET static inline void addRows(std::uint8_t* base, std::size_t stride, const std::uint8_t* slots,
-                                  std::size_t count, const std::uint8_t* src, __m512i matrix) {
-  constexpr std::size_t kFar = 32, kNear = 8, kMaxPrefetch = 1024;
-  const std::size_t reach = stride < kMaxPrefetch ? stride : kMaxPrefetch;
-  for (std::size_t i = 0; i < count; i++) {
-    if (i + kFar < count) {
-      const std::uint8_t* row = base + slotAt(slots, i + kFar) * stride;
-      for (std::size_t b = 0; b < reach; b += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(row + b), _MM_HINT_T1);
+  template <bool Multiply>
+  static inline void addBytes(std::uint8_t* dst, const std::uint8_t* src, std::size_t n, Factor matrix) {
+    std::size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+      __m512i x = _mm512_loadu_si512(src + i);
+      if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
+      _mm512_storeu_si512(dst + i, _mm512_xor_si512(_mm512_loadu_si512(dst + i), x));
     }
-    if (i + kNear < count) {
-      const std::uint8_t* row = base + slotAt(slots, i + kNear) * stride;
-      for (std::size_t b = 0; b < reach; b += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(row + b), _MM_HINT_T0);
+    if (i < n) {
+      const __mmask64 tail = ~std::uint64_t{0} >> (64 - (n - i));
+      __m512i x = _mm512_maskz_loadu_epi8(tail, src + i);
+      if constexpr (Multiply) x = _mm512_gf2p8affine_epi64_epi8(x, matrix, 0);
+      _mm512_mask_storeu_epi8(dst + i, tail, _mm512_xor_si512(_mm512_maskz_loadu_epi8(tail, dst + i), x));
     }
-    addBytes<Multiply>(base + slotAt(slots, i) * stride, src + i * stride, stride, matrix);
   }
-}
-
-TARGET static void mulAddRows(std::uint8_t* base, std::size_t stride, const std::uint8_t* slots,
-                              std::size_t count, const std::uint8_t* src, std::uint8_t c) {
-  if (c == 0) return;
-  const __m512i matrix = _mm512_set1_epi64(static_cast<long long>(kMatrices.of[c]));
-  if (c == 1) {
-    addRows<false>(base, stride, slots, count, src, matrix);
-  } else {
-    addRows<true>(base, stride, slots, count, src, matrix);
-  }
-}
+};
 
 // All parities in one pass over the data: each byte of data is loaded once, however many parities there are,
 // and the sums stay in registers. Coefficients that are 1 (the first parity has no others) cost an addition
 // only; the choice is made per group of parities, not per byte.
 template <std::uint32_t R, bool FirstIsSum, bool Stream>
-TARGET static void encodeBlocks(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
-                                std::size_t n, const std::uint64_t* matrices) {
+void encodeBlocks(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
+                  std::size_t n, const std::uint64_t* matrices) {
   // Measured: from DRAM narrower steps are faster, and software prefetch only gets in the way.
   constexpr std::size_t kColumns = Stream ? 4 : R == 1 ? 8 : R == 2 ? 6 : 4, kStep = kColumns * 64;
   for (std::size_t at = 0; at + kStep <= n; at += kStep) {
@@ -174,29 +138,37 @@ using EncodeBlocks = void (*)(const std::uint8_t* const*, std::uint32_t, std::ui
                               const std::uint64_t*);
 
 template <bool FirstIsSum, bool Stream>
-static EncodeBlocks encoder(std::uint32_t r) {
+EncodeBlocks encoder(std::uint32_t r) {
   constexpr EncodeBlocks of[] = {encodeBlocks<1, FirstIsSum, Stream>, encodeBlocks<2, FirstIsSum, Stream>,
                                  encodeBlocks<3, FirstIsSum, Stream>, encodeBlocks<4, FirstIsSum, Stream>};
   return of[r - 1];
 }
 
 /** From this many bytes on the blocks do not fit the caches: parity is then written past them. */
-static constexpr std::size_t kStreamFrom = std::size_t{16} << 20;
+constexpr std::size_t kStreamFrom = std::size_t{16} << 20;
 
-static void encode(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity,
-                   std::uint32_t r, std::size_t n, const std::uint8_t* coefficients) {
+void encode(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* const* parity, std::uint32_t r,
+            std::size_t n, const std::uint8_t* coefficients) {
   std::uint64_t matrices[256 * kMaxEncode];
-  bool firstIsSum = true, aligned = true;
+  bool aligned = true;
   for (std::uint32_t j = 0; j < r; j++) {
     for (std::uint32_t i = 0; i < k; i++) matrices[i * r + j] = kMatrices.of[coefficients[j * k + i]];
     aligned = aligned && reinterpret_cast<std::uintptr_t>(parity[j]) % 64 == 0;
   }
-  for (std::uint32_t i = 0; i < k; i++) firstIsSum = firstIsSum && coefficients[i] == 1;
   const bool stream = aligned && n * (k + r) >= kStreamFrom;
-  const EncodeBlocks run = firstIsSum ? (stream ? encoder<true, true>(r) : encoder<true, false>(r))
-                                      : (stream ? encoder<false, true>(r) : encoder<false, false>(r));
+  const EncodeBlocks run = sumComesFirst(coefficients, k)
+                               ? (stream ? encoder<true, true>(r) : encoder<true, false>(r))
+                               : (stream ? encoder<false, true>(r) : encoder<false, false>(r));
   run(data, k, parity, n, matrices);
 }
+
+}  // namespace
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
 
 const Kernels* avx512Kernels() {
   static const bool able = [] {
@@ -204,16 +176,7 @@ const Kernels* avx512Kernels() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("gfni");
   }();
-  static const Kernels table = {"avx512-gfni",
-                                mulAdd,
-                                mulAddRows,
-                                encode,
-                                kAvx512Rows.updateRow,
-                                kAvx512Rows.stepRows,
-                                kAvx512Rows.replaceRow,
-                                kAvx512Rows.gatherRows,
-                                kAvx512Rows.scatterRows,
-                                kAvx512Rows.findTags};
+  static const Kernels table = Field<V512>::table("avx512-gfni", encode, kAvx512Rows);
   return able ? &table : nullptr;
 }
 

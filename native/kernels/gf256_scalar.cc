@@ -22,6 +22,10 @@ static constexpr Tables makeTables() {
   for (unsigned a = 1; a < 256; a++) {
     t.inverse[a] = power[255 - log[a]];
     for (unsigned b = 1; b < 256; b++) t.product[a][b] = power[log[a] + log[b]];
+    for (unsigned x = 0; x < 16; x++) {
+      t.nibbles[a].low[x] = t.product[a][x];
+      t.nibbles[a].high[x] = t.product[a][x << 4];
+    }
   }
   return t;
 }

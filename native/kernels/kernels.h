@@ -1,6 +1,7 @@
 // The kernels that exist once per instruction set, and the choice between them. Every variant gives the same
 // bits for the same input: GF(2^8) is exact, and the optimizers use only IEEE operations in one fixed order
-// (no contraction, no libm but sqrt), so shards may move between machines of different kinds.
+// (no contraction, no libm but sqrt), so shards may move between machines of different kinds. Only which NaN
+// an operation makes is the machine's own choice.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -59,11 +60,12 @@ struct Kernels {
   /** rows[slots[i] * bytes ..] = from[i * bytes ..]: the way back, for dense rows. */
   void (*scatterRows)(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots, std::size_t count,
                       const std::uint8_t* from);
-  /** The look-up of an index (engine/index.h) whose cache lines are on their way: slots of `wanted`, whose
-   * home buckets are `homes`, or kNoSlot. A bucket is 8 tags and, elsewhere, 8 slots. */
+  /** The look-up of an index (engine/index.h): out[i] = slot of wanted[i], whose home bucket is homes[i], or
+   * kNoSlot. A bucket is 8 tags and, elsewhere, 8 slots. `homes` goes on for `ahead` more keys, which are
+   * looked up in the next call. */
   void (*findTags)(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                    const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
-                   std::uint32_t* out);
+                   std::size_t ahead, std::uint32_t* out);
 };
 
 inline constexpr std::uint32_t kMaxEncode = 4;
@@ -72,6 +74,7 @@ extern const Kernels kScalarKernels;
 /** nullptr where the compiler or the machine cannot run them. */
 const Kernels* avx2Kernels();
 const Kernels* avx512Kernels();
+const Kernels* neonKernels();
 
 /** Every variant that this machine can run, the slowest first, nullptr at the end. */
 const Kernels* const* availableKernels();

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/prefetch.h"
+
 namespace kintsugi {
 
 /** n is a multiple of 8. */
@@ -163,8 +165,9 @@ void scatterRowsScalar(std::uint8_t* rows, std::size_t bytes, const std::uint32_
 
 void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                     const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
-                    std::uint32_t* out) {
+                    std::size_t ahead, std::uint32_t* out) {
   for (std::size_t i = 0; i < count; i++) {
+    prefetchBuckets(tags, slots, homes, i, count + ahead);
     out[i] = kNoSlot;
     for (std::size_t b = homes[i];; b = (b + 1) & mask) {
       const std::uint64_t* bucket = tags + b * 8;

@@ -21,7 +21,7 @@ void scatterRowsScalar(std::uint8_t* rows, std::size_t bytes, const std::uint32_
                        const std::uint8_t* from);
 void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                     const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
-                    std::uint32_t* out);
+                    std::size_t ahead, std::uint32_t* out);
 
 /** The factors of one Adam step that do not depend on the element; shared by all variants so that they cannot
  * differ. */
@@ -42,6 +42,6 @@ struct RowKernels {
   decltype(Kernels::scatterRows) scatterRows;
   decltype(Kernels::findTags) findTags;
 };
-extern const RowKernels kAvx2Rows, kAvx512Rows;
+extern const RowKernels kAvx2Rows, kAvx512Rows, kNeonRows;
 
 }  // namespace kintsugi

@@ -10,29 +10,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/prefetch.h"
 #include "kernels/rows.h"
 
 namespace kintsugi {
 namespace {
-
-// Rows are at random places: two stages of prefetch (far ahead into L2, near into L1) hide most of the
-// latency. Longer rows keep the hardware's own prefetcher busy after the first kilobyte. These functions must
-// be inlined early: GCC takes a function that only prefetches for one without effects, and drops the call.
-constexpr std::size_t kFar = 32, kNear = 8, kMaxPrefetch = 1024;
-
-template <int Locality>
-[[gnu::always_inline]] inline void prefetchRow(const std::uint8_t* row, std::size_t bytes) {
-  const std::size_t reach = bytes < kMaxPrefetch ? bytes : kMaxPrefetch;
-  for (std::size_t b = 0; b < reach; b += 64) __builtin_prefetch(row + b, 0, Locality);
-}
-
-[[gnu::always_inline]] inline void prefetchAhead(const std::uint8_t* rows, std::size_t stride,
-                                                 std::size_t bytes, const std::uint32_t* slots,
-                                                 std::size_t count, std::size_t i) {
-  if (i + kFar < count && slots[i + kFar] != kNoSlot) prefetchRow<2>(rows + slots[i + kFar] * stride, bytes);
-  if (i + kNear < count && slots[i + kNear] != kNoSlot)
-    prefetchRow<3>(rows + slots[i + kNear] * stride, bytes);
-}
 
 enum DeltaMode { kNoDelta, kSetDelta, kAddDelta };
 
@@ -157,11 +139,13 @@ struct Rows {
     if constexpr (Kind == OptimizerKind::Adam) adam<Mode>(p, w, s, g, dim, d);
   }
 
-  template <OptimizerKind Kind>
-  static void stepAll(const OptimizerParams& p, const RowSteps& all) {
+  template <OptimizerKind Kind, std::size_t Lines>
+  static void stepEach(const OptimizerParams& p, const RowSteps& all) {
     const std::size_t stride = all.stride, used = (all.dim + stateFloats(Kind, all.dim)) * std::size_t{4};
+    const std::size_t lines = linesToFetch(stride);
     for (std::size_t i = 0; i < all.count; i++) {
-      prefetchAhead(all.rows, stride, stride, all.slots, all.count, i);
+      prefetchAhead<Lines>(lines, i, all.count,
+                           [&](std::size_t j) { return all.rows + all.slots[j] * stride; });
       auto* w = reinterpret_cast<float*>(all.rows + all.slots[i] * stride);
       const auto* g = reinterpret_cast<const float*>(all.gradients + i * all.dim * 4);
       if (!all.deltas) {
@@ -177,6 +161,11 @@ struct Rows {
         for (std::size_t b = used; b < stride; b++) delta[b] = 0;
       }
     }
+  }
+
+  template <OptimizerKind Kind>
+  static void stepAll(const OptimizerParams& p, const RowSteps& all) {
+    withLines(all.stride, [&](auto lines) { stepEach<Kind, lines>(p, all); });
   }
 
   static void stepRows(const OptimizerParams& p, const RowSteps& all) {
@@ -226,32 +215,53 @@ struct Rows {
     });
   }
 
+  // Four vectors at a time: few branches, so that many rows fit into the core's window.
   static inline void copy(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
+    constexpr std::size_t kBytes = kLanes * 4;
+    for (; bytes >= 4 * kBytes; bytes -= 4 * kBytes, to += 4 * kBytes, from += 4 * kBytes) {
+      const F a = V::load(from, kLanes), b = V::load(from + kBytes, kLanes),
+              c = V::load(from + 2 * kBytes, kLanes), d = V::load(from + 3 * kBytes, kLanes);
+      V::store(to, a, kLanes);
+      V::store(to + kBytes, b, kLanes);
+      V::store(to + 2 * kBytes, c, kLanes);
+      V::store(to + 3 * kBytes, d, kLanes);
+    }
     each(static_cast<std::uint32_t>(bytes / 4), [&](std::uint32_t i, std::uint32_t n) {
       V::store(to + std::size_t{i} * 4, V::load(from + std::size_t{i} * 4, n), n);
     });
   }
 
-  static void gatherRows(std::uint8_t* out, const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
+  template <std::size_t Lines>
+  static void gatherEach(std::uint8_t* out, const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
                          const std::uint32_t* slots, std::size_t count) {
+    const std::size_t lines = linesToFetch(bytes);
     for (std::size_t i = 0; i < count; i++) {
-      prefetchAhead(rows, stride, bytes, slots, count, i);
+      prefetchAhead<Lines>(lines, i, count, [&](std::size_t j) {
+        return slots[j] == kNoSlot ? nullptr : rows + slots[j] * stride;
+      });
       if (slots[i] != kNoSlot) copy(out + i * bytes, rows + slots[i] * stride, bytes);
     }
   }
 
+  static void gatherRows(std::uint8_t* out, const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
+                         const std::uint32_t* slots, std::size_t count) {
+    withLines(bytes, [&](auto lines) { gatherEach<lines>(out, rows, stride, bytes, slots, count); });
+  }
+
   static void scatterRows(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots,
                           std::size_t count, const std::uint8_t* from) {
+    const std::size_t lines = linesToFetch(bytes);
     for (std::size_t i = 0; i < count; i++) {
-      prefetchAhead(rows, bytes, bytes, slots, count, i);
+      prefetchAhead<0>(lines, i, count, [&](std::size_t j) { return rows + slots[j] * bytes; });
       copy(rows + slots[i] * bytes, from + i * bytes, bytes);
     }
   }
 
   static void findTags(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                        const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
-                       std::uint32_t* out) {
+                       std::size_t ahead, std::uint32_t* out) {
     for (std::size_t i = 0; i < count; i++) {
+      prefetchBuckets(tags, slots, homes, i, count + ahead);
       std::size_t b = homes[i];
       unsigned hit = V::findInBucket(tags + b * 8, wanted[i]);
       while (!hit && tags[b * 8 + 7]) {

@@ -235,6 +235,37 @@ TEST(stepRowsAgainstOneByOne) {
   }
 }
 
+TEST(findTags) {
+  Random random(seed);
+  constexpr std::size_t buckets = 16, count = 300, ahead = 40;
+  std::vector<std::uint64_t> lines(buckets * 8 + 8, 0);
+  std::uint64_t* tags = lines.data();
+  while (reinterpret_cast<std::uintptr_t>(tags) % 64) tags++;  // a bucket is a cache line
+  std::vector<std::uint32_t> slots(buckets * 8);
+  // Tag t lives in the bucket t % 16 or, where that is full, in one of the next; every third one is not
+  // there.
+  for (std::uint64_t tag = 1; tag <= 110; tag++) {
+    if (tag % 3 == 0) continue;
+    std::size_t b = tag * tag % 7 % buckets, i = 0;
+    while (tags[b * 8 + i]) {
+      if (++i == 8) b = (b + 1) % buckets, i = 0;
+    }
+    tags[b * 8 + i] = tag;
+    slots[b * 8 + i] = static_cast<std::uint32_t>(tag * 10);
+  }
+  std::vector<std::uint64_t> wanted(count + ahead);
+  std::vector<std::uint32_t> homes(count + ahead), out(count);
+  for (std::size_t i = 0; i < wanted.size(); i++) {
+    wanted[i] = 1 + random.below(120);
+    homes[i] = static_cast<std::uint32_t>(wanted[i] * wanted[i] % 7 % buckets);
+  }
+  kernels().findTags(tags, slots.data(), buckets - 1, wanted.data(), homes.data(), count, ahead, out.data());
+  for (std::size_t i = 0; i < count; i++) {
+    const bool there = wanted[i] <= 110 && wanted[i] % 3 != 0;
+    CHECK_EQ(out[i], there ? wanted[i] * 10 : kNoSlot);
+  }
+}
+
 TEST(rowsComeAndGo) {
   Random random(seed);
   for (const std::size_t bytes : {4, 12, 64, 100, 256, 1100}) {

@@ -1,27 +1,56 @@
 /**
- * `bench code`: Reed-Solomon encode with every instruction set against ISA-L, in the caches and in DRAM. The blocks of a
- * stripe lie at different offsets within a page; both sides use the same generator and their parities are compared first.
+ * `bench code`: Reed-Solomon encode with every instruction set against ISA-L, in the caches and in DRAM, and against an npm
+ * package. The blocks of a stripe lie at different offsets within a page; ISA-L uses the same generator and its parities are
+ * compared first.
  */
 import { runNative } from './native-bench.js';
 import { type BenchOptions, BenchReport } from './report.js';
+import { loadRonomon, ronomonRate } from './ronomon.js';
+
+const RONOMON = '@ronomon/reed-solomon';
+
+interface Code {
+  k: number;
+  r: number;
+  /** Goals against ISA-L: blocks of 64 KiB, and data in DRAM. */
+  cached: number;
+  dram: number;
+}
+const CODES: Code[] = [
+  { k: 4, r: 1, cached: 1.7, dram: 1.1 },
+  { k: 4, r: 2, cached: 2.2, dram: 1.1 },
+  { k: 8, r: 2, cached: 2.8, dram: 1.1 },
+  { k: 10, r: 4, cached: 3.0, dram: 1.4 },
+];
+
+async function addRonomon(report: BenchReport, smoke: boolean): Promise<void> {
+  const peer = loadRonomon();
+  if (!peer) {
+    report.skip(`${RONOMON}: not installed (npm install --no-save ${RONOMON})`);
+    return;
+  }
+  for (const { k, r } of CODES) {
+    for (const kib of [64, 1024]) {
+      const result = report.results.find((one) => one.name === `encode (${k},${r}) ${kib} KiB`);
+      if (result) result.values[RONOMON] = await ronomonRate(peer, k, r, kib * 1024, smoke);
+    }
+  }
+}
 
 export async function run(options: BenchOptions): Promise<void> {
   const report = new BenchReport('code', options);
   runNative('code', options.smoke, report);
+  await addRonomon(report, options.smoke);
   const best = String(report.parameters.isa);
-  const goals: [code: string, cached: number, dram: number][] = [
-    ['(4,1)', 1.7, 1.1],
-    ['(4,2)', 2.2, 1.1],
-    ['(8,2)', 2.8, 1.1],
-    ['(10,4)', 3.0, 1.4],
-  ];
-  for (const [code, cached, dram] of goals) {
-    const near = `encode ${code} 64 KiB`;
-    const far = `encode ${code} 16384 KiB`;
+  for (const { k, r, cached, dram } of CODES) {
+    const near = `encode (${k},${r}) 64 KiB`;
+    const middle = `encode (${k},${r}) 1024 KiB`;
+    const far = `encode (${k},${r}) 16384 KiB`;
     report.goal(`${near}: ${best} / isa-l`, report.ratio(near, best, 'isa-l'), cached);
     report.goal(`${near}: avx2 / isa-l`, report.ratio(near, 'avx2', 'isa-l'), 1);
     report.goal(`${far}: ${best} / isa-l`, report.ratio(far, best, 'isa-l'), dram);
+    report.goal(`${near}: ${best} / ${RONOMON}`, report.ratio(near, best, RONOMON), 8);
+    report.goal(`${middle}: ${best} / ${RONOMON}`, report.ratio(middle, best, RONOMON), 4);
   }
-  report.skip('@ronomon/reed-solomon: no comparison yet');
   report.finish();
 }
