@@ -13,6 +13,7 @@ import {
   countsOf,
   FORGOTTEN_LIMIT,
   lostText,
+  NOTHING,
   newShard,
   newTicket,
   type PendingPush,
@@ -24,8 +25,6 @@ import {
 
 export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
 export { DEFAULT_CLIENT_POLICY } from './requests.js';
-
-const NOTHING = new Uint8Array(0);
 
 /** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
 const MAX_PUSH_BYTES = 32 << 20;
@@ -107,21 +106,23 @@ export class PsClientCore {
     const state = this.startTicket(ticket, 'push', []);
     state.left = items.length;
     const fresh: [ShardState, PendingPush][] = [];
+    let lost: ShardState | undefined;
     for (const { g, m, section } of this.expired === undefined ? items : []) {
       const shard = this.shard(g, m);
-      // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
-      if (this.isLost(shard)) continue;
-      const push = { cseq: shard.next++, section, withdrawn: false, ticket };
+      if (this.isLost(shard)) {
+        // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
+        lost = shard;
+        continue;
+      }
+      const push = { cseq: shard.next++, section, ticket };
       shard.unacknowledged.push(push);
       fresh.push([shard, push]);
     }
-    this.keeping.set(ticket, fresh.length);
     this.sendPushes(fresh);
-    const lost = items.find(({ g, m }) => this.isLost(this.shard(g, m)));
     if (this.expired !== undefined) this.fail(ticket, 'SESSION_EXPIRED', this.expired);
     else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
     else if (items.length === 0) this.complete(ticket);
-    if (fresh.length === 0) this.released(ticket);
+    this.keep(ticket, fresh.length);
   }
 
   private isLost({ g, lostIn }: ShardState): boolean {
@@ -174,10 +175,10 @@ export class PsClientCore {
       shard.retryMs = this.policy.retryMs;
       shard.forgotten = 0;
       shard.sentAt = this.now;
-      if (refused === undefined) shard.acknowledged++;
-      else shard.refused++;
+      if (refused !== undefined) shard.refused++;
+      else if (push?.section !== NOTHING) shard.acknowledged++;
       this.served(g, m);
-      if (push && !push.withdrawn) this.keepLess(push.ticket);
+      if (push && push.section !== NOTHING) this.keepLess(push.ticket);
       const ticket = push && this.tickets.get(push.ticket);
       if (!push || !ticket) continue;
       if (refused !== undefined)
@@ -213,8 +214,7 @@ export class PsClientCore {
 
   /** An owner that has not applied it yet will refuse it; one that has says so. */
   private withdraw(push: PendingPush): void {
-    if (push.withdrawn) return;
-    push.withdrawn = true;
+    if (push.section === NOTHING) return;
     push.section = NOTHING;
     this.keepLess(push.ticket);
   }
@@ -227,18 +227,18 @@ export class PsClientCore {
       shard.unacknowledged = [];
       for (const push of pending) {
         this.fail(push.ticket, 'SESSION_EXPIRED', this.expired);
-        if (!push.withdrawn) this.keepLess(push.ticket);
+        if (push.section !== NOTHING) this.keepLess(push.ticket);
       }
     }
   }
 
   private keepLess(ticket: number): void {
-    const left = (this.keeping.get(ticket) ?? 0) - 1;
-    if (left > 0) this.keeping.set(ticket, left);
-    else this.released(ticket);
+    this.keep(ticket, (this.keeping.get(ticket) ?? 0) - 1);
   }
 
-  private released(ticket: number): void {
+  private keep(ticket: number, count: number): void {
+    this.keeping.set(ticket, count);
+    if (count > 0) return;
     this.keeping.delete(ticket);
     this.effects.push({ kind: 'released', ticket });
   }

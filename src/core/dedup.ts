@@ -50,7 +50,23 @@ export class Dedup {
   }
 
   hasEnded(client: PeerId): boolean {
-    return this.ended.some(([first, last]) => first <= client && client <= last);
+    return this.endedUpTo(client) >= client;
+  }
+
+  /** End of the range that begins at or before an id; -1: there is none. */
+  private endedUpTo(id: PeerId): PeerId {
+    return this.ended[this.rangesBefore(id + 1) - 1]?.[1] ?? -1;
+  }
+
+  /** How many ranges begin before an id. */
+  private rangesBefore(id: PeerId): number {
+    let [low, high] = [0, this.ended.length];
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.ended[middle]![0] < id) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   /**
@@ -63,8 +79,7 @@ export class Dedup {
     const found: EndedSessions[] = [];
     let first = 1;
     for (const id of [...open.filter((each) => each < next), next]) {
-      const covered = this.ended.some((range) => range[0] <= first && id - 1 <= range[1]);
-      if (first < id && !covered) found.push([first, id - 1, 'ENDED']);
+      if (first < id && this.endedUpTo(first) < id - 1) found.push([first, id - 1, 'ENDED']);
       first = id + 1;
     }
     return found;
@@ -91,13 +106,19 @@ export class Dedup {
 
   /** Adds a range, joined with those that it overlaps or touches. */
   private end(first: PeerId, last: PeerId): void {
-    const apart = this.ended.filter((range) => range[1] < first - 1 || last + 1 < range[0]);
-    const joined = this.ended.filter((range) => !apart.includes(range));
-    const from = Math.min(first, ...joined.map((range) => range[0]));
-    const to = Math.max(last, ...joined.map((range) => range[1]));
-    this.ended = [...apart, [from, to] as [PeerId, PeerId]].sort((a, b) => a[0] - b[0]);
-    for (const client of this.entriesOf.keys())
-      if (first <= client && client <= last) this.entriesOf.delete(client);
+    let [from, to] = [first, last];
+    let at = this.rangesBefore(first);
+    if (at > 0 && this.ended[at - 1]![1] >= first - 1) from = this.ended[--at]![0];
+    let count = 0;
+    for (let next = this.ended[at]; next && next[0] <= last + 1; next = this.ended[at + ++count])
+      to = Math.max(to, next[1]);
+    this.ended.splice(at, count, [from, to]);
+    if (last - first < this.entriesOf.size) {
+      for (let client = first; client <= last; client++) this.entriesOf.delete(client);
+    } else {
+      for (const client of this.entriesOf.keys())
+        if (first <= client && client <= last) this.entriesOf.delete(client);
+    }
   }
 
   entries(): DedupEntry[] {

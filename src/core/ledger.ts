@@ -154,6 +154,24 @@ export class Ledger {
     );
   }
 
+  /** A client id that no process has; a `leased` one is a client's own. */
+  openSession(leased = false): PeerId {
+    const { state } = this;
+    const id = state.nextPeer++;
+    // Replaced, not changed: snapshots refer to it. Ids only grow, so it stays in order.
+    state.sessions = [...state.sessions, { id, leased }];
+    this.changed = true;
+    return id;
+  }
+
+  /** Nothing is taken under this id any more: owners find out and forget it (rule 31). */
+  endSession(id: PeerId): void {
+    const left = this.state.sessions.filter((session) => session.id !== id);
+    if (left.length === this.state.sessions.length) return;
+    this.state.sessions = left;
+    this.changed = true;
+  }
+
   nextSid = (): number => this.state.nextSid++;
 
   setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {

@@ -46,11 +46,13 @@ export interface ClientPolicy {
 
 export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
 
+/** In the place of the section of a withdrawn push, whose acknowledgement is not counted: its caller was told something else. */
+export const NOTHING = new Uint8Array(0);
+
 export interface PendingPush {
   cseq: number;
-  /** Empty: withdrawn, and only its number is still to be delivered. */
+  /** NOTHING: withdrawn, and only its number is still to be delivered. */
   section: Uint8Array;
-  withdrawn: boolean;
   ticket: number;
 }
 

@@ -1,10 +1,10 @@
 /**
- * The scheduler's book of sessions. A session is an id under which pushes are numbered; owners remember its last numbers until
- * it ends (rule 31). Which sessions are open is durable; who is connected is not: after a restart every lease starts again.
+ * The sessions of clients. A session is an id under which pushes are numbered; owners remember its last numbers until it ends
+ * (rule 31). Which sessions are open is durable (ledger.ts); who is connected is not: after a restart every lease starts again.
  */
 import type { PeerId } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
-import type { Ledger, SessionEntry } from './ledger.js';
+import type { Ledger } from './ledger.js';
 import type { SchedulerPolicy } from './policy.js';
 
 /** A client's connection to the scheduler keeps its session open. */
@@ -25,25 +25,16 @@ export class Sessions {
       if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
   }
 
-  /** A session that ends when it is told to. Undefined: there are too many. */
-  open(): PeerId | undefined {
-    return this.add(false);
+  /** A new session for the client on this connection, which keeps it open. Undefined: there are too many. */
+  lease(link: number): PeerId | undefined {
+    if (this.leases.size >= this.policy.maxSessions) return undefined;
+    const id = this.ledger.openSession(true);
+    this.leases.set(id, { link, closedAt: 0 });
+    return id;
   }
 
   end(id: PeerId): void {
-    const { state } = this.ledger;
-    const left = state.sessions.filter((session) => session.id !== id);
-    if (left.length === state.sessions.length) return;
-    state.sessions = left;
-    this.leases.delete(id);
-    this.ledger.touch();
-  }
-
-  /** A new session for the client on this connection, which keeps it open. Undefined: there are too many. */
-  lease(link: number): PeerId | undefined {
-    const id = this.add(true);
-    if (id !== undefined) this.leases.set(id, { link, closedAt: 0 });
-    return id;
+    if (this.leases.delete(id)) this.ledger.endSession(id);
   }
 
   /** The client of a session is back, on another connection. False: there is no such session. */
@@ -78,15 +69,5 @@ export class Sessions {
   answer(): MessageOf<'openSessions'> {
     const { nextPeer, sessions } = this.ledger.state;
     return { t: 'openSessions', next: nextPeer, open: sessions.map(({ id }) => id) };
-  }
-
-  private add(leased: boolean): PeerId | undefined {
-    const { state } = this.ledger;
-    if (state.sessions.length >= this.policy.maxSessions) return undefined;
-    const entry: SessionEntry = { id: state.nextPeer++, leased };
-    // Replaced, not changed: snapshots refer to it. Ids only grow, so it stays in order.
-    state.sessions = [...state.sessions, entry];
-    this.ledger.touch();
-    return entry.id;
   }
 }

@@ -147,9 +147,9 @@ class PsRuntime {
       onMessage: (message) => {
         if (!this.departure.take(message, this.node?.inc)) this.receive(SCHEDULER, message, []);
       },
-      onStale: (error) => {
-        options.log.error('ps.stale', { name: options.name, message: error.message });
-        options.onStale?.(error);
+      onStale: ({ code, message }) => {
+        options.log.error('ps.stale', { name: options.name, message });
+        options.onStale?.(new KintsugiError(code, `node "${options.name}": ${message}`));
       },
       log: options.log,
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,

@@ -40,7 +40,7 @@ interface Identity {
 }
 
 const STALE: Record<MessageOf<'stale'>['code'], string> = {
-  STALE_NODE: 'a newer process has taken the name of this node, or the scheduler serves another job now',
+  STALE_NODE: 'a newer process has taken its name, or the scheduler serves another job now',
   SESSION_EXPIRED: 'the session of this client has ended, or the scheduler serves another job now',
   LIMIT: 'too many sessions are open',
 };

@@ -213,7 +213,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'session: one that has ended leaves no trace',
     file: 'dedup',
-    from: 'return this.ended.some(([first, last]) => first <= client && client <= last);',
+    from: 'return this.endedUpTo(client) >= client;',
     to: 'return false;',
   },
   {

@@ -231,6 +231,41 @@ describe('tombstones', () => {
     expect(dedup.copy().entries()).toEqual(dedup.entries());
   });
 
+  it('agree with a plain set of ids, whatever comes in which order', () => {
+    let state = 12345;
+    const below = (n: number) => {
+      state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+      return (state >>> 8) % n;
+    };
+    for (let round = 0; round < 200; round++) {
+      const dedup = new Dedup();
+      const ended = new Set<number>();
+      const known = new Set<number>();
+      for (let step = 0; step < 30; step++) {
+        const first = 1 + below(60);
+        if (below(2) === 0) {
+          if (!ended.has(first)) {
+            dedup.record([first, 1]);
+            known.add(first);
+          }
+          continue;
+        }
+        const last = first + below(8);
+        dedup.record([first, last, 'ENDED']);
+        for (let id = first; id <= last; id++) {
+          ended.add(id);
+          known.delete(id);
+        }
+        const ids = Array.from({ length: 70 }, (_, id) => id);
+        expect(ids.filter((id) => dedup.hasEnded(id))).toEqual(ids.filter((id) => ended.has(id)));
+        expect(dedup.clients().sort((a, b) => a - b)).toEqual([...known].sort((a, b) => a - b));
+        const ranges = dedup.entries().filter((entry) => entry[2] === 'ENDED') as unknown as number[][];
+        const beginnings = [...ended].filter((id) => !ended.has(id - 1));
+        expect(ranges.map(([from]) => from)).toEqual(beginnings.sort((a, b) => a - b));
+      }
+    }
+  });
+
   it('stay few over thousands of clients that come and go', () => {
     const dedup = new Dedup();
     let open: number[] = [];

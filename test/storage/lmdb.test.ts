@@ -62,12 +62,12 @@ describe('LMDB', () => {
   it('refuses another format rather than misreading it', async () => {
     const path = directory();
     const other = open({ path, encoding: 'msgpack' });
-    await other.put('state', { format: 2, value: 'from the future' });
+    await other.put('state', { format: 3, value: 'from the future' });
     await other.close();
     const store = openLmdbStore(path);
     await expect(store.load()).rejects.toMatchObject({
       code: 'BAD_ARGUMENT',
-      message: expect.stringContaining('format 2'),
+      message: expect.stringContaining('format 3'),
     });
     await store.close();
   });
