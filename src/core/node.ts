@@ -135,6 +135,7 @@ export class PsNode implements OwnerHost {
   }
 
   private sendCollected(): void {
+    if (this.acks.size === 0 && this.answers.size === 0) return;
     for (const [client, items] of this.acks) this.out.send(client, { t: 'pushAck', items });
     this.acks.clear();
     for (const { client, id, items, rows } of this.answers.values())

@@ -90,7 +90,8 @@ export class Sink {
 
   /** Every block of every member is included. */
   get full(): boolean {
-    return [...this.members.values()].every((member) => member.sgen !== 0) && this.native.full;
+    for (const member of this.members.values()) if (member.sgen === 0) return false;
+    return this.native.full;
   }
 
   /** Rule 17: recovery operations are soft state of one version of the group. */

@@ -15,12 +15,16 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { SimConfig } from './config.js';
 import type { Control } from './control.js';
+import { remembering } from './engine.js';
+import { Lent } from './lent.js';
 import { Network, type Packet } from './network.js';
 import type { Random } from './random.js';
 import type { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
+
+const lent = new Lent();
 
 export interface NodeActor {
   name: string;
@@ -64,6 +68,7 @@ export class Cluster {
   overwhelmed = false;
   control!: Control;
   traffic!: Traffic;
+  readonly native: NativeAddon;
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
@@ -73,7 +78,7 @@ export class Cluster {
   constructor(
     readonly random: Random,
     readonly config: SimConfig,
-    readonly native: NativeAddon,
+    native: NativeAddon,
     trace: boolean,
   ) {
     this.transcript = trace ? [] : undefined;
@@ -84,6 +89,7 @@ export class Cluster {
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
     this.network = new Network(random, actors, config.duplicate, late);
+    this.native = remembering(native);
     this.memory = native.createMemory(0);
     this.policy = {
       ...DEFAULT_POLICY,
@@ -185,9 +191,9 @@ export class Cluster {
     const sender = packet.sender ?? this.peerOf(from);
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
     else if (actor.up && actor.node && sender !== undefined) {
-      const parts = sent.map((part) => part.slice());
+      const parts = lent.views(sent);
       const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
-      for (const part of parts) part.fill(0xa5);
+      lent.spoil();
       this.runNode(to, actor, effects);
     }
   }
@@ -203,6 +209,7 @@ export class Cluster {
     else {
       const sender = this.peerOf(from) ?? SCHEDULER;
       this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
+      if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
     }
   }
 
@@ -301,7 +308,6 @@ export class Cluster {
       else if (effect.kind === 'event') this.count(effect.name);
       else if (effect.kind !== 'released') this.traffic.answered(index, this.clientAt(index), effect);
     }
-    this.traffic.noteAcknowledged(index, this.clientAt(index));
   }
 
   // ---- messages

@@ -144,7 +144,7 @@ export class Control {
   /** Closed connections are noticed, refused ports probed. */
   events(): void {
     const { now, links } = this.cluster;
-    if (this.closings.some((entry) => entry.at <= now)) {
+    if (this.closings.length > 0 && this.closings.some((entry) => entry.at <= now)) {
       const closed = this.closings.filter((entry) => entry.at <= now);
       this.closings = this.closings.filter((entry) => entry.at > now);
       for (const { peer, inc, link } of closed) {
@@ -152,7 +152,7 @@ export class Control {
         if (!back) this.step({ kind: 'closed', peer, inc, link });
       }
     }
-    if (this.refusals.some((entry) => entry.at <= now)) {
+    if (this.refusals.length > 0 && this.refusals.some((entry) => entry.at <= now)) {
       const refused = this.refusals.filter((entry) => entry.at <= now);
       this.refusals = this.refusals.filter((entry) => entry.at > now);
       for (const { node, inc } of refused) {

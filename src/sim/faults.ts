@@ -42,7 +42,7 @@ export class Faults {
 
   reconnect(): void {
     const { cluster } = this;
-    if (!this.reconnects.some(({ at }) => at <= cluster.now)) return;
+    if (this.reconnects.length === 0 || !this.reconnects.some(({ at }) => at <= cluster.now)) return;
     const again = this.reconnects.filter(({ at }) => at <= cluster.now);
     this.reconnects = this.reconnects.filter(({ at }) => at > cluster.now);
     for (const { a, b } of again) {

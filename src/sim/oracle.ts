@@ -11,6 +11,15 @@ import type { NativeAddon, NativeShard } from '../native.js';
 import { type ClusterMap, type Pool, shardCount, tableByName } from '../protocol/map.js';
 import { Violation } from './violation.js';
 
+const FIRST = Uint32Array.of(0);
+
+/** Of a pool in the simulator. */
+const MAX_SHARDS = 1024;
+
+function place(client: number, shard: number): number {
+  return client * MAX_SHARDS + shard;
+}
+
 interface Push {
   ticket: number;
   shared: bigint;
@@ -18,18 +27,18 @@ interface Push {
 }
 
 export class Oracle {
-  /** client/shard -> its pushes, the first one with number 1. */
-  private readonly sent = new Map<string, Push[]>();
-  private readonly acked = new Map<string, number>();
+  /** place -> its pushes, the first one with number 1. */
+  private readonly sent = new Map<number, Push[]>();
+  private readonly acked = new Map<number, number>();
   /** Acknowledged to earlier processes of a client. */
-  private readonly before = new Map<string, number>();
+  private readonly before = new Map<number, number>();
   private readonly doubtful = new Set<number>();
 
   constructor(private readonly clients: number) {}
 
   /** The number of the client's next push to a shard, from 1. */
   begin(client: number, shard: number, push: Push): number {
-    const key = `${client}/${shard}`;
+    const key = place(client, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
     return pushes.push(push);
@@ -42,16 +51,17 @@ export class Oracle {
 
   /** The client's next process counts from 0. */
   countAgain(client: number): void {
-    for (const [key, count] of this.acked) if (key.startsWith(`${client}/`)) this.before.set(key, count);
+    for (const [key, count] of this.acked)
+      if (Math.floor(key / MAX_SHARDS) === client) this.before.set(key, count);
   }
 
   acknowledge(client: number, shard: number, count: number): void {
-    const key = `${client}/${shard}`;
+    const key = place(client, shard);
     this.acked.set(key, (this.before.get(key) ?? 0) + count);
   }
 
   acknowledged(client: number, shard: number): number {
-    return this.acked.get(`${client}/${shard}`) ?? 0;
+    return this.acked.get(place(client, shard)) ?? 0;
   }
 
   /** Keys above all clients' own ones, spread over shards by the real hash. */
@@ -65,9 +75,9 @@ export class Oracle {
    */
   checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number, whole = false): void {
     const mask = row[0]!;
-    for (const other of row)
-      if (other !== mask) throw new Violation(`client ${client} shard ${shard}: a torn row`);
-    const pushes = this.sent.get(`${client}/${shard}`) ?? [];
+    for (let i = 1; i < row.length; i++)
+      if (row[i] !== mask) throw new Violation(`client ${client} shard ${shard}: a torn row`);
+    const pushes = this.sent.get(place(client, shard)) ?? [];
     const possible = Number.isInteger(mask) && mask >= 0 && mask % 2 === 0 && mask < 2 ** (pushes.length + 1);
     const upTo = whole ? pushes.length : Math.floor(Math.log2(Math.max(1, mask)));
     let applied = 0;
@@ -104,19 +114,20 @@ export class Oracle {
         table: table.id,
         width: dim,
         keys: BigUint64Array.of(key),
-        order: Uint32Array.of(0),
+        order: FIRST,
         start: 0,
         end: 1,
       };
       const rows = shard.pull(native.encodeRequest(0, [part]));
       if (typeof rows === 'number') throw new Violation(`shard ${g}/${m} cannot be read at rest: ${rows}`);
       const row = new Float32Array(dim);
-      native.scatterRows(row, dim, Uint32Array.of(0), 0, 1, rows, 0);
+      native.scatterRows(row, dim, FIRST, 0, 1, rows, 0);
       return row;
     };
     const sums = new Map<bigint, number>();
     for (const [key, pushes] of this.sent) {
-      const [client, at] = key.split('/').map(Number) as [number, number];
+      const client = Math.floor(key / MAX_SHARDS);
+      const at = key % MAX_SHARDS;
       if (at !== number) continue;
       const row = read(auditKeys(native, pool, client)[at]!);
       this.checkOwnRow(client, at, row, this.acknowledged(client, at), true);

@@ -17,6 +17,8 @@ import { Violation } from './violation.js';
 /** 512 floats are 2 KiB a row, two rows a block: many blocks with few rows. */
 export const DIM = 512;
 const SHARED_KEYS = 6;
+const FIRST = Uint32Array.of(0);
+const BOTH = Uint32Array.of(0, 1);
 
 type Process = Omit<ClientActor, 'left'>;
 
@@ -35,6 +37,9 @@ function newClient(retry: number): Process {
 export class Traffic {
   private readonly oracle: Oracle;
   private readonly row = new Float32Array(DIM);
+  private readonly rows = new Float32Array(2 * DIM);
+  /** client and shard -> the section that asks for the client's row there */
+  private readonly pullSections = new Map<number, Uint8Array>();
   private nextTicket = 1;
 
   constructor(
@@ -72,6 +77,7 @@ export class Traffic {
   private push(index: number, actor: ClientActor): void {
     const known = this.known(actor);
     if (!known || actor.id === undefined) return;
+    const { rows } = this;
     const { native, random } = this.cluster;
     const { pool, table } = known;
     actor.left--;
@@ -85,31 +91,39 @@ export class Traffic {
       const amount = 1 + random.below(5);
       const number = this.oracle.begin(index, shard, { ticket, shared, amount });
       const keys = BigUint64Array.of(own[shard]!, shared);
-      const rows = new Float32Array(2 * DIM);
       rows.fill(2 ** number, 0, DIM);
       rows.fill(amount, DIM);
-      const part = { table: table.id, width: DIM, keys, rows, order: Uint32Array.of(0, 1), start: 0, end: 2 };
+      const part = { table: table.id, width: DIM, keys, rows, order: BOTH, start: 0, end: 2 };
       const { group, member } = locate(pool, shard);
       items.push({ g: group, m: member, section: native.encodeRequest(0, [part]) });
     }
     actor.pushes.set(ticket, items.length);
     this.cluster.runClient(index, actor.core.step({ kind: 'push', ticket, items }));
-    this.noteAcknowledged(index, actor);
   }
 
   private pull(index: number, actor: ClientActor): void {
     const known = this.known(actor);
     if (!known || actor.pulls.size > 3) return;
-    const { native, random } = this.cluster;
     const { pool, table } = known;
-    const shard = random.below(shardCount(pool));
-    const keys = BigUint64Array.of(auditKeys(native, pool, index)[shard]!);
-    const part = { table: table.id, width: DIM, keys, order: Uint32Array.of(0), start: 0, end: 1 };
+    const shard = this.cluster.random.below(shardCount(pool));
     const { group, member } = locate(pool, shard);
     const ticket = this.nextTicket++;
     actor.pulls.set(ticket, { shard, acknowledged: this.oracle.acknowledged(index, shard) });
-    const items = [{ g: group, m: member, section: native.encodeRequest(0, [part]) }];
+    const items = [{ g: group, m: member, section: this.pullSection(pool, table, index, shard) }];
     this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, items }));
+  }
+
+  private pullSection(pool: Pool, table: TableSpec, index: number, shard: number): Uint8Array {
+    const { native } = this.cluster;
+    const name = index * shardCount(pool) + shard;
+    let section = this.pullSections.get(name);
+    if (!section) {
+      const keys = BigUint64Array.of(auditKeys(native, pool, index)[shard]!);
+      const part = { table: table.id, width: DIM, keys, order: FIRST, start: 0, end: 1 };
+      section = native.encodeRequest(0, [part]);
+      this.pullSections.set(name, section);
+    }
+    return section;
   }
 
   answered(
@@ -151,7 +165,7 @@ export class Traffic {
     if (!pull) return;
     const { row } = this;
     row.fill(0);
-    this.cluster.native.scatterRows(row, DIM, Uint32Array.of(0), 0, 1, rows, 0);
+    this.cluster.native.scatterRows(row, DIM, FIRST, 0, 1, rows, 0);
     this.cluster.count('pulls');
     this.oracle.checkOwnRow(index, pull.shard, row, pull.acknowledged);
   }

@@ -1,0 +1,261 @@
+/**
+ * The real engine with a memory for answers. The core asks shards and sinks at every tick how much they have, and nearly
+ * always nothing has happened since the last time: an answer is kept until a call that may change it. What is asked, changed and
+ * computed stays the engine's.
+ */
+import type {
+  BlockList,
+  CompletedBlocks,
+  EngineTable,
+  Extent,
+  NativeAddon,
+  NativeMemory,
+  NativeShard,
+  NativeSink,
+  TableStats,
+} from '../native.js';
+
+const NOTHING_COMPLETED: CompletedBlocks[] = [];
+
+class RememberingShard implements NativeShard {
+  private absentKeys: number | undefined;
+  private absentRows: number | undefined;
+  private ready: boolean | undefined;
+  private open: boolean | undefined;
+  private known: TableStats[] | undefined;
+
+  constructor(private readonly real: NativeShard) {}
+
+  private forget(): void {
+    this.absentKeys = this.absentRows = this.ready = this.open = this.known = undefined;
+  }
+
+  addTable(table: EngineTable): void {
+    this.forget();
+    this.real.addTable(table);
+  }
+
+  adopt(table: number, extent: number): void {
+    this.forget();
+    this.real.adopt(table, extent);
+  }
+
+  push(section: Uint8Array): number {
+    this.forget();
+    return this.real.push(section);
+  }
+
+  pull(section: Uint8Array): Uint8Array | number {
+    return this.real.pull(section);
+  }
+
+  missing(): BlockList {
+    return this.real.missing();
+  }
+
+  get dirty(): boolean {
+    this.open ??= this.real.dirty;
+    return this.open;
+  }
+
+  get openBytes(): number {
+    return this.real.openBytes;
+  }
+
+  flush(): Uint8Array {
+    this.forget();
+    return this.real.flush();
+  }
+
+  read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList } {
+    return this.real.read(blocks);
+  }
+
+  install(blocks: BlockList, bytes: Uint8Array): number {
+    this.forget();
+    return this.real.install(blocks, bytes);
+  }
+
+  filterAbsent(blocks: BlockList): BlockList {
+    return this.real.filterAbsent(blocks);
+  }
+
+  nextAbsent(kind: 0 | 1, max: number): BlockList {
+    return this.real.nextAbsent(kind, max);
+  }
+
+  get absentKeyBlocks(): number {
+    this.absentKeys ??= this.real.absentKeyBlocks;
+    return this.absentKeys;
+  }
+
+  get absentRowBlocks(): number {
+    this.absentRows ??= this.real.absentRowBlocks;
+    return this.absentRows;
+  }
+
+  get keysReady(): boolean {
+    this.ready ??= this.real.keysReady;
+    return this.ready;
+  }
+
+  tableReady(table: number): boolean {
+    return this.real.tableReady(table);
+  }
+
+  addEquations(
+    parityIndex: number,
+    parityCount: number,
+    lacking: number[],
+    ok: boolean,
+    blocks: BlockList,
+    bytes: Uint8Array,
+  ): ReturnType<NativeShard['addEquations']> {
+    this.forget();
+    return this.real.addEquations(parityIndex, parityCount, lacking, ok, blocks, bytes);
+  }
+
+  dropEquations(): void {
+    this.real.dropEquations();
+  }
+
+  extents(): Extent[] {
+    return this.real.extents();
+  }
+
+  keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number } {
+    return this.real.keys(table, from, max);
+  }
+
+  stats(): TableStats[] {
+    this.known ??= this.real.stats();
+    return this.known;
+  }
+
+  get bytes(): number {
+    return this.real.bytes;
+  }
+
+  close(): void {
+    this.forget();
+    this.real.close();
+  }
+}
+
+class RememberingSink implements NativeSink {
+  private whole: boolean | undefined;
+  private readonly excluded: (number | undefined)[] = [];
+  private active: number | undefined;
+  /** There are accumulators, or were when what is completed was last taken. */
+  private accumulating = false;
+
+  constructor(private readonly real: NativeSink) {}
+
+  private forget(): void {
+    this.whole = this.active = undefined;
+    this.excluded.length = 0;
+  }
+
+  start(member: number, extents: Extent[]): void {
+    this.forget();
+    this.real.start(member, extents);
+  }
+
+  learn(member: number, extents: Extent[]): void {
+    this.forget();
+    this.real.learn(member, extents);
+  }
+
+  apply(member: number, delta: Uint8Array): BlockList | number {
+    this.forget();
+    return this.real.apply(member, delta);
+  }
+
+  content(member: number, blocks: BlockList, bytes: Uint8Array): number {
+    this.forget();
+    return this.real.content(member, blocks, bytes);
+  }
+
+  lacking(member: number, blocks: BlockList): void {
+    this.forget();
+    this.real.lacking(member, blocks);
+  }
+
+  recover(member: number, blocks: BlockList): BlockList {
+    this.forget();
+    this.accumulating = true;
+    return this.real.recover(member, blocks);
+  }
+
+  check(blocks: BlockList): BlockList {
+    this.forget();
+    this.accumulating = true;
+    return this.real.check(blocks);
+  }
+
+  takeCompleted(): CompletedBlocks[] {
+    if (!this.accumulating) return NOTHING_COMPLETED;
+    const completed = this.real.takeCompleted();
+    this.accumulating = this.accumulators > 0;
+    return completed;
+  }
+
+  nextPending(member: number, max: number): BlockList {
+    return this.real.nextPending(member, max);
+  }
+
+  dropAccumulators(): void {
+    this.forget();
+    this.real.dropAccumulators();
+  }
+
+  get accumulators(): number {
+    this.active ??= this.real.accumulators;
+    return this.active;
+  }
+
+  nextExcluded(member: number, max: number): BlockList {
+    return this.real.nextExcluded(member, max);
+  }
+
+  excludedBlocks(member: number): number {
+    let count = this.excluded[member];
+    if (count === undefined) {
+      count = this.real.excludedBlocks(member);
+      this.excluded[member] = count;
+    }
+    return count;
+  }
+
+  get full(): boolean {
+    this.whole ??= this.real.full;
+    return this.whole;
+  }
+
+  extents(member: number): Extent[] {
+    return this.real.extents(member);
+  }
+
+  allBlocks(from: number, max: number): BlockList {
+    return this.real.allBlocks(from, max);
+  }
+
+  get bytes(): number {
+    return this.real.bytes;
+  }
+
+  close(): void {
+    this.forget();
+    this.real.close();
+  }
+}
+
+export function remembering(native: NativeAddon): NativeAddon {
+  return {
+    ...native,
+    createShard: (memory: NativeMemory, member: number, k: number, r: number) =>
+      new RememberingShard(native.createShard(memory, member, k, r)),
+    createSink: (memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean) =>
+      new RememberingSink(native.createSink(memory, k, r, parityIndex, complete)),
+  };
+}
