@@ -1,5 +1,8 @@
-/** What many schedules went through: a simulator that never saw a thing has not tested it. */
-import type { Outcome } from './world.js';
+/**
+ * What many schedules went through: a simulator that never saw a thing has not tested it. Reports hold plain counts, so that those of
+ * several runs add up.
+ */
+import { MIN_STEPS, type Outcome } from './world.js';
 
 /** Name in the summary -> counter in the schedules. */
 const WATCHED: Record<string, string> = {
@@ -21,73 +24,138 @@ const WATCHED: Record<string, string> = {
   tombstones: 'tombstone',
 };
 
+/** One that should have completed, or broke a guarantee. */
+interface Failure {
+  seed: number;
+  step: number;
+  reason: string;
+}
+
+interface Counts {
+  schedules: number;
+  complete: number;
+  unrecoverable: number;
+  violations: number;
+  /** Never more than r members of a group lacked anything at the same time. */
+  withinR: number;
+  withinRComplete: number;
+  steps: number;
+  /** Of MIN_STEPS or more. */
+  longSchedules: number;
+}
+
+const COUNTS: readonly (keyof Counts)[] = [
+  'schedules',
+  'complete',
+  'unrecoverable',
+  'violations',
+  'withinR',
+  'withinRComplete',
+  'steps',
+  'longSchedules',
+];
+
+export interface SimReport extends Counts {
+  /** First and last seed of every run in it. */
+  seeds: [first: number, last: number][];
+  withinRRatio: number;
+  stepsPerSchedule: number;
+  seconds: number;
+  cpuSeconds: number;
+  perCoreMinute: number;
+  perThousand: Record<string, number>;
+  otherPerThousand: Record<string, number>;
+  /** Every schedule with a violation, and every one within r that did not complete. */
+  failures: Failure[];
+  /** How often each thing happened. */
+  events: Record<string, number>;
+}
+
 export class Coverage {
-  private readonly totals = {
-    schedules: 0,
-    complete: 0,
-    unrecoverable: 0,
-    violation: 0,
-    withinR: 0,
-    withinRComplete: 0,
-    steps: 0,
-    longSchedules: 0,
-  };
-  private readonly stats: Record<string, number> = {};
+  private readonly counts = Object.fromEntries(COUNTS.map((name) => [name, 0])) as unknown as Counts;
+  private readonly events: Record<string, number> = {};
+  private readonly seeds: [number, number][] = [];
+  private readonly failures: Failure[] = [];
+  private earlierSeconds = 0;
+  private earlierCpuSeconds = 0;
 
   add(outcome: Outcome): void {
-    const { totals } = this;
-    totals.schedules++;
-    totals[outcome.result]++;
-    totals.steps += outcome.steps;
-    if (outcome.steps >= 300) totals.longSchedules++;
-    if (!outcome.overwhelmed) {
-      totals.withinR++;
-      if (outcome.result === 'complete') totals.withinRComplete++;
+    const { counts } = this;
+    const { seed, result, overwhelmed } = outcome;
+    counts.schedules++;
+    counts[result === 'violation' ? 'violations' : result]++;
+    counts.steps += outcome.steps;
+    if (outcome.steps >= MIN_STEPS) counts.longSchedules++;
+    if (!overwhelmed) {
+      counts.withinR++;
+      if (result === 'complete') counts.withinRComplete++;
     }
-    for (const [name, count] of Object.entries(outcome.stats))
-      this.stats[name] = (this.stats[name] ?? 0) + count;
+    if (result === 'violation' || (!overwhelmed && result !== 'complete'))
+      this.failures.push({ seed, step: outcome.steps, reason: outcome.message || result });
+    this.count(outcome.stats);
+    const run = this.seeds.at(-1);
+    if (run && run[1] + 1 === seed) run[1] = seed;
+    else this.seeds.push([seed, seed]);
+  }
+
+  /** Adds the report of another run. @throws when a schedule would count twice */
+  merge(report: SimReport): void {
+    for (const [first, last] of report.seeds) {
+      if (this.seeds.some((run) => first <= run[1] && last >= run[0]))
+        throw new Error(`the seeds ${first} to ${last} are in two reports`);
+    }
+    for (const name of COUNTS) this.counts[name] += report[name];
+    this.seeds.push(...report.seeds);
+    this.failures.push(...report.failures);
+    this.count(report.events);
+    this.earlierSeconds += report.seconds;
+    this.earlierCpuSeconds += report.cpuSeconds;
+  }
+
+  private count(events: Readonly<Record<string, number>>): void {
+    for (const [name, count] of Object.entries(events)) this.events[name] = (this.events[name] ?? 0) + count;
   }
 
   get schedules(): number {
-    return this.totals.schedules;
+    return this.counts.schedules;
   }
 
-  report(seconds: number, cpuSeconds: number) {
-    const { schedules, violation, withinR, withinRComplete, steps, ...others } = this.totals;
+  /** Times are those of the schedules that were added one by one. */
+  report(ownSeconds: number, ownCpuSeconds: number): SimReport {
+    const { schedules, withinR, withinRComplete, steps } = this.counts;
+    const seconds = this.earlierSeconds + ownSeconds;
+    const cpuSeconds = this.earlierCpuSeconds + ownCpuSeconds;
     const perThousand = (count: number) => Math.round((count * 10_000) / Math.max(1, schedules)) / 10;
-    const watched = Object.entries(WATCHED).map(([name, counter]) => [
-      name,
-      perThousand(this.stats[counter] ?? 0),
-    ]);
     const known = new Set(Object.values(WATCHED));
-    const rest = Object.entries(this.stats)
-      .filter(([name]) => !known.has(name))
-      .map(([name, count]) => [name, perThousand(count)]);
+    const watched = Object.entries(WATCHED).map(([name, event]) => [name, this.events[event] ?? 0] as const);
+    const rest = Object.entries(this.events).filter(([name]) => !known.has(name));
+    const table = (entries: readonly (readonly [string, number])[]) =>
+      Object.fromEntries(entries.map(([name, count]) => [name, perThousand(count)]));
     return {
-      schedules,
-      ...others,
-      violations: violation,
-      withinR,
-      withinRComplete,
+      ...this.counts,
+      seeds: this.seeds.map(([first, last]) => [first, last]),
       withinRRatio: withinR === 0 ? 1 : withinRComplete / withinR,
-      steps,
       stepsPerSchedule: Math.round(steps / Math.max(1, schedules)),
       seconds: Math.round(seconds * 10) / 10,
       cpuSeconds: Math.round(cpuSeconds * 10) / 10,
-      perCoreMinute: Math.round((schedules / cpuSeconds) * 60),
-      perThousand: Object.fromEntries(watched) as Record<string, number>,
-      otherPerThousand: Object.fromEntries(rest) as Record<string, number>,
+      perCoreMinute: cpuSeconds === 0 ? 0 : Math.round((schedules / cpuSeconds) * 60),
+      perThousand: table(watched),
+      otherPerThousand: table(rest),
+      failures: [...this.failures],
+      events: { ...this.events },
     };
   }
 }
 
-export function readable(report: ReturnType<Coverage['report']>): string {
+export function readable(report: SimReport): string {
   const { schedules, complete, unrecoverable, violations, withinR, withinRComplete, longSchedules } = report;
   const seen = Object.entries(report.perThousand).map(([name, count]) => `  ${name.padEnd(18)} ${count}`);
+  const percent = (report.withinRRatio * 100).toFixed(3);
   return [
     `${schedules} schedules: ${complete} complete, ${unrecoverable} unrecoverable, ${violations} violations`,
-    `at most r lacking: ${withinR}, of which ${withinRComplete} complete`,
-    `${report.stepsPerSchedule} steps each, ${longSchedules} of 300 steps or more; ${report.perCoreMinute} schedules per core minute`,
+    `at most r lacking: ${withinR}, of which ${withinRComplete} complete (${percent} %)`,
+    `${report.stepsPerSchedule} steps each, ${longSchedules} of ${MIN_STEPS} steps or more; ${report.perCoreMinute} schedules per core minute`,
+    ...report.failures.map(({ seed, step, reason }) => `seed ${seed} (step ${step}): ${reason}`),
     'per thousand schedules:',
     ...seen,
   ].join('\n');

@@ -1,15 +1,18 @@
 /**
  * `npm run sim -- --seed 1 --seconds 60` runs schedules; `--seed S --trace` replays one as a transcript; `--mutants` plants
- * bugs and must catch each. The coverage goes to stdout as JSON, a readable summary and violations to stderr.
+ * bugs and must catch each; `--merge a.json b.json` adds up the reports of several runs. The report goes to stdout as JSON, a readable
+ * summary and violations to stderr.
  */
+import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { loadNative } from '../native.js';
 import type { SimConfig } from './config.js';
-import { Coverage, readable } from './coverage.js';
+import { Coverage, readable, type SimReport } from './coverage.js';
 import { huntMutants } from './mutants.js';
 import { World } from './world.js';
 
-const { values } = parseArgs({
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
     seed: { type: 'string', default: '1' },
     seconds: { type: 'string', default: '60' },
@@ -22,6 +25,8 @@ const { values } = parseArgs({
     pin: { type: 'string', multiple: true, default: [] },
     mutants: { type: 'boolean', default: false },
     only: { type: 'string' },
+    /** The reports of runs with different seeds, as one. */
+    merge: { type: 'boolean', default: false },
     /** No summary for people. */
     json: { type: 'boolean', default: false },
   },
@@ -41,11 +46,10 @@ function pinned(): Partial<SimConfig> {
   return config;
 }
 
-const native = loadNative();
 const first = Number(values.seed);
 
 function trace(): number {
-  const world = new World(first, pinned(), native, true);
+  const world = new World(first, pinned(), loadNative(), true);
   const outcome = world.run();
   console.log(world.transcript?.join('\n'));
   console.log(JSON.stringify(outcome));
@@ -63,6 +67,7 @@ function many(): number {
   const limit = values.schedules ? Number(values.schedules) : Number.POSITIVE_INFINITY;
   const cpuLimit = values['cpu-seconds'] ? Number(values['cpu-seconds']) : undefined;
   const over = () => (cpuLimit === undefined ? elapsed() > Number(values.seconds) : cpuSeconds() > cpuLimit);
+  const native = loadNative();
   const coverage = new Coverage();
   let violations = 0;
   for (let seed = first; coverage.schedules < limit; seed++) {
@@ -74,12 +79,24 @@ function many(): number {
     }
     if (over()) break;
   }
-  const report = coverage.report(elapsed(), cpuSeconds());
+  tell(coverage.report(elapsed(), cpuSeconds()));
+  return violations > 0 ? 1 : 0;
+}
+
+function tell(report: SimReport): void {
   if (!values.json) console.error(readable(report));
   console.log(JSON.stringify(report));
-  return violations > 0 ? 1 : 0;
+}
+
+function merge(files: readonly string[]): number {
+  const coverage = new Coverage();
+  for (const file of files) coverage.merge(JSON.parse(readFileSync(file, 'utf8')) as SimReport);
+  const report = coverage.report(0, 0);
+  tell(report);
+  return report.violations > 0 ? 1 : 0;
 }
 
 if (values.mutants)
   process.exitCode = (await huntMutants(Number(values.seconds), first, values.only)) > 0 ? 1 : 0;
+else if (values.merge) process.exitCode = merge(positionals);
 else process.exitCode = values.trace ? trace() : many();

@@ -172,6 +172,11 @@ export class Traffic {
 
   // ---- at rest
 
+  /** Every client has one more push to make. */
+  more(): void {
+    for (const actor of this.cluster.clients) actor.left++;
+  }
+
   /** Every client has pushed all it wanted to, and knows that it is durable. */
   get finished(): boolean {
     return this.cluster.clients.every((actor) => actor.left === 0 && actor.core.unacknowledged === 0);

@@ -13,6 +13,9 @@ import { Random } from './random.js';
 import { DIM, Traffic } from './traffic.js';
 import { Violation } from './violation.js';
 
+/** A schedule that would be over earlier goes on with more pushes. */
+export const MIN_STEPS = 300;
+
 export interface Outcome {
   seed: number;
   result: 'complete' | 'unrecoverable' | 'violation';
@@ -59,7 +62,12 @@ export class World {
     try {
       while (cluster.phase !== 'done') {
         this.step();
-        if (this.control.unrecoverable && cluster.faultsLeft <= 0 && this.givenUp()) {
+        if (
+          this.control.unrecoverable &&
+          cluster.faultsLeft <= 0 &&
+          this.steps >= MIN_STEPS &&
+          this.givenUp()
+        ) {
           result = 'unrecoverable';
           break;
         }
@@ -115,6 +123,10 @@ export class World {
     const { cluster } = this;
     if (cluster.phase === 'forming') this.form();
     else if (cluster.phase === 'running' && this.quiet()) {
+      if (this.steps < MIN_STEPS) {
+        this.traffic.more();
+        return;
+      }
       cluster.phase = 'checking';
       this.traffic.check(this.control.scheduler!.map);
     } else if (cluster.phase === 'checking' && this.traffic.checked) cluster.phase = 'done';

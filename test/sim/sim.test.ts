@@ -35,6 +35,10 @@ describe(`schedules 1 to ${SCHEDULES}`, () => {
     expect(violations.map(({ seed, message }) => `seed ${seed}: ${message}`)).toEqual([]);
   });
 
+  it('have at least 300 steps each', () => {
+    expect(outcomes.filter(({ steps }) => steps < 300).map(({ seed }) => seed)).toEqual([]);
+  });
+
   it('complete whenever no more than r members lacked something', () => {
     const within = outcomes.filter(({ overwhelmed }) => !overwhelmed);
     expect(within.length).toBeGreaterThan(SCHEDULES / 2);
@@ -71,6 +75,39 @@ describe('coverage', () => {
     const crashes = outcomes.reduce((sum, { stats }) => sum + (stats.crash ?? 0), 0);
     expect(report.perThousand.crashes).toBeCloseTo((crashes / 3) * 1000, 0);
     expect(new Coverage().report(1, 1).perThousand.takeovers).toBe(0);
+  });
+
+  it('of several runs is that of one run over all seeds', () => {
+    const [one, two, both] = [new Coverage(), new Coverage(), new Coverage()];
+    for (const seed of [5, 6, 7, 8]) {
+      const outcome = new World(seed, {}, native).run();
+      (seed < 7 ? one : two).add(outcome);
+      both.add(outcome);
+    }
+    const merged = new Coverage();
+    merged.merge(JSON.parse(JSON.stringify(one.report(2, 1))));
+    merged.merge(two.report(3, 2));
+    const { seeds, ...report } = merged.report(0, 0);
+    expect(report).toEqual({ ...both.report(5, 3), seeds: undefined });
+    expect(seeds).toEqual([
+      [5, 6],
+      [7, 8],
+    ]);
+    expect(() => merged.merge(one.report(1, 1))).toThrow('in two reports');
+  });
+
+  it('names every schedule that broke a guarantee or did not complete though it should have', () => {
+    const coverage = new Coverage();
+    const outcome = new World(1, {}, native).run();
+    coverage.add({ ...outcome, result: 'violation', message: 'two and two is five' });
+    coverage.add({ ...outcome, seed: 2, result: 'unrecoverable', overwhelmed: false });
+    coverage.add({ ...outcome, seed: 3, result: 'unrecoverable', overwhelmed: true });
+    const report = coverage.report(1, 1);
+    expect(report.failures).toEqual([
+      { seed: 1, step: outcome.steps, reason: 'two and two is five' },
+      { seed: 2, step: outcome.steps, reason: 'unrecoverable' },
+    ]);
+    expect(report.seeds).toEqual([[1, 3]]);
   });
 });
 
