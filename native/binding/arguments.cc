@@ -175,14 +175,13 @@ bool readTable(Napi::Value value, TableSpec& out) {
 
 Napi::Uint32Array toArray(Napi::Env env, const std::vector<std::uint32_t>& values) {
   auto array = Napi::Uint32Array::New(env, values.size());
-  if (!values.empty() && !env.IsExceptionPending())
-    std::memcpy(array.Data(), values.data(), values.size() * 4);
+  if (!values.empty() && made(array)) std::memcpy(array.Data(), values.data(), values.size() * 4);
   return array;
 }
 
 Napi::Uint8Array toBytes(Napi::Env env, const std::vector<std::uint8_t>& bytes) {
   auto array = Napi::Uint8Array::New(env, bytes.size());
-  if (!bytes.empty() && !env.IsExceptionPending()) std::memcpy(array.Data(), bytes.data(), bytes.size());
+  if (!bytes.empty() && made(array)) std::memcpy(array.Data(), bytes.data(), bytes.size());
   return array;
 }
 

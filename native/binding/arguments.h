@@ -63,6 +63,13 @@ bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
 bool readOptimizer(Napi::Value value, OptimizerParams& out);
 bool readTable(Napi::Value value, TableSpec& out);
 
+/** Whether a new array has its memory. If not, either an exception is pending, or this thread is being
+ * terminated and takes none. */
+template <class Array>
+bool made(const Array& array) {
+  return !array.IsEmpty();
+}
+
 Napi::Uint32Array toArray(Napi::Env env, const std::vector<std::uint32_t>& values);
 Napi::Uint8Array toBytes(Napi::Env env, const std::vector<std::uint8_t>& bytes);
 Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents);

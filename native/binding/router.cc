@@ -22,7 +22,7 @@ Napi::Value partitionKeys(const Napi::CallbackInfo& info) {
   const std::size_t count = keys.ElementLength();
   auto order = Napi::Uint32Array::New(env, count);
   auto starts = Napi::Uint32Array::New(env, shards + 1);
-  if (env.IsExceptionPending()) return env.Undefined();
+  if (!made(order) || !made(starts)) return env.Undefined();
   partition(keys.Data(), count, shards, order.Data(), starts.Data());
   auto object = Napi::Object::New(env);
   object.Set("order", order);
@@ -113,11 +113,11 @@ Napi::Value unique(const Napi::CallbackInfo& info) {
   const auto keys = arguments.keys();
   if (!arguments.ok()) return env.Undefined();
   auto inverse = Napi::Uint32Array::New(env, keys.ElementLength());
-  if (env.IsExceptionPending()) return env.Undefined();
+  if (!made(inverse)) return env.Undefined();
   std::vector<std::uint64_t> distinct;
   uniqueKeys(keys.Data(), keys.ElementLength(), distinct, inverse.Data());
   auto array = Napi::BigUint64Array::New(env, distinct.size());
-  if (env.IsExceptionPending()) return env.Undefined();
+  if (!made(array)) return env.Undefined();
   if (!distinct.empty()) std::memcpy(array.Data(), distinct.data(), distinct.size() * 8);
   auto object = Napi::Object::New(env);
   object.Set("keys", array);

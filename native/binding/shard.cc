@@ -237,6 +237,7 @@ Napi::Value ShardObject::keys(const Napi::CallbackInfo& info) {
     if (table->tags()[slot]) found.push_back(table->tags()[slot] - 1);
   }
   auto keys = Napi::BigUint64Array::New(env, found.size());
+  if (!made(keys)) return env.Undefined();
   if (!found.empty()) std::memcpy(keys.Data(), found.data(), found.size() * 8);
   auto object = Napi::Object::New(env);
   object.Set("keys", keys);
