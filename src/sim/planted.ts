@@ -52,12 +52,21 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'stream',
     from: 'if (batch.seq > message.applied)',
     to: 'if (batch.seq < 0)',
+    place: 0,
+  },
+  {
+    name: 'forget the replay to a new sink',
+    file: 'stream',
+    from: 'if (batch.seq > message.applied)',
+    to: 'if (batch.seq < 0)',
+    place: 1,
   },
   {
     name: 'resume one too late',
     file: 'stream',
     from: 'if (batch.seq > message.applied)',
     to: 'if (batch.seq > message.applied + 1)',
+    place: 0,
   },
   {
     name: 'trim the log too early',
