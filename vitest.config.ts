@@ -1,6 +1,10 @@
 import { defineConfig } from 'vitest/config';
 
+/** A compiled copy of src/ that tests import in its place: the simulator plants bugs in it (src/sim/mutants.ts). */
+const compiled = process.env.KINTSUGI_COMPILED;
+
 export default defineConfig({
+  resolve: { alias: compiled ? [{ find: /^(?:\.\.\/)+src\//, replacement: `${compiled}/` }] : [] },
   test: {
     include: ['test/**/*.test.ts'],
     testTimeout: 60_000,

@@ -1,6 +1,7 @@
 /**
- * The simulator must be able to fail: each mutant (planted.ts) is edited into a copy of the compiled core and must be caught. One
- * that survives is a hole in the simulator or a rule that is not needed.
+ * The simulator must be able to fail: each mutant (planted.ts) is edited into a copy of the compiled core and must be caught, by random
+ * schedules or, where it says so, by a scenario test that runs against that copy. One that survives is a hole in the simulator or
+ * a rule that is not needed.
  *
  * The budget of a hunt is processor time, so that a busy machine does not let mutants get away.
  */
@@ -8,26 +9,25 @@ import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { MUTANTS, type Mutant } from './planted.js';
+import { MUTANTS, type Mutant, planted } from './planted.js';
 
 const HUNTERS = 2;
 const dist = join(dirname(fileURLToPath(import.meta.url)), '..');
+const root = join(dist, '..');
 /** Below the project, so that packages resolve as usual; one folder per hunt, so that two do not meet. */
-const scratch = join(dist, `../build/mutants-${process.pid}`);
+const scratch = join(root, `build/mutants-${process.pid}`);
 
-function edited({ name, file, from, to, place }: Mutant): string {
-  const parts = readFileSync(join(dist, 'core', `${file}.js`), 'utf8').split(from);
-  const at = place ?? 0;
-  if (place === undefined ? parts.length !== 2 : parts.length <= at + 1)
-    throw new Error(`mutant "${name}": its text is ${parts.length - 1} times in ${file}.js`);
-  return parts.slice(0, at + 1).join(from) + to + parts.slice(at + 1).join(from);
+function edited(mutant: Mutant): string {
+  return planted(mutant, readFileSync(join(dist, 'core', `${mutant.file}.js`), 'utf8'));
 }
 
-function plant(mutant: Mutant, folder: string): void {
+/** A copy of everything compiled. */
+function copied(name: string): string {
+  const folder = join(scratch, name.replace(/\W+/g, '-'));
   mkdirSync(folder, { recursive: true });
   const filter = (path: string) => !path.endsWith('.map') && !path.endsWith('.d.ts');
   cpSync(dist, folder, { recursive: true, filter });
-  writeFileSync(join(folder, 'core', `${mutant.file}.js`), edited(mutant));
+  return folder;
 }
 
 interface Verdict {
@@ -35,6 +35,36 @@ interface Verdict {
   wallSeconds: number;
   /** Unknown for one that hangs. */
   cpuSeconds: number | undefined;
+}
+
+interface Ended {
+  code: number | null;
+  output: string;
+  errors: string;
+}
+
+function run(args: readonly string[], env: Record<string, string>, timeoutMs: number): Promise<Ended> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, args, {
+      cwd: root,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, KINTSUGI_ADDON: join(root, 'build/Release/kintsugi.node'), ...env },
+    });
+    let output = '';
+    let errors = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      errors += text;
+    });
+    const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs);
+    child.on('error', reject);
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve({ code, output, errors });
+    });
+  });
 }
 
 /** The report that the simulator ends with, if it came to an end. */
@@ -46,44 +76,65 @@ function cpuSecondsOf(output: string): number | undefined {
   }
 }
 
-function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Verdict> {
-  const folder = join(scratch, mutant.name.replace(/\W+/g, '-'));
-  plant(mutant, folder);
+async function bySchedules(
+  folder: string,
+  seconds: number,
+  seed: number,
+): Promise<Omit<Verdict, 'wallSeconds'>> {
   const args = ['--seed', `${seed}`, '--cpu-seconds', `${seconds}`, '--max-violations', '1', '--json'];
+  // A mutant may hang a single schedule for ever: that is caught, too, by the absence of an end.
+  const timeoutMs = (seconds * 8 + 60) * 1000;
+  const { code, output, errors } = await run([join(folder, 'sim/main.js'), ...args], {}, timeoutMs);
+  const by = code === 0 ? undefined : (errors.split('\n')[0] ?? '') || 'it hangs';
+  return { by, cpuSeconds: cpuSecondsOf(output) };
+}
+
+/** Runs a test file against a compiled copy (vitest.config.ts). The name of the first test that fails, or undefined. */
+async function byScenario(folder: string, test: string): Promise<string | undefined> {
+  const vitest = join(root, 'node_modules/vitest/vitest.mjs');
+  const { code, output } = await run(
+    [vitest, 'run', test, '--reporter=json'],
+    { KINTSUGI_COMPILED: folder },
+    300_000,
+  );
+  if (code === 0) return undefined;
+  const { testResults } = JSON.parse(output) as {
+    testResults: { assertionResults: { status: string; fullName: string }[] }[];
+  };
+  const results = testResults.flatMap(({ assertionResults }) => assertionResults);
+  const failed = results.find(({ status }) => status === 'failed');
+  if (!failed) throw new Error(`${test} did not run: ${output.slice(0, 500)}`);
+  return `${test}: ${failed.fullName.trim()}`;
+}
+
+async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Verdict> {
+  const folder = copied(mutant.name);
   const started = process.hrtime.bigint();
-  return new Promise((resolve, reject) => {
-    const env = { ...process.env, KINTSUGI_ADDON: join(dist, '../build/Release/kintsugi.node') };
-    const child = spawn(process.execPath, [join(folder, 'sim/main.js'), ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env,
-    });
-    let output = '';
-    let errors = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
-      output += text;
-    });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      errors += text;
-    });
-    // A mutant may hang a single schedule for ever: that is caught, too, by the absence of an end.
-    const timer = setTimeout(() => child.kill('SIGKILL'), (seconds * 8 + 60) * 1000);
-    child.on('error', reject);
-    child.on('close', (code) => {
-      clearTimeout(timer);
-      rmSync(folder, { recursive: true, force: true });
-      const wallSeconds = Number(process.hrtime.bigint() - started) / 1e9;
-      const by = code === 0 ? undefined : (errors.split('\n')[0] ?? '') || 'it hangs';
-      resolve({ by, wallSeconds, cpuSeconds: cpuSecondsOf(output) });
-    });
-  });
+  try {
+    writeFileSync(join(folder, 'core', `${mutant.file}.js`), edited(mutant));
+    const verdict = mutant.scenario
+      ? { by: await byScenario(folder, mutant.scenario.test), cpuSeconds: undefined }
+      : await bySchedules(folder, seconds, seed);
+    return { ...verdict, wallSeconds: Number(process.hrtime.bigint() - started) / 1e9 };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** A scenario that fails without any bug would catch everything. */
+async function checkScenarios(mutants: readonly Mutant[]): Promise<void> {
+  const tests = new Set(mutants.flatMap(({ scenario }) => scenario?.test ?? []));
+  if (tests.size === 0) return;
+  const folder = copied('no bug');
+  for (const test of tests) {
+    const failed = await byScenario(folder, test);
+    if (failed) throw new Error(`fails without a planted bug: ${failed}`);
+  }
 }
 
 /** Hunts every mutant, two at a time, for so much processor time each. Returns the number that survived. */
 export async function huntMutants(seconds: number, seed: number, only?: string): Promise<number> {
-  const chosen = MUTANTS.filter((mutant) => only === undefined || mutant.name.includes(only));
-  const queue = chosen.filter((mutant) => only !== undefined || mutant.unreached === undefined);
-  for (const { name, unreached } of chosen.filter((mutant) => !queue.includes(mutant)))
-    console.log(`${name}: not hunted: ${unreached}`);
+  const queue = MUTANTS.filter((mutant) => only === undefined || mutant.name.includes(only));
   // All texts must be there before the first hunt begins.
   for (const mutant of queue) edited(mutant);
   const count = queue.length;
@@ -98,6 +149,7 @@ export async function huntMutants(seconds: number, seed: number, only?: string):
     }
   };
   try {
+    await checkScenarios(queue);
     await Promise.all(Array.from({ length: HUNTERS }, hunter));
   } finally {
     rmSync(scratch, { recursive: true, force: true });

@@ -27,7 +27,7 @@ interface Push {
 }
 
 export class Oracle {
-  /** client/shard -> its pushes, the first one with number 1. */
+  /** place -> its pushes, the first one with number 1. */
   private readonly sent = new Map<number, Push[]>();
   private readonly acked = new Map<number, number>();
   /** Acknowledged to earlier processes of a client. */

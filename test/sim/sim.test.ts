@@ -1,9 +1,10 @@
 /** The simulator as a smoke test: some hundred schedules without a violation, and the same seed is the same story. */
+import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/native.js';
 import type { Profile } from '../../src/sim/config.js';
 import { Coverage } from '../../src/sim/coverage.js';
-import { MUTANTS } from '../../src/sim/planted.js';
+import { MUTANTS, planted } from '../../src/sim/planted.js';
 import { type Outcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
@@ -118,6 +119,12 @@ describe('mutants', () => {
     const moves = MUTANTS.filter(({ name }) => name.startsWith('move: ')).length;
     expect(moves).toBeGreaterThanOrEqual(5);
     expect(MUTANTS.length - moves).toBeGreaterThanOrEqual(15);
+  });
+
+  it.each(MUTANTS)('$name: its text is in the compiled core', (mutant) => {
+    const compiled = readFileSync(new URL(`../../dist/core/${mutant.file}.js`, import.meta.url), 'utf8');
+    expect(planted(mutant, compiled)).not.toBe(compiled);
+    if (mutant.scenario) expect(existsSync(mutant.scenario.test)).toBe(true);
   });
 });
 
