@@ -245,7 +245,9 @@ export class Session {
 
   private onMap(map: ClusterMap): void {
     if (map.epoch <= this.map.epoch) return;
+    const before = this.map;
     this.map = map;
+    this.peers.welcome(before, map);
     this.run(this.core.step({ kind: 'message', from: SCHEDULER, message: { t: 'map', map }, parts: [] }));
     for (const waiter of [...this.mapWaiters]) waiter();
   }

@@ -108,9 +108,31 @@ class Planner {
     this.empty();
     this.partHosts();
     this.balance();
-    return [...this.origin]
-      .filter(([seat, from]) => seat.node !== from)
-      .map(([{ g, kind, index, node, bytes }, from]) => ({ g, kind, index, from, to: node, bytes }));
+    return this.inOrder();
+  }
+
+  /** Each move finds its place free when those before it are done; two that only exchange their places are left out. */
+  private inOrder(): PlannedMove[] {
+    let waiting = [...this.origin].filter(([seat, from]) => seat.node !== from);
+    const moves: PlannedMove[] = [];
+    for (let before = -1; before !== waiting.length; ) {
+      before = waiting.length;
+      const still: typeof waiting = [];
+      for (const [seat, from] of waiting) {
+        const taken = waiting.some(
+          ([other, at]) =>
+            other !== seat &&
+            other.g === seat.g &&
+            at === seat.node &&
+            !moves.some((m) => isSameSeat(m, other)),
+        );
+        const { g, kind, index, node, bytes } = seat;
+        if (taken) still.push([seat, from]);
+        else moves.push({ g, kind, index, from, to: node, bytes });
+      }
+      waiting = still;
+    }
+    return moves;
   }
 
   private carry(node: PeerId, share: Share, sign: 1 | -1): void {
@@ -221,6 +243,11 @@ class Planner {
     }
     return best;
   }
+}
+
+/** The same place in a group. */
+export function isSameSeat(move: Seat, seat: Seat): boolean {
+  return move.g === seat.g && move.kind === seat.kind && move.index === seat.index;
 }
 
 /** The moves that are left until the nodes that leave are empty and the others are balanced. */

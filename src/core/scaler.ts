@@ -6,6 +6,7 @@
 import type { ErrorCode } from '../errors.js';
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../protocol/map.js';
 import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../protocol/messages.js';
+import { Agenda } from './agenda.js';
 import { Changes } from './changes.js';
 import type { Change, Ledger } from './ledger.js';
 import type { Loads } from './loads.js';
@@ -37,13 +38,20 @@ type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'mes
 const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
 const accepted = (change: number): Verdict => ({ change, moves: [] });
 
+interface MoveUnderWay extends PlannedMove {
+  /** Which change it is for. */
+  change: number | undefined;
+  told: MoveStatus;
+}
+
 export class Scaler {
   private now = 0;
   private lookedAt = Number.NEGATIVE_INFINITY;
   /** When each running change was first seen by this process. */
   private readonly since = new Map<number, number>();
   /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
-  private readonly moving = new Map<number, PlannedMove & { change: number | undefined }>();
+  private readonly moving = new Map<number, MoveUnderWay>();
+  private readonly agenda = new Agenda();
   private left = 0;
 
   private readonly changes: Changes;
@@ -289,13 +297,16 @@ export class Scaler {
     this.changes.update(change.id, { leaving: [...change.leaving, ...marked] });
   }
 
-  /** All that are left to begin. Before all nodes of a scale-out are there, only those that leave are emptied. */
+  /** Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are emptied. */
   private nextMoves(): PlannedMove[] {
-    const moves = this.plan();
+    const { leaving, serving, running } = this;
+    const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
+    const nodes = serving.map(({ id, inc }) => `${id}/${inc}`);
+    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], nodes, balancing]);
+    const make = () => this.plan().filter((move) => balancing || leaving.has(move.from));
+    const moves = this.agenda.open(key, this.map.groups, make);
     this.left = moves.length;
-    const { leaving } = this;
-    const balancing = this.running.some(({ kind }) => kind !== 'drain') && !this.growing;
-    return balancing ? moves : moves.filter((move) => leaving.has(move.from));
+    return moves;
   }
 
   private get growing(): boolean {
@@ -318,9 +329,10 @@ export class Scaler {
     const request = { member: kind === 'M' ? index : undefined, index, node };
     const sid = this.add(move.g, request);
     if (sid === undefined) return;
-    this.moving.set(sid, { ...move, change: this.causeOf(move) });
+    const told = this.described(move);
+    this.moving.set(sid, { ...move, change: this.causeOf(move), told });
     this.left--;
-    this.tell('move.begun', { ...this.described(move) });
+    this.tell('move.begun', { ...told });
   }
 
   /** The change that empties the node that it leaves, else the newest one that balances. */
@@ -351,7 +363,7 @@ export class Scaler {
       if (there && (sinks.length > 1 || move.kind === 'M')) continue;
       this.moving.delete(sid);
       if (!arrived) continue;
-      this.tell('move.done', { ...this.described(move) });
+      this.tell('move.done', { ...move.told });
       const change = this.changes.all.find((other) => other.id === move.change);
       if (!change) continue;
       const { id, shardsMoved, bytesMoved } = change;

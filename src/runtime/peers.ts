@@ -4,7 +4,7 @@
  * message is allowed (the protocol repeats); reordering within a connection is not.
  */
 import { describe, KintsugiError } from '../errors.js';
-import type { PeerId } from '../protocol/map.js';
+import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
@@ -13,6 +13,8 @@ import type { Logger } from './log.js';
 /** Messages and bytes kept for one peer while we connect to it; what is beyond is dropped. */
 const MAX_QUEUED_MESSAGES = 4096;
 const MAX_QUEUED_BYTES = 64 << 20;
+/** In a job of more nodes than this a newcomer is dialed by whoever needs it. */
+const MAX_WELCOMED = 64;
 /** Pause before dialing again, doubling. */
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
@@ -74,6 +76,25 @@ export class Peers {
     onError: (link, error) => this.onError(link, error),
   };
 
+  /** Whoever joins a running job is going to get shards: what is dialed now need not be dialed when they hand over. */
+  welcome(before: ClusterMap, now: ClusterMap): void {
+    if (before.groups.length === 0 || now.nodes.length > MAX_WELCOMED) return;
+    const self = this.options.self().peer;
+    for (const { id, inc } of now.nodes) {
+      if (id === self || before.nodes.some((node) => node.id === id && node.inc === inc)) continue;
+      const peer = this.peerAt(id, this.options.resolve(id));
+      if (peer && !peer.link && !peer.dialing && !peer.timer) void this.connect(id, peer);
+    }
+  }
+
+  /** The books on a peer of the incarnation that the map names now; undefined when it cannot be dialed and did not dial us. */
+  private peerAt(id: PeerId, address: PeerAddress | undefined): Peer | undefined {
+    const known = this.peers.get(id);
+    if (known && (!address || known.inc === address.inc)) return known;
+    if (known) this.forget(id, known);
+    return address && this.add(id, address.inc);
+  }
+
   /** The parts are copied before this returns, here or by the link. */
   send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     this.sendAll(to, [[message, parts]]);
@@ -109,17 +130,12 @@ export class Peers {
   private sendAll(to: PeerId, messages: Posted[]): void {
     if (this.closed) return;
     const address = this.options.resolve(to);
-    let peer = this.peers.get(to);
-    if (peer && address && peer.inc !== address.inc) {
-      this.forget(to, peer);
-      peer = undefined;
-    }
+    const peer = this.peerAt(to, address);
     if (peer?.link) {
       this.transmit(peer.link, messages);
       return;
     }
-    if (!address) return;
-    if (!peer) peer = this.add(to, address.inc);
+    if (!peer || !address) return;
     for (const [message, parts] of messages) {
       const bytes = sizeOf(parts);
       if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {

@@ -183,7 +183,9 @@ class PsRuntime {
 
   private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     if (this.closed || !this.node) return;
+    const before = this.node.map;
     this.run(this.node.step({ kind: 'message', from, message, parts }));
+    if (this.node.map !== before) this.peers.welcome(before, this.node.map);
   }
 
   private run(effects: Effect[] | undefined): void {

@@ -19,12 +19,12 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-async function run(name: string, args: string[]): Promise<Report> {
+async function run(name: string, args: string[], samples = '6,000'): Promise<Report> {
   const json = join(directory, `${name}.json`);
   const output = await kintsugi(['local', ...data, ...CLUSTER, ...args, '--json', json, '--quiet']);
   expect(output.stderr).toBe('');
   expect(output.code).toBe(0);
-  expect(output.stdout).toContain('trained 6,000 samples');
+  expect(output.stdout).toContain(`trained ${samples} samples`);
   return JSON.parse(readFileSync(json, 'utf8')) as Report;
 }
 
@@ -60,6 +60,28 @@ test('two workers train on through the loss of a PS and of the scheduler', async
   expect(report.failures.map((failure) => failure.node)[0]).toBe('scheduler');
   expect(report.failures[1]?.node).toMatch(/^ps-[0-2]$/);
   expect(report.failures[1]?.detectedMs).toBeGreaterThan(0);
+});
+
+test('growing far and shrinking again changes no bit of a deterministic run', async () => {
+  const deterministic = ['--workers', '1', '--deterministic', '--epochs', '3'];
+  const quiet = await run('three', deterministic, '18,000');
+  const scales = ['--scale', 'ps=7@20%', '--scale', 'ps=3@60%'];
+  const scaled = await run('scaled', [...deterministic, ...scales], '18,000');
+  expectClean(scaled);
+  expect(scaled.digest).toBe(quiet.digest);
+  expect(scaled.testAuc).toBe(quiet.testAuc);
+  expect(scaled.scalings).toMatchObject([
+    { from: 3, to: 7, ok: true },
+    { from: 7, to: 3, ok: true },
+  ]);
+  for (const { shardsMoved, shareMoved, bytesMoved } of scaled.scalings) {
+    expect(shardsMoved).toBeGreaterThan(0);
+    expect(bytesMoved).toBeGreaterThan(0);
+    // Four of seven nodes are new, or leave: 4/7 of the shards, and a few for what no move can even out.
+    expect(shareMoved).toBeLessThan(0.75);
+  }
+  expect(scaled.nodes.map((node) => node.id)).toEqual(['ps-0', 'ps-1', 'ps-2']);
+  expect(scaled.failures).toEqual([]);
 });
 
 // ---- how it ends
