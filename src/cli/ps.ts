@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
 import { KintsugiError } from '../errors.js';
 import { startPs } from '../runtime/ps.js';
+import { rehearse } from '../runtime/rehearsal.js';
 import {
   loggerOf,
   roleTlsOf,
@@ -41,6 +42,7 @@ async function run(flags: Flags): Promise<void> {
     stale = reject;
   });
   replaced.catch(() => {});
+  rehearse();
   const ps = await startPs({
     scheduler: flags.scheduler,
     name,
