@@ -48,6 +48,8 @@ class Index {
   void prefetch(std::uint64_t tag) const;
   void rehash(std::size_t buckets);
   void place(std::uint64_t tag, std::uint32_t slot);
+  /** False if the tag is there. */
+  bool placeOnce(std::uint64_t tag, std::uint32_t slot);
 
   Charge charge_;
   std::unique_ptr<Bucket[], Freer> tags_;

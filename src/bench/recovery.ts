@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { checkWritable } from '../local/options.js';
 import { countText, table } from '../local/text.js';
 import { parseRecoveryOptions } from './recovery/options.js';
-import { COLUMNS, recoveryHtml } from './recovery/picture.js';
+import { COLUMNS, recoveryHtml, recoverySvg } from './recovery/picture.js';
 import { RecoveryRun, type RunResult } from './recovery/run.js';
 import { BenchReport } from './report.js';
 
@@ -70,6 +70,7 @@ function addRuns(file: string, runs: readonly RunResult[]): void {
 export async function run(flags: object): Promise<void> {
   const options = parseRecoveryOptions(flags as Record<string, unknown>);
   if (options.html !== undefined) checkWritable('--html', options.html);
+  if (options.svg !== undefined) checkWritable('--svg', options.svg);
   const report = new BenchReport('recovery', {
     smoke: options.smoke,
     ...(options.json === undefined ? {} : { json: options.json }),
@@ -92,6 +93,7 @@ export async function run(flags: object): Promise<void> {
     const subtitle = `${ps} PS, dim ${dim}, Adagrad, ${batch} keys and ${compute} units of computation a step, recovery rate ${rate}`;
     writeFileSync(options.html, recoveryHtml(runs, subtitle));
   }
+  if (options.svg !== undefined) writeFileSync(options.svg, recoverySvg(runs));
   report.finish();
   if (options.json !== undefined) addRuns(options.json, runs);
 }

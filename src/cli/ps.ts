@@ -5,6 +5,7 @@ import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
 import { KintsugiError } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
 import { type RunningPs, startPs } from '../runtime/ps.js';
+import { rehearse } from '../runtime/rehearsal.js';
 import { RunFailure } from './failure.js';
 import {
   duration,
@@ -55,6 +56,7 @@ async function run(flags: Flags): Promise<void> {
     stale = reject;
   });
   replaced.catch(() => {});
+  rehearse();
   const ps = await startPs({
     scheduler: flags.scheduler,
     name,

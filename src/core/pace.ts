@@ -12,7 +12,7 @@ export const BLOCK_BYTES = 4096;
 const WINDOW_MS = 400;
 /** Nobody asks for anything: no limit. */
 const IDLE_MS = 500;
-const START_BYTES_PER_SECOND = 4 << 20;
+const START_BYTES_PER_SECOND = 2 << 20;
 /** Recovery always ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;

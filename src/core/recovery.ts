@@ -10,10 +10,13 @@ import { bytes } from './effects.js';
 import type { Owner, OwnerHost } from './owner.js';
 import { RateLimit, widest } from './rate.js';
 import type { Follower } from './stream.js';
-import { blockNumber, UnderWay, without } from './underway.js';
+import { blockNumber, concat, NO_BLOCKS, UnderWay, without } from './underway.js';
 
 /** While some are answered, the others are given so many times longer. */
 const PATIENCE = 4;
+/** Blocks of one message on demand, with those that ride along; and how long the background waits for the next one. */
+const RIDERS = 32;
+const RIDE_MS = 100;
 
 export class Recovery {
   /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
@@ -22,6 +25,7 @@ export class Recovery {
   private readonly underWay = new UnderWay();
   /** Blocks that a request waits for. */
   private readonly demanded = new Set<number>();
+  private demandedAt = Number.NEGATIVE_INFINITY;
   private answeredAt = Number.NEGATIVE_INFINITY;
   private rotation = 0;
   private blocksLost = 0;
@@ -52,13 +56,25 @@ export class Recovery {
     if (this.owner.phase === 'ACTIVE') this.pump();
   }
 
-  /** Blocks that a push or a pull waits for. */
+  /**
+   * Blocks that a push or a pull waits for. What a message costs beside its bytes is the larger part for a few blocks, so some of
+   * the background rides along.
+   */
   demand(blocks: BlockList): void {
     for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
     const fresh = this.underWay.fresh(blocks);
     if (fresh.length === 0) return;
+    this.demandedAt = this.host.now;
+    const riders = this.riders(fresh);
+    this.rate.take(riders.length / 2);
     this.host.pace.take(fresh.length / 2);
-    this.ask(fresh);
+    this.ask(concat(fresh, riders));
+  }
+
+  private riders(fresh: BlockList): BlockList {
+    const most = Math.min(RIDERS, this.rate.reach(this.host.policy).chunk) - fresh.length / 2;
+    if (most <= 0 || this.native.absentKeyBlocks > 0 || !this.rate.open) return NO_BLOCKS;
+    return without(this.underWay.fresh(this.native.nextAbsent(1, most)), fresh);
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: BlockList, content: Uint8Array): void {
@@ -160,6 +176,8 @@ export class Recovery {
     const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
     const reach = keysFirst ? widest(this.host.policy) : this.rate.reach(this.host.policy);
     const window = Math.min(absent, reach.window);
+    // Demand takes it along, and comes more often than that.
+    if (!keysFirst && this.host.now - this.demandedAt < RIDE_MS) return;
     // A sweep meets what is under way, too; once round is enough.
     for (let swept = 0; swept < absent && underWay.count(kind) < window; ) {
       if (!(keysFirst || this.rate.open)) return;

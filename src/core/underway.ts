@@ -13,6 +13,16 @@ interface Request {
 
 const BLOCK_NUMBER = 2 ** 32;
 
+export const NO_BLOCKS: BlockList = new Uint32Array(0);
+
+export function concat(a: BlockList, b: BlockList): BlockList {
+  if (b.length === 0) return a;
+  const both = new Uint32Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
 /** One number for a (column, index) pair. */
 export function blockNumber(column: number, index: number): number {
   return column * BLOCK_NUMBER + index;

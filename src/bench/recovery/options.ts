@@ -30,6 +30,8 @@ export interface RecoveryOptions {
   recoveryRate: string | undefined;
   /** The picture, as HTML. */
   html: string | undefined;
+  /** The picture of the largest size alone, as SVG. */
+  svg: string | undefined;
   json: string | undefined;
   /** Append every record of every role here. */
   log: string | undefined;
@@ -54,6 +56,7 @@ const FLAGS = [
   'watch',
   'recoveryRate',
   'html',
+  'svg',
   'json',
   'log',
   'quiet',
@@ -130,6 +133,7 @@ export function parseRecoveryOptions(flags: Record<string, unknown>): RecoveryOp
     watchSeconds: number(flags, 'watch', smoke ? 0.5 : 6),
     recoveryRate: text(flags, 'recoveryRate'),
     html: text(flags, 'html'),
+    svg: text(flags, 'svg'),
     json: text(flags, 'json'),
     log: text(flags, 'log'),
     tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),

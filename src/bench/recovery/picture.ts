@@ -1,6 +1,6 @@
 /**
- * Throughput of all modes on one time axis, from the kill on, as one HTML file with an inline SVG per size: no scripts, no
- * fonts, nothing loaded, readable in light and dark. Pure.
+ * Throughput of all modes on one time axis, from the kill on: one HTML file with an inline SVG per size, or one SVG file for one
+ * size. No scripts, no fonts, nothing loaded, readable in light and dark. Pure.
  */
 import { escapeHtml, ticks } from '../../local/picture.js';
 import { countText, timeText } from '../../local/text.js';
@@ -47,18 +47,32 @@ function axes(scale: Scale): string {
   return parts.join('\n');
 }
 
-/** One line per mode; a circle where training was back where it had been. */
-export function overlaySvg(runs: readonly RunResult[]): string {
+/** Most points of a line: neighbouring windows are taken together, or a long run would be drawn as a thick band. */
+const MAX_POINTS = 120;
+
+function line(run: RunResult, together: number): [seconds: number, ratio: number][] {
+  const points: [number, number][] = [];
+  for (let i = 0; i + together <= run.windows.length; i += together) {
+    const rates = run.windows.slice(i, i + together);
+    const mean = rates.reduce((sum, rate) => sum + rate, 0) / together;
+    const seconds = (run.firstWindowMs + (i + together / 2) * WINDOW_MS) / 1000;
+    points.push([seconds, mean / run.steadySamplesPerSecond]);
+  }
+  return points;
+}
+
+/** One line per mode that trains; a circle where training was back where it had been. */
+export function overlaySvg(all: readonly RunResult[], attributes = ''): string {
+  const runs = all.filter((run) => run.windows.some((rate) => rate > 0) && !run.mode.endsWith('/idle'));
   const ends = runs.map((run) => (run.firstWindowMs + run.windows.length * WINDOW_MS) / 1000);
   const starts = runs.map((run) => run.firstWindowMs / 1000);
   const scale = { minX: Math.min(0, ...starts), maxX: Math.max(1, ...ends) };
   const kill = x(scale, 0);
+  const longest = Math.max(1, ...runs.map((run) => run.windows.length));
+  const together = Math.max(1, Math.ceil(longest / MAX_POINTS));
   const lines = runs.map((run, index) => {
     const color = `mode${index % COLORS}`;
-    const points = run.windows.map((rate, i) => {
-      const seconds = (run.firstWindowMs + (i + 0.5) * WINDOW_MS) / 1000;
-      return `${x(scale, seconds)},${y(rate / run.steadySamplesPerSecond)}`;
-    });
+    const points = line(run, together).map(([seconds, ratio]) => `${x(scale, seconds)},${y(ratio)}`);
     const back = run.backMs === null ? undefined : x(scale, run.backMs / 1000);
     return [
       `<polyline class="line ${color}" points="${points.join(' ')}"/>`,
@@ -67,12 +81,23 @@ export function overlaySvg(runs: readonly RunResult[]): string {
     ].join('\n');
   });
   return [
-    `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Throughput of each mode around the failure">`,
+    `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Throughput of each mode around the failure"${attributes}>`,
     axes(scale),
     `<line class="failure" x1="${kill}" x2="${kill}" y1="${MARGIN.top - 10}" y2="${HEIGHT - MARGIN.bottom}"/>`,
     ...lines,
     '</svg>',
   ].join('\n');
+}
+
+/** The largest size of `runs`, as a file of its own. */
+export function recoverySvg(runs: readonly RunResult[]): string {
+  const rows = Math.max(...runs.map((run) => run.rows));
+  const svg = overlaySvg(
+    runs.filter((run) => run.rows === rows),
+    ' xmlns="http://www.w3.org/2000/svg"',
+  );
+  const back = `<rect width="${WIDTH}" height="${HEIGHT}" rx="8" style="fill: var(--back)"/>`;
+  return `${svg.replace('>', `>\n<style>${STYLE}text { font: 13px system-ui, sans-serif; }</style>\n${back}`)}\n`;
 }
 
 export const STYLE = `
