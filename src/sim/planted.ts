@@ -263,6 +263,10 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'placement',
     from: 'this.cancelMovesThatBlockRepair();',
     to: '',
+    scenario: {
+      test: 'test/core/placement.test.ts',
+      because: 'no node is free for long: here every one comes back, and gives the room that the move took',
+    },
   },
   {
     name: 'move: the mirror goes before the new owner has everything',
