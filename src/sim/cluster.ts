@@ -18,6 +18,7 @@ import type { Control } from './control.js';
 import { remembering } from './engine.js';
 import { Lent } from './lent.js';
 import { Network, type Packet } from './network.js';
+import { Promises } from './promises.js';
 import type { Random } from './random.js';
 import type { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
@@ -61,6 +62,7 @@ export class Cluster {
   readonly actorOf = new Map<PeerId, number>();
   readonly stats: Record<string, number> = {};
   readonly transcript: string[] | undefined;
+  readonly promises = new Promises(this);
   /** Protocol timers, in steps. */
   readonly retry: number;
   now = 1;
@@ -346,6 +348,7 @@ export class Cluster {
   // ---- messages
 
   transmit(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    this.promises.check(from, to, message);
     const target = to === SCHEDULER ? 0 : this.actorOf.get(to);
     if (target === undefined) return;
     if (target === 0 && !this.control.running) return;

@@ -10,7 +10,7 @@ import {
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';
-import { watchLoss } from './loss.js';
+import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
 
 export class Control {
@@ -62,7 +62,10 @@ export class Control {
     cluster.count('schedulerCrash');
     cluster.log(() => '** SCHEDULER CRASH');
     const survived = cluster.random.below(this.persisting.length + 1);
-    if (survived > 0) this.disk = this.persisting[survived - 1]!.state;
+    if (survived > 0) {
+      this.disk = this.persisting[survived - 1]!.state;
+      watchLoss(cluster);
+    }
     this.persisting = [];
     this.scheduler = undefined;
     cluster.network.kill(0);
@@ -175,8 +178,9 @@ export class Control {
       case 'broadcast':
         cluster.log(() => `   map ${JSON.stringify((effect.message as Message & { t: 'map' }).map.groups)}`);
         for (const link of cluster.links.values()) {
-          if (link.peer !== undefined)
-            cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
+          if (link.peer === undefined) continue;
+          cluster.promises.check(0, link.peer, effect.message);
+          cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
         }
         return;
       case 'reply': {
@@ -190,6 +194,7 @@ export class Control {
           link.peer = effect.admit.peer;
           link.inc = effect.admit.inc;
         }
+        if (link.peer !== undefined) cluster.promises.check(0, link.peer, effect.message);
         cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
         return;
       }
@@ -227,8 +232,8 @@ export class Control {
   }
 
   /**
-   * A decision never gives up a complete parity of a living node unless another takes its place, or it had stalled. The other
-   * one may have died a moment ago: the scheduler cannot know yet.
+   * A decision never gives up a complete sink of a living node unless another takes its place, or it had stalled and the group
+   * can do without it. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     for (const group of before.groups) {
@@ -240,9 +245,16 @@ export class Control {
           this.cluster.count('promotion');
       }
       for (const sink of group.sinks) {
-        if (sink.kind === 'M') this.checkMirror(sink, group, next);
-        if (sink.kind !== 'P' || next.sinks.some((other) => other.sid === sink.sid)) continue;
-        if (this.stalled.has(sink.sid) || !this.believesAlive(sink) || !this.fullAt(sink)) continue;
+        if (next.sinks.some((other) => other.sid === sink.sid)) continue;
+        if (!this.believesAlive(sink) || !this.fullAt(sink)) continue;
+        if (this.stalled.has(sink.sid)) {
+          this.checkStalled(sink, before, group);
+          continue;
+        }
+        if (sink.kind === 'M') {
+          this.checkMirror(sink, group, next);
+          continue;
+        }
         const others = next.sinks.filter((other) => other.kind === 'P' && other.index === sink.index);
         if (!others.some((other) => this.fullAt(other) || this.diedUnnoticed(other)))
           throw new Violation(`parity ${sink.sid} was given up without a successor`);
@@ -254,22 +266,30 @@ export class Control {
   private checkMirror(mirror: SinkEntry, group: Group, next: Group): void {
     const entry = group.data[mirror.index]!;
     if (next.data[mirror.index]!.gen !== entry.gen) return;
-    if (next.sinks.some((other) => other.sid === mirror.sid) || this.stalled.has(mirror.sid)) return;
-    if (entry.node !== mirror.node || entry.inc !== mirror.inc || !this.fullAt(mirror)) return;
+    if (entry.node !== mirror.node || entry.inc !== mirror.inc) return;
     const owner = this.cluster.processOf(entry.node, entry.inc)?.ownerAt(next.id, mirror.index);
     if (owner?.gen !== entry.gen || !owner.present)
       throw new Violation(`mirror ${mirror.sid} was given up before its owner had everything`);
+  }
+
+  /** Rule 30. A group that is beyond repair has nothing left to wait for. */
+  private checkStalled(sink: SinkEntry, map: ClusterMap, group: Group): void {
+    if (this.unrecoverable) return;
+    const unnoticed = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
+    const lacking = lackingMembers(this.cluster, map, group.id, { sid: sink.sid, countedWhole: unnoticed });
+    if (lacking > this.cluster.config.r)
+      throw new Violation(`sink ${sink.sid} had stalled and was given up though ${lacking} lack without it`);
   }
 
   private fullAt(sink: SinkEntry): boolean {
     return this.cluster.processOf(sink.node, sink.inc)?.sinkAt(sink.sid)?.full ?? false;
   }
 
-  private diedUnnoticed(sink: SinkEntry): boolean {
+  private diedUnnoticed(sink: { node: PeerId; inc: number }): boolean {
     return this.believesAlive(sink) && this.cluster.processOf(sink.node, sink.inc) === undefined;
   }
 
-  private believesAlive(sink: SinkEntry): boolean {
+  private believesAlive(sink: { node: PeerId; inc: number }): boolean {
     const { nodes } = this.scheduler!.status();
     return nodes.some((node) => node.id === sink.node && node.inc === sink.inc && node.alive);
   }

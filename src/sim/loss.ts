@@ -1,14 +1,31 @@
 /** Who lacks what, seen from above: the truth that the scheduler can only guess from heartbeats. */
-import type { ClusterMap } from '../protocol/map.js';
+import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Cluster } from './cluster.js';
 
-/** Members of a group that lack something, if actor `without` were gone, too. */
-function lackingMembers(cluster: Cluster, map: ClusterMap, g: number, without: number): number {
+/** As if something else were gone, or not. */
+interface Supposition {
+  /** This actor were gone, too. */
+  actor?: number;
+  /** This sink were gone, too. */
+  sid?: number;
+  /** What this process had were still there. */
+  countedWhole?: (id: PeerId, inc: number) => boolean;
+}
+
+/** Members of a group that lack something. */
+export function lackingMembers(
+  cluster: Cluster,
+  map: ClusterMap,
+  g: number,
+  { actor, sid, countedWhole }: Supposition = {},
+): number {
   const group = map.groups[g]!;
   let lacking = 0;
   const at = (id: number, inc: number) =>
-    cluster.actorOf.get(id) === without ? undefined : cluster.processOf(id, inc);
+    cluster.actorOf.get(id) === actor ? undefined : cluster.processOf(id, inc);
+  const sinks = group.sinks.filter((sink) => sink.sid !== sid);
   for (const [m, entry] of group.data.entries()) {
+    if (countedWhole?.(entry.node, entry.inc)) continue;
     const node = at(entry.node, entry.inc);
     const owner = node?.ownerAt(g, m);
     const whole =
@@ -16,15 +33,17 @@ function lackingMembers(cluster: Cluster, map: ClusterMap, g: number, without: n
         ? owner.present
         : entry.init && node !== undefined && node.map.epoch < group.version;
     if (whole) continue;
-    const mirrored = group.sinks.some(
+    const mirrored = sinks.some(
       (sink) =>
         sink.kind === 'M' && sink.index === m && sink.node === entry.node && node?.sinkAt(sink.sid)?.full,
     );
     if (!mirrored) lacking++;
   }
   for (let index = 0; index < cluster.config.r; index++) {
-    const full = group.sinks.some((sink) => {
-      const node = sink.kind === 'P' && sink.index === index ? at(sink.node, sink.inc) : undefined;
+    const full = sinks.some((sink) => {
+      if (sink.kind !== 'P' || sink.index !== index) return false;
+      if (countedWhole?.(sink.node, sink.inc)) return true;
+      const node = at(sink.node, sink.inc);
       const there = node?.sinkAt(sink.sid);
       return there ? there.full : sink.init && node !== undefined && node.map.epoch < group.version;
     });
@@ -33,17 +52,18 @@ function lackingMembers(cluster: Cluster, map: ClusterMap, g: number, without: n
   return lacking;
 }
 
-/** The most that lack in any group by the durable map, if actor `without` were gone, too (-1: nobody). */
-export function maxLacking(cluster: Cluster, without: number): number {
+/** The most that lack in any group by the durable map, if an actor were gone, too. */
+export function maxLacking(cluster: Cluster, actor?: number): number {
   const { map } = cluster.control.disk;
   let most = 0;
-  for (const group of map.groups) most = Math.max(most, lackingMembers(cluster, map, group.id, without));
+  for (const group of map.groups)
+    most = Math.max(most, lackingMembers(cluster, map, group.id, actor === undefined ? {} : { actor }));
   return most;
 }
 
 /** To be called after everything that can make more members lack. */
 export function watchLoss(cluster: Cluster): void {
-  if (!cluster.overwhelmed && maxLacking(cluster, -1) > cluster.config.r) {
+  if (!cluster.overwhelmed && maxLacking(cluster) > cluster.config.r) {
     cluster.overwhelmed = true;
     cluster.log(() => '** MORE THAN r LACKING');
   }

@@ -64,13 +64,6 @@ export const MUTANTS: readonly Mutant[] = [
     place: 0,
   },
   {
-    name: 'forget the replay to a new sink',
-    file: 'stream',
-    from: 'if (batch.seq > message.applied)',
-    to: 'if (batch.seq < 0)',
-    place: 1,
-  },
-  {
     name: 'resume one too late',
     file: 'stream',
     from: 'if (batch.seq > message.applied)',
@@ -252,6 +245,28 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'scheduler',
     from: 'return this.ledger.answer(from, this.sessions.answer());',
     to: "return this.ledger.now({ kind: 'send', to: from, message: this.sessions.answer(), parts: [] });",
+  },
+  {
+    name: 'a sink that has stalled is given up though it is needed',
+    file: 'scheduler',
+    from: 'return this.isLost(group) || canDoWithout(group, sink, this.state.map.pools[group.pool], this.view());',
+    to: 'return true;',
+  },
+  {
+    name: 'move: the old owner goes on after the cut-over',
+    file: 'node',
+    from: 'this.dropOwner(key, owner);',
+    to: '{}',
+  },
+  {
+    name: 'move: a loss does not cancel it',
+    file: 'placement',
+    from: 'this.cancelMovesThatBlockRepair();',
+    to: '',
+    scenario: {
+      test: 'test/core/placement.test.ts',
+      because: 'no node is free for long: here every one comes back, and gives the room that the move took',
+    },
   },
   {
     name: 'move: the mirror goes before the new owner has everything',

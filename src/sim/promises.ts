@@ -1,0 +1,81 @@
+/**
+ * What nobody may say any more, once something was said or is on a disk: checked at the moment of sending, from the messages alone
+ * where they suffice. A protocol that breaks such a promise is wrong at that step, however well the schedule goes on.
+ */
+import type { ClusterMap, PeerId } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import type { Cluster } from './cluster.js';
+import { Violation } from './violation.js';
+
+export class Promises {
+  /** sink/member -> the highest generation that the sink has promised itself to (rule 12) */
+  private readonly fences = new Map<string, number>();
+  /** sink/member: the sink follows a stream of this member */
+  private readonly following = new Set<string>();
+
+  constructor(private readonly cluster: Cluster) {}
+
+  check(from: number, to: PeerId, message: Message): void {
+    switch (message.t) {
+      case 'openAck':
+        this.promise(message);
+        return;
+      case 'startAck':
+        this.promise(message);
+        this.following.add(streamOf(message));
+        return;
+      case 'applied':
+        this.checkFence(message);
+        return;
+      case 'pushAck':
+        this.checkDurable(from, to, message);
+        return;
+      case 'map':
+      case 'welcome':
+        this.checkOnDisk(message.map);
+    }
+  }
+
+  private promise(message: MessageOf<'openAck'> | MessageOf<'startAck'>): void {
+    const stream = streamOf(message);
+    this.fences.set(stream, Math.max(message.gen, this.fences.get(stream) ?? 0));
+  }
+
+  /** A fenced owner gets no acknowledgement. */
+  private checkFence(message: MessageOf<'applied'>): void {
+    const fence = this.fences.get(streamOf(message)) ?? 0;
+    if (message.gen < fence)
+      throw new Violation(
+        `sink ${message.sid} took a delta of generation ${message.gen} of member ${message.m} after its promise to ${fence}`,
+      );
+  }
+
+  /** Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard. */
+  private checkDurable(from: number, client: PeerId, { items }: MessageOf<'pushAck'>): void {
+    const node = this.cluster.nodes[from - 1]?.node;
+    for (const [g, m, cseq, refused] of items) {
+      // Not an answer of the stream: the session is over, whatever its pushes were.
+      if (refused === 'SESSION_EXPIRED') continue;
+      for (const entry of node?.ownerAt(g, m)?.group.sinks ?? []) {
+        if (entry.kind === 'M' && entry.index !== m) continue;
+        const sink = this.cluster.processOf(entry.node, entry.inc)?.sinkAt(entry.sid);
+        if (!sink || !(entry.init || this.following.has(`${entry.sid}/${m}`))) continue;
+        const dedup = sink.dedupOf(m);
+        if (dedup.last(client) < cseq && !dedup.hasEnded(client))
+          throw new Violation(
+            `push ${cseq} of client ${client} was acknowledged, sink ${entry.sid} has it not`,
+          );
+      }
+    }
+  }
+
+  /** Rule 2. */
+  private checkOnDisk({ epoch }: ClusterMap): void {
+    const durable = this.cluster.control.disk.map.epoch;
+    if (epoch > durable) throw new Violation(`map ${epoch} was sent while the disk has ${durable}`);
+  }
+}
+
+function streamOf({ sid, m }: { sid: number; m: number }): string {
+  return `${sid}/${m}`;
+}
