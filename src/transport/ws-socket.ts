@@ -121,11 +121,11 @@ export class WsSocket implements Socket {
     const read = new ReadMemory(ws);
     ws.on('message', (data, isBinary) => {
       heard = true;
-      read.giveBack();
       if (isBinary) {
         connection.receive(data as Buffer);
         // A frame is valid only during the call. A large one was put together from pieces in memory of its own.
         release([data as Buffer]);
+        read.giveBack();
       } else connection.reject('a text message');
     });
     ws.on('ping', hear);

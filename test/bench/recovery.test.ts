@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KeyStream } from '../../src/bench/recovery/keys.js';
 import { measure, newSamples } from '../../src/bench/recovery/measure.js';
 import { groupsOf, modeOf, parseRecoveryOptions } from '../../src/bench/recovery/options.js';
-import { overlaySvg } from '../../src/bench/recovery/picture.js';
+import { overlaySvg, recoverySvg } from '../../src/bench/recovery/picture.js';
 import type { RunResult } from '../../src/bench/recovery/run.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { kintsugi } from '../cli/support.js';
@@ -20,7 +20,9 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 it('a smoke loses nothing with a code, and trains again with a checkpoint', async () => {
   const json = join(directory, 'recovery.json');
   const html = join(directory, 'recovery.html');
-  const output = await kintsugi(['bench', 'recovery', '--smoke', '--quiet', '--json', json, '--html', html]);
+  const svg = join(directory, 'recovery.svg');
+  const files = ['--json', json, '--html', html, '--svg', svg];
+  const output = await kintsugi(['bench', 'recovery', '--smoke', '--quiet', ...files]);
   expect([output.code, output.said]).toEqual([0, []]);
   const { runs, goals } = JSON.parse(readFileSync(json, 'utf8')) as {
     runs: RunResult[];
@@ -41,7 +43,7 @@ it('a smoke loses nothing with a code, and trains again with a checkpoint', asyn
   expect(checkpoint.samplesRedone).toBeGreaterThanOrEqual(0);
   const intact = goals.filter((goal) => goal.name.includes('lost or wrong'));
   expect(intact.map((goal) => goal.met)).toEqual([true, true]);
-  expect(readFileSync(html, 'utf8')).toContain('checkpoint/1s');
+  for (const file of [html, svg]) expect(readFileSync(file, 'utf8')).toContain('checkpoint/1s');
 });
 
 describe('options', () => {
@@ -140,5 +142,13 @@ describe('measurement', () => {
     expect(svg.match(/<polyline/g)).toHaveLength(2);
     expect(svg).toContain('&lt;4+1&gt;');
     expect(svg).not.toContain('NaN');
+  });
+
+  it('draws the largest size as a file of its own, without modes that do not train', () => {
+    const run = { ...result, mode: '4+1', rows: 1 } as RunResult;
+    const svg = recoverySvg([run, { ...run, rows: 2 }, { ...run, rows: 2, mode: '4+1/idle' }]);
+    expect(svg).toMatch(/^<svg [^>]*xmlns="http:\/\/www.w3.org\/2000\/svg">/);
+    expect(svg.match(/<polyline/g)).toHaveLength(1);
+    expect(svg).not.toMatch(/NaN|idle/);
   });
 });

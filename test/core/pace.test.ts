@@ -73,3 +73,18 @@ it('rests while blocks that requests wait for are many', () => {
   pace.tick(TICK_MS, true);
   expect(pace.open).toBe(false);
 });
+
+it('leaves the first moments after a loss to keys, then to rows, and then to lost parities', () => {
+  const pace = new Pace();
+  granted(pace, 0, 1, false, () => 0);
+  expect([pace.open, pace.wide, pace.openForParities]).toEqual([true, true, true]);
+  pace.disturbed(1000);
+  pace.tick(1000, true);
+  expect([pace.open, pace.wide, pace.openForParities]).toEqual([true, false, false]);
+  pace.tick(1110, true);
+  expect([pace.wide, pace.openForParities]).toEqual([true, false]);
+  pace.tick(1260, true, true);
+  expect(pace.openForParities).toBe(false);
+  pace.tick(1280, true, false);
+  expect(pace.openForParities).toBe(true);
+});

@@ -236,6 +236,77 @@ describe('rule 17: recovery belongs to a version of the group', () => {
   });
 });
 
+describe('little is asked for twice', () => {
+  const asked = (mark: number) =>
+    cluster.sent('recover', mark).map(({ parts }) => [...new Uint32Array(parts[0]!.slice().buffer)]);
+
+  it('who answers others is given time for the rest', () => {
+    // Ten blocks a second, one at a time: something is answered all the while.
+    start({ policy: { recoveryRate: 40_960, recoveryChunk: 1 } });
+    fill(60);
+    cluster.crash(0);
+    let held: number[] | undefined;
+    const equation = cluster.hold(({ message, parts }) => {
+      const block = [...new Uint32Array(parts[0]?.slice().buffer ?? new ArrayBuffer(0))];
+      if (message.t !== 'equation' || block[0]! % 2 === 0) return false;
+      held ??= block;
+      return block.join() === held.join();
+    });
+    cluster.settle();
+    for (let i = 0; i < 5 && !held; i++) cluster.advance(100);
+    expect(held).toBeDefined();
+    const mark = cluster.history.length;
+    const again = () => asked(mark).filter((blocks) => blocks.join() === held!.join()).length;
+    for (let i = 0; i < 6; i++) cluster.advance(100);
+    expect(again()).toBe(0);
+    // Lost after all.
+    equation.drop();
+    for (let i = 0; i < 10; i++) cluster.advance(100);
+    expect(again()).toBe(1);
+    cluster.advance(9000);
+    expect(absentRows()).toBe(0);
+  });
+
+  it('a block on its way in the background is not asked for again on demand', () => {
+    const { client } = start();
+    fill(8);
+    const equations = cluster.hold(
+      ({ message, parts }) =>
+        message.t === 'equation' && new Uint32Array(parts[0]!.slice().buffer)[0]! % 2 === 1,
+    );
+    cluster.crash(0);
+    cluster.settle();
+    expect(equations.packets.length).toBeGreaterThan(0);
+    const mark = cluster.history.length;
+    const pull = client.pull({ 0: [{ keys: [3] }] });
+    cluster.settle();
+    expect([asked(mark), pull.done]).toEqual([[], false]);
+    equations.release();
+    cluster.settle();
+    expect(pull.rows[0]?.[0]).toBe(1);
+    expect(cluster.owner(0).recoveryStats()!.blocksOnDemand).toBe(1);
+  });
+
+  it('some of the background rides along with what is demanded', () => {
+    // Twenty blocks a second.
+    const { client } = start({ policy: { recoveryRate: 81_920, recoveryChunk: 8 } });
+    fill(200);
+    cluster.crash(0);
+    cluster.settle();
+    client.pull({ 0: [{ keys: [199] }] });
+    cluster.settle();
+    // The background waits for the next demand, and saves up.
+    const mark = cluster.history.length;
+    cluster.advance(80);
+    expect(asked(mark)).toEqual([]);
+    client.pull({ 0: [{ keys: [150] }] });
+    cluster.settle();
+    expect(asked(mark).map((blocks) => blocks.length / 2)).toEqual([4]);
+    cluster.advance(200);
+    expect(asked(mark).length).toBeGreaterThan(1);
+  });
+});
+
 describe('limits', () => {
   it('the background keeps to its rate in the clock of the ticks', () => {
     start({ policy: { recoveryRate: 40_960, recoveryChunk: 1 } });

@@ -63,6 +63,31 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
     }
   });
 
+  it('keeps large and small frames whole that share what the kernel hands over', async () => {
+    const [listener, served] = await serve(kind);
+    const [link, received] = await join(listener.port);
+    const back = (await served.take('open')).link;
+    // Around the size of a read, far above it, and between them frames that end in the middle of one.
+    const sizes = Array.from(
+      { length: 60 },
+      (_, i) => [65_536, 3, 65_490, 1_000_000, 131_072, 40_000][i % 6]! + i,
+    );
+    const bytesOf = (i: number, salt: number) => Buffer.alloc(sizes[i]!, (i + salt) % 251 || 1);
+    for (const [i] of sizes.entries()) {
+      link.send({ t: 'there', i }, [bytesOf(i, 0)]);
+      back.send({ t: 'back', i }, [bytesOf(i, 100)]);
+    }
+    for (const [events, salt] of [
+      [served, 0],
+      [received, 100],
+    ] as const) {
+      for (const [i] of sizes.entries()) {
+        const { header, parts } = await events.take('message');
+        expect([header.i, Buffer.compare(parts[0]!, bytesOf(i, salt))]).toEqual([i, 0]);
+      }
+    }
+  });
+
   it('closes from either side, with the reason, once', async () => {
     const [listener, served] = await serve(kind);
     const [first, firstEvents] = await join(listener.port);
