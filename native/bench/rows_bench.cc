@@ -1,5 +1,6 @@
 // Rows at random places of a large arena: what a parity, a push, a pull and a look-up cost, each against the
 // simplest thing that touches the same bytes.
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -15,6 +16,7 @@ using namespace kintsugi::bench;
 namespace {
 
 constexpr std::size_t kBatch = 4096, kBatches = 1024;  // enough that rows are not met again in the caches
+constexpr std::size_t kTurn = 256;                     // batches that a candidate does in its turn
 
 struct Setup {
   bool smoke;
@@ -41,7 +43,7 @@ std::function<void()> batches(Work work) {
 
 void finish(Report& report, const std::string& name, const std::vector<Candidate>& candidates, const Setup& s,
             std::size_t rows) {
-  std::vector<double> values = interleave(candidates, s.rounds, s.smoke ? 1 : static_cast<int>(kBatches));
+  std::vector<double> values = interleave(candidates, s.rounds, s.smoke ? 1 : static_cast<int>(kTurn));
   for (double& v : values) v = static_cast<double>(rows) / v / 1e6;
   report.add(name, "M rows/s", candidates, values);
 }
@@ -96,20 +98,32 @@ void steps(Report& report, const Setup& s, std::uint8_t* arena, OptimizerKind ki
   std::free(out);
 }
 
+// Both copy from the same arena to the same places. A warm destination is one megabyte that is written again
+// and again and stays in the caches: what is compared is reading. A cold one is memory that was not written
+// for a while, as the answers of a server are.
 void gather(Report& report, const Setup& s) {
-  constexpr std::size_t stride = 256;
+  constexpr std::size_t stride = 256, bytes = kBatch * stride;
   std::uint8_t* arena = memory(s.gatherBytes, 5);
-  std::uint8_t* out = memory(kBatch * stride, 0);
+  const std::size_t coldBytes = (s.smoke ? 2 : 256) * bytes;
+  std::uint8_t* out = memory(coldBytes, 0);
   const auto slots = slotLists(s.gatherBytes / stride, 11);
-  const std::size_t sequential = s.gatherBytes / (kBatch * stride);
-  auto turn = std::make_shared<std::size_t>(0);
-  finish(report, "gather 256 B",
-         {{"gather", batches([&](std::size_t at) {
-             kernels().gatherRows(out, arena, stride, stride, slots.data() + at, kBatch);
-           })},
-          {"sequential memcpy",
-           [=] { std::memcpy(out, arena + (*turn)++ % sequential * kBatch * stride, kBatch * stride); }}},
-         s, kBatch);
+  for (const bool cold : {true, false}) {
+    const std::size_t places = cold ? coldBytes / bytes : 1, sequential = s.gatherBytes / bytes;
+    const auto turns = std::make_shared<std::array<std::size_t, 2>>();
+    finish(report, cold ? "gather 256 B, cold destination" : "gather 256 B, warm destination",
+           {{"gather",
+             [&, places] {
+               const std::size_t i = (*turns)[0]++;
+               kernels().gatherRows(out + i % places * bytes, arena, stride, stride,
+                                    slots.data() + i % kBatches * kBatch, kBatch);
+             }},
+            {"sequential memcpy",
+             [=] {
+               const std::size_t i = (*turns)[1]++;
+               std::memcpy(out + i % places * bytes, arena + i % sequential * bytes, bytes);
+             }}},
+           s, kBatch);
+  }
   std::free(arena);
   std::free(out);
 }
@@ -143,7 +157,7 @@ int main(int argc, char** argv) {
   s.gatherBytes = std::size_t{s.smoke ? 4u : 4096u} << 20;
   // 65 % of the slots of 2^21 buckets (2^10 for a smoke run).
   s.keys = static_cast<std::size_t>((s.smoke ? 1 << 13 : 1 << 24) * 0.65) - 1;
-  s.rounds = s.smoke ? 1 : 15;
+  s.rounds = s.smoke ? 1 : 31;
   Report report;
   std::uint8_t* arena = memory(s.arenaBytes, 2);
   deltas(report, s, arena);

@@ -2,7 +2,9 @@
  * `bench rows`: delta apply, fused optimizer steps, gather and index look-up against the simplest thing that touches the
  * same bytes (native/bench), then the same work through the addon, in requests as they come from the wire.
  */
+import { freemem } from 'node:os';
 import { loadNative, type NativeAddon, type OptimizerSpec, type SectionPart } from '../native.js';
+import { tableBytes } from './memory.js';
 import { runNative } from './native-bench.js';
 import { type BenchOptions, BenchReport } from './report.js';
 
@@ -85,19 +87,49 @@ async function throughAddon(report: BenchReport, kind: string, optimizer: Optimi
   sink.close();
 }
 
+/** Fifty million rows against one million, in a group of 4+1: what a row costs, and what it takes. */
+function addGrowth(report: BenchReport, smoke: boolean): void {
+  const [rows, dim, k, r] = [smoke ? 64_000 : 50_000_000, 16, 4, 1];
+  const predicted = tableBytes(rows, dim, k, k, r);
+  const needed = predicted * 1.2 + 1e9;
+  if (!smoke && freemem() < needed) {
+    report.skip(`${rows / 1e6} M rows: they need ${(needed / 1e9).toFixed(1)} GB of free memory`);
+    return;
+  }
+  runNative('growth', smoke, report);
+  for (const kind of ['push', 'pull']) {
+    const name = `${kind} by table size`;
+    report.goal(`${name}: 50 M rows / 1 M rows`, report.ratio(name, 'many rows', 'few rows'), 0.6);
+  }
+  const memory = report.results.find((result) => result.name === 'memory of a row');
+  if (!memory) return;
+  memory.values.formula = predicted / rows;
+  const resident = memory.values.resident;
+  if (smoke || !resident) return; // the kernel counts by pages of 2 MiB, and not on every system
+  report.goal('memory: agreement with the formula', 1 - Math.abs(resident / memory.values.formula - 1), 0.98);
+}
+
 export async function run(options: BenchOptions): Promise<void> {
   const report = new BenchReport('rows', options);
   runNative('rows', options.smoke, report);
   await throughAddon(report, 'sgd', { kind: 'sgd', lr: 0.01 }, options.smoke);
   const adagrad: OptimizerSpec = { kind: 'adagrad', lr: 0.01, eps: 1e-8, initialAccumulator: 0.1 };
   await throughAddon(report, 'adagrad', adagrad, options.smoke);
+  addGrowth(report, options.smoke);
   for (const bytes of [64, 256, 512, 1024]) {
     const name = `delta apply ${bytes} B`;
     report.goal(`${name}: multiply / memcpy`, report.ratio(name, 'multiply', 'memcpy'), 0.8);
   }
   report.goal('sgd + delta / sgd', report.ratio('sgd', 'with delta', 'without'), 0.85);
   report.goal('adagrad + delta / adagrad', report.ratio('adagrad', 'with delta', 'without'), 0.7);
-  report.goal('gather / sequential memcpy', report.ratio('gather 256 B', 'gather', 'sequential memcpy'), 0.6);
+  for (const destination of ['cold', 'warm']) {
+    const name = `gather 256 B, ${destination} destination`;
+    report.goal(
+      `${name}: gather / sequential memcpy`,
+      report.ratio(name, 'gather', 'sequential memcpy'),
+      0.6,
+    );
+  }
   report.goal('index: batched / one by one', report.ratio('index look-up', 'batched', 'one by one'), 3);
   report.finish();
 }

@@ -1,20 +1,16 @@
 /** What a row costs, in time and in memory, when the table is large: two tables on one PS take turns. */
 import { readFileSync } from 'node:fs';
 import type { Table } from '../../client.js';
+import { tableBytes } from '../memory.js';
 import type { BenchReport } from '../report.js';
 import type { OnePs } from './cluster.js';
 import { type Contender, compare } from './measure.js';
 import { DIM, REQUEST_ROWS } from './options.js';
 import { keySets } from './requests.js';
 
-/** Index: buckets of eight keys, at most 65 % full, a power of two of them, 96 bytes each. */
-const BUCKET_BYTES = 96;
-const KEYS_PER_BUCKET = 8 * 0.65;
-
-/** Without redundancy: key, row (SGD keeps no state, and 256 bytes need no padding), index. Parity adds r/k of key and row. */
+/** Without redundancy, in one shard; SGD keeps no state. */
 export function predictedBytes(rows: number): number {
-  const buckets = 2 ** Math.ceil(Math.log2(rows / KEYS_PER_BUCKET));
-  return rows * (8 + DIM * 4) + buckets * BUCKET_BYTES;
+  return tableBytes(rows, DIM);
 }
 
 /** Memory that a process has, as the kernel counts it. */
