@@ -137,8 +137,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a push waits without its bytes',
     file: 'lines',
-    from: 'this.lines.set(client, [{ cseq, section: section.slice() }]);',
-    to: 'this.lines.set(client, [{ cseq, section }]);',
+    from: 'const held = { cseq, section: section.slice() };',
+    to: 'const held = { cseq, section };',
   },
   { name: 'a log without its bytes', file: 'sink', from: 'delta: delta.slice()', to: 'delta' },
   {
