@@ -6,6 +6,7 @@
 import type { ErrorCode } from '../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import { Reads, type ReadsHost } from './reads.js';
 import {
   type ClientEffect,
   type ClientInput,
@@ -15,12 +16,10 @@ import {
   lostText,
   NOTHING,
   newShard,
-  newTicket,
   type PendingPush,
   type ShardCounts,
   type ShardSection,
   type ShardState,
-  type Ticket,
 } from './requests.js';
 
 export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
@@ -30,22 +29,23 @@ export { DEFAULT_CLIENT_POLICY } from './requests.js';
 const MAX_PUSH_BYTES = 32 << 20;
 const MAX_PUSH_ITEMS = 4096;
 
-export class PsClientCore {
+export class PsClientCore implements ReadsHost {
   map: ClusterMap = EMPTY_MAP;
   private readonly shards = new Map<string, ShardState>();
-  private readonly tickets = new Map<number, Ticket>();
+  /** Pushes that somebody waits for: how many of their shards have not acknowledged. */
+  private readonly tickets = new Map<number, { left: number }>();
+  private readonly reads: Reads;
   /** Sections of each push that are still kept. */
   private readonly keeping = new Map<number, number>();
   /** A shard does not know this client any more: why no push can be delivered. */
   private expired: string | undefined;
-  /** Message id -> the items of a ticket that it asked for. */
-  private readonly requests = new Map<number, { ticket: number; items: number[] }>();
   private readonly awaitingService = new Map<string, number>();
-  private nextMessage = 1;
   private effects: ClientEffect[] = [];
-  private now = 0;
+  now = 0;
 
-  constructor(private readonly policy: ClientPolicy) {}
+  constructor(private readonly policy: ClientPolicy) {
+    this.reads = new Reads(this, policy);
+  }
 
   step(input: ClientInput): ClientEffect[] {
     switch (input.kind) {
@@ -59,15 +59,14 @@ export class PsClientCore {
         this.push(input.ticket, input.items);
         break;
       case 'pull':
-        this.startTicket(input.ticket, 'pull', input.items);
-        this.sendPulls(input.ticket, () => true);
+        this.reads.pull(input.ticket, input.items);
         break;
       case 'query':
-        this.startTicket(input.ticket, 'query', []).query = input.query;
-        this.sendQuery(input.ticket);
+        this.reads.query(input.ticket, input.query);
         break;
       case 'forget':
-        this.finish(input.ticket);
+        this.tickets.delete(input.ticket);
+        this.reads.forget(input.ticket);
         break;
       case 'tick':
         this.tick(input.now);
@@ -103,8 +102,7 @@ export class PsClientCore {
   }
 
   private push(ticket: number, items: ShardSection[]): void {
-    const state = this.startTicket(ticket, 'push', []);
-    state.left = items.length;
+    this.tickets.set(ticket, { left: items.length });
     const fresh: [ShardState, PendingPush][] = [];
     let lost: ShardState | undefined;
     for (const { g, m, section } of this.expired === undefined ? items : []) {
@@ -243,127 +241,21 @@ export class PsClientCore {
     this.effects.push({ kind: 'released', ticket });
   }
 
-  // ---- pulls and queries
-
-  private startTicket(id: number, kind: Ticket['kind'], items: ShardSection[]): Ticket {
-    const ticket = newTicket(kind, items);
-    this.tickets.set(id, ticket);
-    return ticket;
-  }
-
-  private sendPulls(id: number, which: (item: Ticket['items'][number]) => boolean): void {
-    const ticket = this.tickets.get(id);
-    if (!ticket) return;
-    if (ticket.items.length === 0) this.complete(id);
-    const byNode = new Map<PeerId, number[]>();
-    for (const [index, item] of ticket.items.entries()) {
-      if (item.done || !which(item)) continue;
-      item.retryAt = this.now + this.policy.retryMs * 4;
-      const node = this.ownerOf(item.g, item.m);
-      if (node === 0) continue;
-      byNode.set(node, [...(byNode.get(node) ?? []), index]);
-    }
-    for (const [node, indexes] of byNode) {
-      const message = this.newMessage(id, indexes);
-      const items = indexes.map((index): [number, number] => [
-        ticket.items[index]!.g,
-        ticket.items[index]!.m,
-      ]);
-      const parts = indexes.map((index) => ticket.items[index]!.section);
-      this.effects.push({
-        kind: 'send',
-        to: node,
-        message: { t: 'pull', epoch: this.map.epoch, id: message, items },
-        parts,
-      });
-    }
-  }
-
-  private newMessage(ticket: number, items: number[]): number {
-    const id = this.nextMessage++;
-    this.requests.set(id, { ticket, items });
-    this.tickets.get(ticket)?.messages.push(id);
-    return id;
-  }
-
-  private sendQuery(id: number): void {
-    const ticket = this.tickets.get(id);
-    if (!ticket?.query) return;
-    const { to, message } = ticket.query;
-    ticket.queryRetryAt = this.now + this.policy.retryMs * 4;
-    const node = 'node' in to ? to.node : this.ownerOf(to.g, to.m);
-    if (node === 0) return;
-    const number = this.newMessage(id, [0]);
-    this.effects.push({
-      kind: 'send',
-      to: node,
-      message: { ...message, epoch: this.map.epoch, id: number },
-      parts: [],
-    });
-  }
-
-  private onRows(message: MessageOf<'rows'>, parts: readonly Uint8Array[]): void {
-    const request = this.requests.get(message.id);
-    const ticket = request && this.tickets.get(request.ticket);
-    if (!request || !ticket) return;
-    for (const [position, index] of message.items.entries()) {
-      const itemIndex = request.items[index];
-      const item = itemIndex === undefined ? undefined : ticket.items[itemIndex];
-      const rows = parts[position];
-      if (!item || item.done || itemIndex === undefined || !rows) continue;
-      item.done = true;
-      this.served(item.g, item.m);
-      this.effects.push({ kind: 'rows', ticket: request.ticket, item: itemIndex, rows });
-      if (--ticket.left === 0) this.complete(request.ticket);
-    }
-  }
-
-  private onReject(message: MessageOf<'reject'>): void {
-    const request = this.requests.get(message.id);
-    const ticket = request && this.tickets.get(request.ticket);
-    if (!request || !ticket) return;
-    for (const [index, code] of message.items) {
-      const item = ticket.items[request.items[index] ?? 0];
-      if (code === 'WRONG_OWNER') {
-        const retryAt = this.now + this.policy.wrongOwnerMs;
-        if (item) item.retryAt = retryAt;
-        else ticket.queryRetryAt = retryAt;
-      } else {
-        const where = item ? ` at shard ${item.g}/${item.m}` : '';
-        this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);
-        return;
-      }
-    }
-  }
-
-  private onAnswer(message: Message & { id: number }, parts: readonly Uint8Array[]): void {
-    const request = this.requests.get(message.id);
-    if (!request || !this.tickets.has(request.ticket)) return;
-    this.effects.push({ kind: 'answer', ticket: request.ticket, message, parts });
-    this.complete(request.ticket);
-  }
-
   // ---- tickets
 
   private complete(id: number): void {
-    this.finish(id);
+    this.tickets.delete(id);
     this.effects.push({ kind: 'done', ticket: id });
   }
 
   private fail(id: number, code: ErrorCode, message: string): void {
-    if (!this.tickets.has(id)) return;
-    this.finish(id);
+    if (!this.tickets.delete(id)) return;
     this.effects.push({ kind: 'done', ticket: id, error: { code, message } });
-  }
-
-  private finish(id: number): void {
-    for (const message of this.tickets.get(id)?.messages ?? []) this.requests.delete(message);
-    this.tickets.delete(id);
   }
 
   // ---- map, connections, time
 
-  private ownerOf(g: number, m: number): PeerId {
+  ownerOf(g: number, m: number): PeerId {
     return this.map.groups[g]?.data[m]?.node ?? 0;
   }
 
@@ -378,13 +270,13 @@ export class PsClientCore {
       case 'lost':
         return this.onLost(message);
       case 'rows':
-        return this.onRows(message, parts);
+        return this.reads.onRows(message, parts);
       case 'reject':
-        return this.onReject(message);
+        return this.reads.onReject(message);
       case 'keysPage':
       case 'shardStatsReply':
       case 'checked':
-        return this.onAnswer(message, parts);
+        return this.reads.onAnswer(message, parts);
       default:
         return;
     }
@@ -407,14 +299,11 @@ export class PsClientCore {
       }
     }
     for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);
-    for (const [id, ticket] of this.tickets) {
-      if (ticket.kind === 'pull') this.sendPulls(id, (item) => moved(item.g, item.m));
-      else if (ticket.kind === 'query') this.sendQuery(id);
-    }
+    this.reads.again(moved);
   }
 
   /** The first answer from a shard after its owner changed. */
-  private served(g: number, m: number): void {
+  served(g: number, m: number): void {
     if (this.awaitingService.size === 0) return;
     const gen = this.awaitingService.get(`${g}/${m}`);
     if (gen === undefined) return;
@@ -426,10 +315,7 @@ export class PsClientCore {
     for (const shard of this.shards.values()) {
       if (shard.unacknowledged.length > 0 && this.ownerOf(shard.g, shard.m) === peer) this.resend(shard);
     }
-    for (const [id, ticket] of this.tickets) {
-      if (ticket.kind === 'pull') this.sendPulls(id, (item) => this.ownerOf(item.g, item.m) === peer);
-      else if (ticket.kind === 'query') this.sendQuery(id);
-    }
+    this.reads.again((g, m) => this.ownerOf(g, m) === peer);
   }
 
   private tick(now: number): void {
@@ -439,12 +325,10 @@ export class PsClientCore {
       shard.retryMs = Math.min(shard.retryMs * 2, this.policy.maxRetryMs);
       this.resend(shard);
     }
-    for (const [id, ticket] of this.tickets) {
-      if (ticket.kind === 'pull') {
-        if (ticket.items.some((item) => !item.done && now >= item.retryAt)) {
-          this.sendPulls(id, (item) => now >= item.retryAt);
-        }
-      } else if (ticket.kind === 'query' && now >= ticket.queryRetryAt) this.sendQuery(id);
-    }
+    this.reads.tick(now);
+  }
+
+  emit(effect: ClientEffect): void {
+    this.effects.push(effect);
   }
 }

@@ -75,15 +75,6 @@ export interface ShardState {
 /** So many say that the shard does not know this client any more. */
 export const FORGOTTEN_LIMIT = 4;
 
-export interface Ticket {
-  kind: 'push' | 'pull' | 'query';
-  left: number;
-  items: (ShardSection & { done: boolean; retryAt: number })[];
-  query?: Query;
-  queryRetryAt: number;
-  messages: number[];
-}
-
 export interface ShardCounts {
   g: number;
   m: number;
@@ -108,16 +99,6 @@ export function newShard(g: number, m: number, retryMs: number): ShardState {
     refused: 0,
     lostIn: -1,
     forgotten: 0,
-  };
-}
-
-export function newTicket(kind: Ticket['kind'], items: readonly ShardSection[]): Ticket {
-  return {
-    kind,
-    left: items.length,
-    items: items.map((item) => ({ ...item, done: false, retryAt: 0 })),
-    queryRetryAt: 0,
-    messages: [],
   };
 }
 
