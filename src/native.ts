@@ -93,6 +93,8 @@ export interface NativeShard {
   readonly openBytes: number;
   /** Closes the open batch: its DELTA section (tableCount 0 when nothing is open). */
   flush(): Uint8Array;
+  /** Closes the open batch without building its DELTA: nobody follows this shard. */
+  dropBatch(): void;
   /** Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros, present. */
   read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
   /** Takes the bytes of those blocks that are absent; present ones are left alone. Returns how many it took. */

@@ -185,6 +185,12 @@ describe('shard', () => {
     expect(shard.dirty).toBe(true);
     expect(shard.openBytes).toBe(shard.flush().length);
     expect(shard.flush().length).toBe(8);
+    // Whoever has nobody to send it to drops it: the rows stay as they are.
+    expect(shard.push(pushSection([7n], 1))).toBe(PushStatus.APPLIED);
+    const trained = pullRows(shard, [7n]);
+    shard.dropBatch();
+    expect([shard.dirty, shard.flush().length]).toEqual([false, 8]);
+    expect(pullRows(shard, [7n])).toEqual(trained);
     expect(shard.push(pushSection([2n ** 64n - 1n], 1))).toBe(PushStatus.KEY_RESERVED);
     expect(shard.push(new Uint8Array(5))).toBe(PushStatus.BAD_FRAME);
     expect(shard.pull(new Uint8Array(0))).toBe(PushStatus.BAD_FRAME);

@@ -15,6 +15,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceAccessor<&S::dirty>("dirty"),
                       InstanceAccessor<&S::openBytes>("openBytes"),
                       InstanceMethod<&S::flush>("flush"),
+                      InstanceMethod<&S::dropBatch>("dropBatch"),
                       InstanceMethod<&S::read>("read"),
                       InstanceMethod<&S::install>("install"),
                       InstanceMethod<&S::filterAbsent>("filterAbsent"),
@@ -112,6 +113,11 @@ Napi::Value ShardObject::flush(const Napi::CallbackInfo& info) {
   shard_->flush(answer.allocator());
   if (info.Env().IsExceptionPending()) return info.Env().Undefined();
   return answer.array();
+}
+
+Napi::Value ShardObject::dropBatch(const Napi::CallbackInfo& info) {
+  if (open(info.Env())) shard_->dropBatch();
+  return info.Env().Undefined();
 }
 
 Napi::Value ShardObject::read(const Napi::CallbackInfo& info) {

@@ -61,6 +61,10 @@ void Shard::flush(const Allocate& allocate) {
   }
 }
 
+void Shard::dropBatch() {
+  for (const auto& [id, t] : tables_) t->batch().clear();
+}
+
 Fault Shard::checkList(BlockList blocks, std::size_t* bytes) const {
   *bytes = 0;
   for (std::size_t i = 0; i < blocks.count; i++) {

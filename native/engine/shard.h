@@ -59,6 +59,8 @@ class Shard {
   bool dirty() const;
   std::size_t openBytes() const;
   void flush(const Allocate& allocate);
+  /** Closes the open batch for nobody. */
+  void dropBatch();
 
   Fault read(BlockList blocks, ReadResult& result, const Allocate& allocate) const;
   Fault install(BlockList blocks, View bytes, std::uint32_t& installed);

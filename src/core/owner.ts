@@ -18,6 +18,9 @@ import { type Follower, Stream, type StreamOwner } from './stream.js';
 /** A batch names all its pushes in one header. */
 const MAX_OPEN_IDS = 16_384;
 
+/** The delta of a batch that no sink follows. */
+const NOTHING = new Uint8Array(0);
+
 /** Not statuses of the engine: the section is not shown to it. */
 const TOO_LARGE = -1;
 /** Its client has given the push up and thrown its bytes away; the number must be used all the same. */
@@ -213,7 +216,11 @@ export class Owner implements StreamOwner {
     if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
     const ids = this.openIds;
     this.openIds = [];
-    this.stream.append(this.native.flush(), ids);
+    if (this.stream.followers.size > 0) this.stream.append(this.native.flush(), ids);
+    else {
+      this.native.dropBatch();
+      this.stream.append(NOTHING, ids);
+    }
   }
 
   // ---- StreamOwner
