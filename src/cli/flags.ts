@@ -165,6 +165,18 @@ export function withTraining(command: Command): Command {
     .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
     .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)
     .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
+    .option(
+      '--range-batches <n>',
+      'batches of a range: workers lease samples in ranges',
+      integer('--range-batches', 1, 1 << 20),
+      32,
+    )
+    .option(
+      '--staleness <n>',
+      'no worker is more than so many batches ahead of the slowest (default: any number)',
+      integer('--staleness', 0, 1 << 20),
+    )
+    .option('--sync', 'every worker waits for all others after each batch: --staleness 0', false)
     .option('--deterministic', 'the same bits every time: one step after the other, one thread', false);
 }
 
@@ -183,7 +195,16 @@ export interface TrainingFlags {
   seed: number;
   inFlight: number;
   threads: number;
+  rangeBatches: number;
+  staleness?: number;
+  sync: boolean;
   deterministic: boolean;
+}
+
+/** @throws BAD_ARGUMENT for two answers to one question */
+export function stalenessOf({ staleness, sync }: TrainingFlags): number | null {
+  if (sync && (staleness ?? 0) > 0) throw bad(`--sync is --staleness 0, not ${staleness}`);
+  return sync ? 0 : (staleness ?? null);
 }
 
 /** The token of the flag, else of the environment. @throws BAD_ARGUMENT */

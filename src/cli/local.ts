@@ -16,6 +16,7 @@ import {
   optimizerSpec,
   type SharedFlags,
   size,
+  stalenessOf,
   type TrainingFlags,
   tokenOf,
   withToken,
@@ -67,7 +68,11 @@ export function workerArgs(flags: TrainingFlags): string[] {
     flags.inFlight,
     '--threads',
     flags.threads,
+    '--range-batches',
+    flags.rangeBatches,
   );
+  const staleness = stalenessOf(flags);
+  if (staleness !== null) args.push('--staleness', staleness);
   if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);
   if (flags.top !== undefined) args.push('--top', flags.top);
   if (flags.model !== undefined) args.push('--model', flags.model);
@@ -146,7 +151,7 @@ export function registerLocal(program: Command): void {
     .addOption(
       new Option(
         '--kill <role[:index]@p%>',
-        'SIGKILL at P % of all samples; repeatable; roles: ps, scheduler',
+        'SIGKILL at P % of all samples; repeatable; roles: ps, worker, scheduler',
       )
         .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
         .default([], 'none'),

@@ -64,6 +64,12 @@ export interface SchedulerPolicy {
   maxSessions: number;
   /** A node whose sink stalled gets nothing new for this time. */
   avoidMs: number;
+  /** A worker's lease on a range of samples that it does not report on is lost after this time. */
+  leaseMs: number;
+  /** Failures at one batch after which its range of samples is set aside. */
+  maxRangeFailures: number;
+  /** Reported batches of a range that need not be durable yet. */
+  maxUnsavedBatches: number;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
@@ -73,4 +79,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   sessionMs: 600_000,
   maxSessions: 16_384,
   avoidMs: 10_000,
+  leaseMs: 30_000,
+  maxRangeFailures: 3,
+  maxUnsavedBatches: 16,
 };

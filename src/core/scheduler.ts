@@ -11,6 +11,7 @@ import { type Member, newMember } from './member.js';
 import { canDoWithout, isIndispensable, sinkForMove } from './moves.js';
 import { type ClusterView, formGroups, repair } from './placement.js';
 import type { SchedulerPolicy } from './policy.js';
+import { Samples } from './samples.js';
 import { Sessions } from './sessions.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
@@ -25,6 +26,7 @@ const BY_NUMBER = new Intl.Collator('en', { numeric: true });
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
+  private readonly samples: Samples;
   private readonly members = new Map<PeerId, Member>();
   private readonly full = new Set<number>();
   private readonly whole = new Set<string>();
@@ -46,6 +48,7 @@ export class Scheduler {
   ) {
     this.ledger = new Ledger(state, restarted);
     this.sessions = new Sessions(this.ledger, policy);
+    this.samples = new Samples(this.ledger, this.sessions, policy);
     if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
   }
 
@@ -158,6 +161,7 @@ export class Scheduler {
       this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code } });
       return;
     }
+    this.samples.attached(id);
     this.ledger.afterwards({
       kind: 'reply',
       link,
@@ -172,6 +176,7 @@ export class Scheduler {
   }
 
   private onClosed(peer: PeerId, inc: number): void {
+    this.samples.closed(peer);
     const member = this.members.get(peer);
     if (!member || member.inc !== inc) return;
     member.connected = false;
@@ -228,6 +233,7 @@ export class Scheduler {
     this.now = now;
     if (first) this.onFirstTick(now);
     else this.sessions.tick(now, slept);
+    this.samples.tick(now, slept);
     for (const [node, until] of this.avoided) {
       if (until > now) continue;
       this.avoided.delete(node);
@@ -255,6 +261,7 @@ export class Scheduler {
 
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
+    if (this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {
       case 'unrecoverable':

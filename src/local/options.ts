@@ -48,7 +48,7 @@ export function checkWritable(flag: string, file: string): void {
 export function checkLocalOptions(options: LocalOptions): void {
   const { ps, workers, standby, kills, deterministic } = options;
   poolsFor(parseCode(options.code), ps, options.groups);
-  checkKills(kills, ps + standby);
+  checkKills(kills, ps + standby, workers);
   if (deterministic && workers !== 1) {
     throw new KintsugiError(
       'BAD_ARGUMENT',
