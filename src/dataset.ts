@@ -4,7 +4,13 @@ import { KintsugiError } from './errors.js';
 import type { MessageOf } from './protocol/messages.js';
 import type { DatasetSpec, DatasetStatus, SampleRange } from './protocol/samples.js';
 
-export type { DatasetSpec, DatasetStatus, SampleRange, SetAside } from './protocol/samples.js';
+export {
+  type DatasetSpec,
+  type DatasetStatus,
+  type SampleRange,
+  type SetAside,
+  UNBOUNDED,
+} from './protocol/samples.js';
 
 /** A range that is this worker's until it says otherwise. */
 export interface Lease {

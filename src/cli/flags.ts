@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { UNBOUNDED } from '../dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { OptimizerSpec } from '../native.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
@@ -202,9 +203,9 @@ export interface TrainingFlags {
 }
 
 /** @throws BAD_ARGUMENT for two answers to one question */
-export function stalenessOf({ staleness, sync }: TrainingFlags): number | null {
+export function stalenessOf({ staleness, sync }: TrainingFlags): number {
   if (sync && (staleness ?? 0) > 0) throw bad(`--sync is --staleness 0, not ${staleness}`);
-  return sync ? 0 : (staleness ?? null);
+  return sync ? 0 : (staleness ?? UNBOUNDED);
 }
 
 /** The token of the flag, else of the environment. @throws BAD_ARGUMENT */

@@ -1,6 +1,7 @@
 /** `kintsugi local`: a whole job on this machine as real processes. */
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { UNBOUNDED } from '../dataset.js';
 import { KintsugiError } from '../errors.js';
 import { createDisplay } from '../local/display.js';
 import { type Kill, parseKill } from '../local/kills.js';
@@ -72,7 +73,7 @@ export function workerArgs(flags: TrainingFlags): string[] {
     flags.rangeBatches,
   );
   const staleness = stalenessOf(flags);
-  if (staleness !== null) args.push('--staleness', staleness);
+  if (staleness !== UNBOUNDED) args.push('--staleness', staleness);
   if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);
   if (flags.top !== undefined) args.push('--top', flags.top);
   if (flags.model !== undefined) args.push('--model', flags.model);

@@ -44,8 +44,8 @@ export interface WorkerOptions {
   run: string;
   /** Batches of a range of samples. */
   rangeBatches: number;
-  /** Batches that a worker may be ahead of the slowest; null: any number. */
-  staleness: number | null;
+  /** Batches that a worker may be ahead of the slowest. */
+  staleness: number;
   audit: boolean;
   inFlight: number;
   deterministic: boolean;

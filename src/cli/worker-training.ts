@@ -4,7 +4,7 @@
  * finished range even when this process is killed right after.
  */
 import type { Client } from '../client.js';
-import { Dataset, type DatasetSpec } from '../dataset.js';
+import { Dataset, type DatasetSpec, UNBOUNDED } from '../dataset.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative } from '../native.js';
 import type { Logger } from '../runtime/log.js';
@@ -53,7 +53,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   const exchanger = new Exchanger(model, options.store, helpers);
   const feed = new RangeFeed({
     ranges: dataset,
-    bounded: staleness !== null,
+    bounded: staleness !== UNBOUNDED,
     open: (session) => {
       const sequence = new PushSequence(client, session);
       sequences.set(session, sequence);
@@ -84,7 +84,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       const result = await train({
         ...{ model, store, helpers, inFlight, deterministic, batches: feed },
         // Who waits for others between two batches has nothing to pull ahead for.
-        overlap: staleness === null,
+        overlap: staleness === UNBOUNDED,
         onProgress: ({ samples: now, meanLoss, recentLoss, seconds: spent }) => {
           latest = { samples: now, loss: meanLoss, seconds: spent };
           options.onProgress(before + now, recentLoss);

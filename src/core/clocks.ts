@@ -3,6 +3,7 @@
  * workers that hold a lease count, so one that died holds nobody back; one that joins starts where the slowest is.
  */
 import type { PeerId } from '../protocol/map.js';
+import { UNBOUNDED } from '../protocol/samples.js';
 
 interface Clock {
   /** Added to a worker's own count. */
@@ -17,7 +18,7 @@ export class Clocks {
   private readonly clocks = new Map<PeerId, Clock>();
   private readonly asking = new Map<PeerId, { id: number; begun: number }>();
 
-  constructor(private readonly staleness: number | null) {}
+  constructor(private readonly staleness: number) {}
 
   private slowest(): number | undefined {
     let least: number | undefined;
@@ -66,10 +67,10 @@ export class Clocks {
   }
 
   private until(worker: PeerId): number {
-    if (this.staleness === null) return Number.MAX_SAFE_INTEGER;
+    if (this.staleness === UNBOUNDED) return UNBOUNDED;
     const least = this.slowest();
     const clock = this.clocks.get(worker);
-    if (least === undefined || !clock) return Number.MAX_SAFE_INTEGER;
+    if (least === undefined || !clock) return UNBOUNDED;
     return least + this.staleness - clock.base;
   }
 }

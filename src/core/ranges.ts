@@ -4,8 +4,9 @@
  */
 import type { DatasetSpec, SampleRange } from '../protocol/samples.js';
 
-/** Ranges of one epoch. */
+/** Ranges of one epoch, and epochs. */
 export const MAX_RANGES = 1 << 20;
+export const MAX_EPOCHS = 1 << 20;
 
 interface Piece {
   file: number;
@@ -33,6 +34,7 @@ export function rangeCount({ files }: Pick<DatasetSpec, 'files'>): number {
 /** What is wrong with a specification, for people; undefined when it can be used. */
 export function datasetProblem(spec: DatasetSpec): string | undefined {
   if (spec.files.length === 0) return 'a data set needs files';
+  if (spec.epochs < 1 || spec.epochs > MAX_EPOCHS) return `a data set has 1 to ${MAX_EPOCHS} epochs`;
   if (spec.batch < 1) return 'a batch needs samples';
   if (spec.files.some(({ rangeBytes }) => rangeBytes < 1)) return 'a range needs bytes';
   const count = rangeCount(spec);

@@ -9,7 +9,7 @@
 import type { ErrorCode } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
-import type { DatasetSpec, DatasetStatus, SetAside } from '../protocol/samples.js';
+import { type DatasetSpec, type DatasetStatus, type SetAside, UNBOUNDED } from '../protocol/samples.js';
 import { Clocks } from './clocks.js';
 import type { Ledger } from './ledger.js';
 import { datasetProblem, RangePlan } from './ranges.js';
@@ -165,9 +165,10 @@ export class Samples {
   }
 
   closed(worker: PeerId): void {
-    for (const { waiting, clocks } of this.live.values()) {
-      waiting.delete(worker);
-      clocks.stop(worker);
+    for (const live of this.live.values()) {
+      live.waiting.delete(worker);
+      live.clocks.stop(worker);
+      this.grant(live);
     }
     if (this.holds(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
   }
@@ -391,7 +392,7 @@ export class Samples {
 
   private advance(from: PeerId, { id, name, clock }: MessageOf<'advance'>): void {
     const live = this.live.get(name);
-    if (!live) return this.answer(from, { t: 'advanced', id, until: Number.MAX_SAFE_INTEGER });
+    if (!live) return this.answer(from, { t: 'advanced', id, until: UNBOUNDED });
     live.clocks.ask(from, id, clock);
     this.grant(live);
   }

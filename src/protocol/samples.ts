@@ -5,6 +5,9 @@
 import type { ErrorCode } from '../errors.js';
 import type { PeerId } from './map.js';
 
+/** A staleness that bounds nothing. */
+export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
+
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
   files: { name: string; size: number; rangeBytes: number }[];
@@ -14,8 +17,8 @@ export interface DatasetSpec {
   seed: number;
   /** Ranges of an epoch in an order that the seed chooses; else in the order of the files. */
   shuffle: boolean;
-  /** No worker is more than so many batches ahead of the slowest; null: they do not look at each other. */
-  staleness: number | null;
+  /** No worker is more than so many batches ahead of the slowest. */
+  staleness: number;
 }
 /** The samples whose lines start in bytes begin..end of a file. */
 export interface SampleRange {

@@ -88,7 +88,7 @@ const dataset = record({
   epochs: natural,
   seed: natural,
   shuffle: bool,
-  staleness: (v) => v === null || natural(v),
+  staleness: natural,
 });
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
@@ -201,7 +201,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   },
   released: { id: natural },
   advance: { id: natural, name: text, clock: natural },
-  advanced: { id: natural, until: integer },
+  advanced: { id: natural, until: natural },
   datasetStatus: { id: natural, name: text },
   datasetReply: { id: natural, status: optional(object) },
 };
