@@ -23,9 +23,9 @@ interface Shard {
 
 interface Work {
   lease: MessageOf<'acquired'>;
-  /** Batch and shard of every push, in order, with its number. */
+  /** The batch that comes next, and whether its push is under way. */
   next: number;
-  done: number;
+  begun: boolean;
 }
 
 class Worker {
@@ -91,7 +91,7 @@ class Story {
       if (!lease.range) worker.finished = true;
       else {
         this.sessions.set(lease.session, lease);
-        worker.work = { lease, next: lease.done, done: lease.done };
+        worker.work = { lease, next: lease.done, begun: false };
       }
       return;
     }
@@ -102,24 +102,29 @@ class Story {
     }
     const { file, begin } = work.lease.range!;
     if (work.next === batchesOf(file, begin)) {
-      book.release(id, work.lease, 'finished', { samples: samplesOf(file, begin), done: work.done });
+      book.release(id, work.lease, 'finished', { samples: samplesOf(file, begin), done: work.next });
       worker.work = undefined;
       return;
     }
+    const state = { done: work.next, begun: work.next + Number(work.begun) };
     if (this.below(60) === 0) {
-      book.release(id, work.lease, 'failed', { batch: work.next, done: work.done });
+      book.release(id, work.lease, 'failed', { batch: work.next, ...state });
       worker.work = undefined;
       return;
     }
     if (this.below(25) === 0) {
-      book.release(id, work.lease, 'returned', { done: work.done, begun: work.next });
+      book.release(id, work.lease, 'returned', state);
       worker.work = undefined;
       return;
     }
-    this.push(work, work.next, true);
-    work.done = ++work.next;
+    work.begun = this.below(3) === 0;
+    if (!this.push(work, work.next, !work.begun)) work.begun = true;
+    else {
+      work.next++;
+      work.begun = false;
+    }
     // A report may get lost.
-    if (this.below(3) > 0) book.report(id, work.lease, work.done);
+    if (this.below(3) > 0) book.report(id, work.lease, work.next, work.next + Number(work.begun));
   }
 
   private die(id: number, worker: Worker): void {
@@ -135,10 +140,9 @@ class Story {
 
   /** One that was given up, and does not know: it goes on where it was. */
   private haunt({ work }: { work: Work }): void {
-    const { file, begin, number } = work.lease.range!;
+    const { file, begin } = work.lease.range!;
     // The session of a finished range has ended: nothing is applied under it.
     if (this.book.endedSessions.includes(work.lease.session)) return;
-    void number;
     if (work.next < batchesOf(file, begin)) this.push(work, work.next++, true);
   }
 
