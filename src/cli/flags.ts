@@ -168,9 +168,8 @@ export function withTraining(command: Command): Command {
     .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
     .option(
       '--range-batches <n>',
-      'batches of a range: workers lease samples in ranges',
+      'workers lease the samples in ranges of about so many batches (default: 32, or 4 to 31 when the data are few)',
       integer('--range-batches', 1, 1 << 20),
-      32,
     )
     .option(
       '--staleness <n>',
@@ -196,7 +195,7 @@ export interface TrainingFlags {
   seed: number;
   inFlight: number;
   threads: number;
-  rangeBatches: number;
+  rangeBatches?: number;
   staleness?: number;
   sync: boolean;
   deterministic: boolean;

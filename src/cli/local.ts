@@ -69,9 +69,8 @@ export function workerArgs(flags: TrainingFlags): string[] {
     flags.inFlight,
     '--threads',
     flags.threads,
-    '--range-batches',
-    flags.rangeBatches,
   );
+  if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);
   const staleness = stalenessOf(flags);
   if (staleness !== UNBOUNDED) args.push('--staleness', staleness);
   if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);

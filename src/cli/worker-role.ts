@@ -42,8 +42,8 @@ export interface WorkerOptions {
   epochs: number;
   /** Name of the data set: workers that give the same share the samples. */
   run: string;
-  /** Batches of a range of samples. */
-  rangeBatches: number;
+  /** Batches of a range of samples; undefined: by the size of the data. */
+  rangeBatches: number | undefined;
   /** Batches that a worker may be ahead of the slowest. */
   staleness: number;
   audit: boolean;

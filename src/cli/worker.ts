@@ -1,6 +1,7 @@
 /** `kintsugi worker`: trains a model on data files against a running job. */
 import type { Command } from 'commander';
 import { KintsugiError } from '../errors.js';
+import { RANGE_BATCHES } from '../train/files.js';
 import {
   certificateOf,
   clientTlsOf,
@@ -52,7 +53,8 @@ async function run(flags: Flags): Promise<void> {
     epochs: evaluate ? 0 : flags.epochs,
     name,
     run: flags.run,
-    rangeBatches: flags.rangeBatches,
+    // One worker that takes them in order needs no more of them.
+    rangeBatches: flags.rangeBatches ?? (flags.deterministic ? RANGE_BATCHES : undefined),
     staleness: stalenessOf(flags),
     audit: flags.audit,
     inFlight: flags.inFlight,

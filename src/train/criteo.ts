@@ -50,8 +50,6 @@ export interface ReadOptions {
   files: readonly string[];
   /** Rows per batch; the last one may have fewer */
   batch: number;
-  /** This worker takes the batches whose number modulo `count` is `index`; lines of others are not even parsed. */
-  shard?: { index: number; count: number };
 }
 
 function bad(message: string, cause?: unknown): KintsugiError {
@@ -241,54 +239,34 @@ function explain(file: string, line: number, data: Buffer, start: number, end: n
   return bad(`${place}: C${index - DENSE_FIELDS} must be up to 8 hexadecimal digits or empty, not ${text}`);
 }
 
-function checkOptions({ batch, shard }: ReadOptions): void {
+function checkBatch(batch: number): void {
   if (!Number.isSafeInteger(batch) || batch < 1) {
     throw new KintsugiError('BAD_ARGUMENT', `batch must be a positive integer, not ${batch}`);
   }
-  if (!shard) return;
-  const { index, count } = shard;
-  if (!Number.isSafeInteger(index) || !Number.isSafeInteger(count) || index < 0 || index >= count) {
-    throw new KintsugiError('BAD_ARGUMENT', `shard ${index}/${count} must be 0 <= index < count`);
-  }
 }
 
-/** Where a reader is: carries the batch under construction and its number from file to file. */
+/** Where a reader is: carries the batch under construction from file to file. */
 class Cursor {
   private builder: Builder;
-  /** Rows so far of the batch that is being read, ours or not */
-  private rows = 0;
-  private number = 0;
-  private mine: boolean;
 
-  constructor(private readonly options: ReadOptions) {
-    this.builder = new Builder(options.batch);
-    this.mine = this.isMine();
+  constructor(private readonly batch: number) {
+    this.builder = new Builder(batch);
   }
 
-  private isMine(): boolean {
-    const { shard } = this.options;
-    return !shard || this.number % shard.count === shard.index;
-  }
-
-  /** Takes one line; returns a batch when that completes one of ours. `number` says which line it is, for a message. */
+  /** Takes one line; returns a batch when that completes one. */
   line(place: Place, data: Buffer, start: number, newline: number): Batch | undefined {
     const end = newline > start && data[newline - 1] === RETURN ? newline - 1 : newline;
-    if (this.mine) {
-      const wrong = this.builder.add(data, start, end);
-      if (wrong >= 0)
-        throw new WrongLine(place, (number) => explain(place.file, number, data, start, end, wrong));
-    }
-    this.rows += 1;
-    return this.rows === this.options.batch ? this.next() : undefined;
+    const wrong = this.builder.add(data, start, end);
+    if (wrong >= 0)
+      throw new WrongLine(place, (number) => explain(place.file, number, data, start, end, wrong));
+    return this.builder.size === this.batch ? this.next() : undefined;
   }
 
   /** Ends the batch, full or not. */
   next(): Batch | undefined {
-    const batch = this.builder.size > 0 ? this.builder.finish() : undefined;
-    if (batch) this.builder = new Builder(this.options.batch);
-    this.rows = 0;
-    this.number += 1;
-    this.mine = this.isMine();
+    if (this.builder.size === 0) return undefined;
+    const batch = this.builder.finish();
+    this.builder = new Builder(this.batch);
     return batch;
   }
 }
@@ -379,9 +357,9 @@ async function* explained(
 }
 
 async function* batchesOfFiles(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
-  checkOptions(options);
+  checkBatch(options.batch);
   await checkFiles(options.files);
-  const cursor = new Cursor(options);
+  const cursor = new Cursor(options.batch);
   for (const file of options.files) yield* batchesOf(file, cursor);
   const last = cursor.next();
   if (last) yield last;
@@ -389,7 +367,7 @@ async function* batchesOfFiles(options: ReadOptions): AsyncGenerator<Batch, void
 
 /**
  * Batches of all files in order. Throws BAD_DATA with `file:line:column` (the column counts bytes from 1) for the first
- * malformed line that belongs to this worker, and for a file that cannot be read.
+ * malformed line, and for a file that cannot be read.
  */
 export function readBatches(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
   return explained(batchesOfFiles(options));
@@ -410,7 +388,7 @@ async function* batchesOfRange({
   end,
   batch,
 }: RangeOptions): AsyncGenerator<Batch, void, undefined> {
-  const cursor = new Cursor({ files: [file], batch });
+  const cursor = new Cursor(batch);
   yield* batchesOf(file, cursor, begin, end);
   const last = cursor.next();
   if (last) yield last;
