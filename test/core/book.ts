@@ -1,7 +1,9 @@
 /** The scheduler's machine for samples with a ledger and a disk, for tests. */
 import { expect } from 'vitest';
 import { Ledger, newJob } from '../../src/core/ledger.js';
+import { DEFAULT_SCHEDULER_POLICY } from '../../src/core/policy.js';
 import { Samples, type SamplesPolicy } from '../../src/core/samples.js';
+import { Sessions } from '../../src/core/sessions.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { type DatasetSpec, UNBOUNDED } from '../../src/protocol/samples.js';
 
@@ -41,14 +43,15 @@ export class Book {
 
   private start(restarted: boolean): [Ledger, Samples] {
     const ledger = new Ledger(structuredClone(this.disk), restarted);
-    const host = {
-      touch: () => ledger.touch(),
-      now: ledger.now.bind(ledger),
-      afterwards: ledger.afterwards.bind(ledger),
-      openSession: () => ledger.openSession(),
-      endSession: (session: number) => void this.ended.push(session),
+    const book = new Sessions(ledger, DEFAULT_SCHEDULER_POLICY);
+    const sessions = {
+      open: () => book.open(),
+      end: (session: number) => {
+        this.ended.push(session);
+        book.end(session);
+      },
     };
-    return [ledger, new Samples(ledger.datasets, host, this.policy)];
+    return [ledger, new Samples(ledger, sessions, this.policy)];
   }
 
   private settle(): void {
@@ -150,6 +153,11 @@ export class Book {
     const id = this.nextId++;
     this.tell(1, { t: 'datasetStatus', id, name: 'd' });
     return this.answer(1, 'datasetReply', id)!.status!;
+  }
+
+  /** Open sessions on the disk. */
+  get openSessions(): number[] {
+    return this.disk.sessions.map(({ id }) => id);
   }
 
   get endedSessions(): number[] {

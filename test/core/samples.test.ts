@@ -106,6 +106,7 @@ describe('leases', () => {
     const totals = { finished: 10, ranges: 10, open: 0, samples: [50, 43], redone: 2, complete: true };
     expect(book.status()).toMatchObject(totals);
     expect(book.endedSessions).toEqual([...sessions, last.session]);
+    expect(book.openSessions).toEqual([]);
     expect(book.events).toContain('dataset.complete');
   });
 
