@@ -30,6 +30,8 @@ export function auditTable(pool: Pool): {
 }
 
 const cache = new Map<string, BigUint64Array>();
+/** Ranges of samples come and go, each with keys of its own. */
+const MAX_CACHED = 1024;
 
 /** For every shard of a pool a key that lies in it and that no other client uses; index = shard. */
 export function auditKeys(native: NativeAddon, pool: Pool, client: number): BigUint64Array {
@@ -53,6 +55,7 @@ export function auditKeys(native: NativeAddon, pool: Pool, client: number): BigU
       keys[shard] = candidates[order[first]!]!;
     }
   }
+  if (cache.size >= MAX_CACHED) cache.clear();
   cache.set(name, keys);
   return keys;
 }

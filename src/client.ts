@@ -7,16 +7,17 @@ import type { Query, ShardSection } from './core/client.js';
 import { tableProblem } from './core/tables.js';
 import { KintsugiError } from './errors.js';
 import { type InitializerSpec, loadNative, type OptimizerSpec, type SectionPart } from './native.js';
-import {
-  type ClusterMap,
-  locate,
-  type Pool,
-  shardCount,
-  type TableSpec,
-  tableByName,
-} from './protocol/map.js';
+import { type ClusterMap, locate, type Pool, type TableSpec, tableByName } from './protocol/map.js';
 import type { JobStatus, Message, MessageOf } from './protocol/messages.js';
-import { cut, type Piece, rounds, rowBytes, SECTION_BYTES } from './sections.js';
+import {
+  cut,
+  type Piece,
+  piecesByShard,
+  rounds,
+  rowBytes,
+  SECTION_BYTES,
+  type TableCall,
+} from './sections.js';
 import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
 
 export type { ConnectOptions, RequestOptions } from './session.js';
@@ -62,11 +63,11 @@ export interface PushCounts {
   refused: number;
 }
 
-interface TableCall {
-  spec: TableSpec;
-  keys: BigUint64Array;
-  width: number;
-  rows?: Float32Array;
+/** A push of a sequence: waits until those before it have their numbers. */
+export interface Turn {
+  client: number;
+  begins: Promise<void>;
+  end(): void;
 }
 
 interface Section {
@@ -253,11 +254,20 @@ export class Client {
     return { spec, keys, width, rows: request.gradients };
   }
 
-  private async pushCalls(calls: TableCall[], mode: 0 | 1, options: RequestOptions): Promise<void> {
-    const { sections, sizes } = this.sections(mode === 0 ? this.distinct(calls) : calls, mode);
+  private async pushCalls(
+    calls: TableCall[],
+    mode: 0 | 1,
+    options: RequestOptions,
+    turn?: Turn,
+  ): Promise<void> {
+    const { sections, sizes } = this.sections(mode === 0 ? this.distinct(calls) : calls, mode, turn?.client);
+    await turn?.begins;
     for (const { from, to, bytes } of rounds(sizes)) {
       const items = sections.slice(from, to).map((section) => section.item);
-      await this.session.push(items, bytes, options);
+      const last = to === sections.length;
+      // With the numbers of the last section given, the next push may have the numbers behind them.
+      const whose = turn && { client: turn.client, numbered: () => last && turn.end() };
+      await this.session.push(items, bytes, options, whose);
     }
   }
 
@@ -276,16 +286,20 @@ export class Client {
   }
 
   /** Splits calls by shard: a section per shard with all its tables, or several where that would be too large. */
-  private sections(calls: TableCall[], mode: 0 | 1): { sections: Section[]; sizes: number[] } {
+  private sections(
+    calls: TableCall[],
+    mode: 0 | 1,
+    client = this.session.id,
+  ): { sections: Section[]; sizes: number[] } {
     const sections: Section[] = [];
     const sizes: number[] = [];
     for (const pool of this.map.pools) {
-      for (const [shard, list] of this.piecesByShard(calls, pool)) {
+      for (const [shard, list] of piecesByShard(this.native, calls, pool)) {
         const { group, member } = locate(pool, shard);
         for (const pieces of cut(list)) {
           const parts = pieces.map((piece) => piece.part);
           if (this.options.audit && parts.some((part) => part.rows))
-            parts.push(this.auditPart(pool, shard, mode));
+            parts.push(this.auditPart(pool, shard, mode, client));
           const section = this.native.encodeRequest(mode, parts);
           sections.push({ item: { g: group, m: member, section }, pieces });
           // Of a pull the answer is what weighs.
@@ -296,41 +310,52 @@ export class Client {
     return { sections, sizes };
   }
 
-  /** Constant work in JavaScript per shard and table. */
-  private piecesByShard(calls: TableCall[], pool: Pool): Map<number, Piece[]> {
-    const shards = shardCount(pool);
-    const byShard = new Map<number, Piece[]>();
-    for (const [index, call] of calls.entries()) {
-      if (call.spec.pool !== pool.name || call.keys.length === 0) continue;
-      const { order, starts } = this.native.partition(call.keys, shards);
-      for (let shard = 0; shard < shards; shard++) {
-        const [start, end] = [starts[shard]!, starts[shard + 1]!];
-        if (start === end) continue;
-        const { keys, width, rows } = call;
-        const part: SectionPart = { table: call.spec.id, width, keys, order, start, end };
-        if (rows) part.rows = rows;
-        const known = byShard.get(shard);
-        if (known) known.push({ call: index, part });
-        else byShard.set(shard, [{ call: index, part }]);
-      }
-    }
-    return byShard;
+  // ---- pushes under other numbers than this client's own
+
+  /** @internal See sequence.ts. */
+  async pushInTurn(requests: readonly PushRequest[], options: RequestOptions, turn: Turn): Promise<void> {
+    await this.pushCalls(
+      requests.map((request) => this.pushCall(request, false)),
+      0,
+      options,
+      turn,
+    );
+  }
+
+  /** @internal Takes the numbers that a push with these (unique) keys has taken. */
+  skip(requests: readonly PullRequest[], client: number): void {
+    const calls = requests.map(({ table, keys }): TableCall => {
+      const spec = this.specOf(table);
+      return { spec, keys: checkKeys(keys), width: spec.dim };
+    });
+    const items = this.map.pools.flatMap((pool) =>
+      [...piecesByShard(this.native, calls, pool)].map(([shard, list]) => {
+        const { group, member } = locate(pool, shard);
+        return { g: group, m: member, count: cut(list).length };
+      }),
+    );
+    this.session.step({ kind: 'skip', client, items });
+  }
+
+  /** @internal */
+  get wire(): Session {
+    return this.session;
   }
 
   // ---- audit
 
-  private auditPart(pool: Pool, shard: number, mode: 0 | 1): SectionPart {
+  private auditPart(pool: Pool, shard: number, mode: 0 | 1, client: number): SectionPart {
     if (mode === 1) throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot assign rows');
     const spec = this.specOf(auditTable(pool).name);
-    const keys = auditKeys(this.native, pool, this.session.id);
+    const keys = auditKeys(this.native, pool, client);
     const order = Uint32Array.of(shard);
     const rows = new Float32Array(keys.length).fill(1);
     return { table: spec.id, width: 1, keys, rows, order, start: 0, end: 1 };
   }
 
-  /** What this client numbered and saw acknowledged, per shard. */
-  pushCounts(): PushCounts[] {
-    return this.session.core.counts().map(({ g, m, sent, acknowledged, refused }) => {
+  /** What this client numbered and saw acknowledged, per shard; `client`: what it did under the numbers of another. */
+  pushCounts(client?: number): PushCounts[] {
+    return this.session.core.counts(client).map(({ g, m, sent, acknowledged, refused }) => {
       const pool = this.map.pools.find((p) => g >= p.firstGroup && g < p.firstGroup + p.groups)!;
       return { pool: pool.name, shard: (g - pool.firstGroup) * pool.k + m, sent, acknowledged, refused };
     });

@@ -11,7 +11,7 @@ import {
 } from './core/client.js';
 import { describe, type ErrorCode, KintsugiError } from './errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from './protocol/map.js';
-import type { JobStatus, Message } from './protocol/messages.js';
+import type { JobStatus, Message, MessageOf } from './protocol/messages.js';
 import { parseAddress } from './runtime/address.js';
 import { each } from './runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
@@ -60,6 +60,8 @@ export class Session {
   readonly core: PsClientCore;
   map: ClusterMap = EMPTY_MAP;
   id: PeerId = -1;
+  /** A range of samples that this worker has lost. */
+  onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
   private readonly peers: Peers;
   private readonly log: Logger;
   private uplink: Uplink | undefined;
@@ -143,19 +145,27 @@ export class Session {
    * Pushes sections, when there is room for `bytes`. The room is free again when no section is kept any more: a push that
    * nobody waits for is still delivered, one that has failed may still be under way to another shard.
    */
-  async push(items: readonly ShardSection[], bytes: number, options: RequestOptions): Promise<void> {
+  async push(
+    items: readonly ShardSection[],
+    bytes: number,
+    options: RequestOptions,
+    whose?: { client: PeerId; numbered(): void },
+  ): Promise<void> {
     await this.takeRoom(bytes, options.signal);
     let begun = false;
     try {
-      await this.request(
+      const pushed = this.request(
         (ticket) => {
           begun = true;
           this.held.set(ticket, { bytes, items });
-          return { kind: 'push', ticket, items: [...items] };
+          const client = whose && { client: whose.client };
+          return { kind: 'push', ticket, items: [...items], ...client };
         },
         options,
         {},
       );
+      whose?.numbered();
+      await pushed;
     } finally {
       if (!begun) this.freeRoom(bytes);
     }
@@ -254,15 +264,20 @@ export class Session {
 
   private onSchedulerMessage(message: Message): void {
     if (message.t === 'map') this.onMap(message.map);
-    else if (
-      message.t === 'tablesCreated' ||
-      message.t === 'statusReply' ||
-      message.t === 'sinkReplaced' ||
-      message.t === 'changeReply'
-    ) {
+    else if (message.t === 'rangeLost') this.onRangeLost?.(message);
+    else if ('id' in message && message.id !== undefined) {
       this.replies.get(message.id)?.(message);
       this.replies.delete(message.id);
     }
+  }
+
+  /** To the scheduler, without an answer; lost when there is no connection. */
+  tell(message: Message): void {
+    this.uplink?.send(message);
+  }
+
+  step(input: Parameters<PsClientCore['step']>[0]): void {
+    this.run(this.core.step(input));
   }
 
   /** A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after `limitMs`. */

@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { UNBOUNDED } from '../dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { OptimizerSpec } from '../native.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
@@ -165,6 +166,17 @@ export function withTraining(command: Command): Command {
     .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
     .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)
     .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
+    .option(
+      '--range-batches <n>',
+      'workers lease the samples in ranges of about so many batches (default: 32, or 4 to 31 when the data are few)',
+      integer('--range-batches', 1, 1 << 20),
+    )
+    .option(
+      '--staleness <n>',
+      'no worker is more than so many batches ahead of the slowest (default: any number)',
+      integer('--staleness', 0, 1 << 20),
+    )
+    .option('--sync', 'every worker waits for all others after each batch: --staleness 0', false)
     .option('--deterministic', 'the same bits every time: one step after the other, one thread', false);
 }
 
@@ -183,7 +195,16 @@ export interface TrainingFlags {
   seed: number;
   inFlight: number;
   threads: number;
+  rangeBatches?: number;
+  staleness?: number;
+  sync: boolean;
   deterministic: boolean;
+}
+
+/** @throws BAD_ARGUMENT for two answers to one question */
+export function stalenessOf({ staleness, sync }: TrainingFlags): number {
+  if (sync && (staleness ?? 0) > 0) throw bad(`--sync is --staleness 0, not ${staleness}`);
+  return sync ? 0 : (staleness ?? UNBOUNDED);
 }
 
 /** The token of the flag, else of the environment. @throws BAD_ARGUMENT */

@@ -1,6 +1,7 @@
 /** `kintsugi local`: a whole job on this machine as real processes. */
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { UNBOUNDED } from '../dataset.js';
 import { KintsugiError } from '../errors.js';
 import { createDisplay } from '../local/display.js';
 import { type Kill, parseKill } from '../local/kills.js';
@@ -17,6 +18,7 @@ import {
   optimizerSpec,
   type SharedFlags,
   size,
+  stalenessOf,
   type TrainingFlags,
   tokenOf,
   withToken,
@@ -71,6 +73,9 @@ export function workerArgs(flags: TrainingFlags): string[] {
     '--threads',
     flags.threads,
   );
+  if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);
+  const staleness = stalenessOf(flags);
+  if (staleness !== UNBOUNDED) args.push('--staleness', staleness);
   if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);
   if (flags.top !== undefined) args.push('--top', flags.top);
   if (flags.model !== undefined) args.push('--model', flags.model);
@@ -151,7 +156,7 @@ export function registerLocal(program: Command): void {
     .addOption(
       new Option(
         '--kill <role[:index]@p%>',
-        'SIGKILL at P % of all samples; repeatable; roles: ps, scheduler',
+        'SIGKILL at P % of all samples; repeatable; roles: ps, worker, scheduler',
       )
         .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
         .default([], 'none'),

@@ -1,20 +1,23 @@
 /**
  * The worker role: a model, a client and the training loop, wired together. It tells what it does in log events that a
- * launcher reads: `worker.training` (it starts), `worker.progress` (cumulative samples), `worker.done` (with what it saw
- * acknowledged, for the audit) and `worker.test`.
+ * launcher reads: `worker.training` (it starts), `worker.progress` (its samples so far), `worker.range` (a range of samples
+ * that it is done with, for the audit), `worker.done` and `worker.test`.
  */
 import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client.js';
+import type { DatasetSpec } from '../dataset.js';
 import { loadNative } from '../native.js';
 import { formatAddress, parseAddress } from '../runtime/address.js';
 import { type EndpointOptions, serveEndpoints } from '../runtime/endpoints.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
-import { createTables, evaluate, train } from '../train/loop.js';
+import { cutFiles } from '../train/files.js';
+import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
 import type { ClientTls, ServerTls } from '../transport/index.js';
+import { checkSetAside, trainRanges } from './worker-training.js';
 
 /** Progress events are at least so far apart: often enough to place a failure on the time axis, too few to matter. */
 const PROGRESS_MS = 50;
@@ -31,12 +34,18 @@ export interface WorkerOptions {
   log: Logger;
   /** Show a progress bar on standard error. */
   bar: boolean;
+  /** Before training it ends the connecting; then the batch is finished and the rest of its range handed back. */
   signal: AbortSignal;
+  name: string;
   data: string[];
   test: string[];
   epochs: number;
-  index: number;
-  count: number;
+  /** Name of the data set: workers that give the same share the samples. */
+  run: string;
+  /** Batches of a range of samples; undefined: by the size of the data. */
+  rangeBatches: number | undefined;
+  /** Batches that a worker may be ahead of the slowest. */
+  staleness: number;
   audit: boolean;
   inFlight: number;
   deterministic: boolean;
@@ -100,55 +109,41 @@ class Progress {
 
 async function trainAll(
   options: WorkerOptions,
+  files: DatasetSpec['files'],
   model: Model,
   store: ParameterStore,
-  clientId: number,
-  counts: () => unknown,
+  client: Client,
   watch: (progress: Progress) => void,
 ) {
-  const { log, data, batch, index, count, signal, inFlight, deterministic } = options;
-  const helpers = loadNative();
-  const share = options.bar ? Math.ceil(((await countRows(data)) * options.epochs) / count) : undefined;
-  const progress = new Progress(log, share);
+  const { log, data, batch, epochs, staleness, deterministic, run, inFlight, signal } = options;
+  const { seed } = options.modelOptions;
+  const progress = new Progress(log, options.bar ? (await countRows(data)) * epochs : undefined);
   watch(progress);
-  let [samples, seconds, lossSum] = [0, 0, 0];
-  log.info('worker.training', { client: clientId });
-  for (let epoch = 0; epoch < options.epochs; epoch++) {
-    const before = samples;
-    const result = await train({
-      model,
-      store,
-      helpers,
-      signal,
-      inFlight,
-      deterministic,
-      batches: readBatches({ files: data, batch, shard: { index, count } }),
-      onProgress: (now) => progress.update(before + now.samples, now.recentLoss),
-    });
-    samples += result.samples;
-    seconds += result.seconds;
-    if (result.samples > 0) lossSum += result.loss * result.samples;
-  }
+  log.info('worker.training', { client: client.id });
+  const end = await trainRanges({
+    ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal },
+    spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness },
+    onProgress: (samples, loss) => progress.update(samples, loss),
+  });
   progress.end();
-  const trainLoss = samples > 0 ? lossSum / samples : null;
-  log.info('worker.done', { samples, seconds, trainLoss, client: clientId, pushCounts: counts() });
+  log.info('worker.done', { ...end, client: client.id });
 }
 
 /** Trains, then evaluates if there is test data. @throws BAD_DATA, MODEL, UNRECOVERABLE, ABORTED and what `connect` throws */
 export async function runWorker(options: WorkerOptions): Promise<void> {
   const { log, test, signal } = options;
   const helpers = loadNative();
-  // Everything that can be wrong with the files shows before the job is touched.
-  await Promise.all(
-    [...(options.epochs > 0 ? [options.data] : []), ...(test.length > 0 ? [test] : [])].map(countRows),
-  );
+  // A file that cannot be read shows before the job is touched.
+  const { epochs, batch } = options;
+  const files = epochs > 0 ? await cutFiles(options.data, batch, options.rangeBatches) : [];
+  if (test.length > 0) await countRows(test);
   const model =
     options.model === undefined
       ? await createDlrm(options.modelOptions)
       : await loadModel(options.model, options.modelOptions);
   let client: Client | undefined;
   let progress: Progress | undefined;
-  const name = `worker-${options.index}`;
+  const { name } = options;
   const now = () => progress?.state ?? { samples: 0, loss: 0 };
   const endpointOptions = {
     role: 'worker',
@@ -176,16 +171,16 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
     });
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
-    const counts = () => client?.pushCounts();
-    if (options.epochs > 0) {
-      await trainAll(options, model, store, client.id, counts, (watched) => {
+    if (epochs > 0) {
+      await trainAll(options, files, model, store, client, (watched) => {
         progress = watched;
       });
     }
-    if (test.length > 0) {
-      const batches = readBatches({ files: test, batch: options.batch });
+    if (test.length > 0 && !(epochs > 0 && signal.aborted)) {
+      const batches = readBatches({ files: test, batch });
       log.info('worker.test', { ...(await evaluate({ model, store, helpers, signal, batches })) });
     }
+    if (epochs > 0) await checkSetAside(client, options.run);
   } finally {
     await endpoints.close();
     await client?.close();

@@ -1,13 +1,14 @@
 /** `kintsugi worker`: trains a model on data files against a running job. */
 import type { Command } from 'commander';
 import { KintsugiError } from '../errors.js';
+import { RANGE_BATCHES } from '../train/files.js';
 import {
   certificateOf,
   clientTlsOf,
-  integer,
   loggerOf,
   optimizerSpec,
   type SharedFlags,
+  stalenessOf,
   type TrainingFlags,
   tokenOf,
   withCertificate,
@@ -23,29 +24,18 @@ interface Flags extends SharedFlags, TrainingFlags {
   listen: string;
   connectTimeout: number;
   data?: string[];
-  workerIndex: number;
-  workerCount: number;
+  name: string;
+  run: string;
   audit: boolean;
   evaluate: boolean;
 }
 
 async function run(flags: Flags): Promise<void> {
   followLauncher();
-  const { workerIndex: index, workerCount: count, evaluate } = flags;
-  if (index >= count)
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      `--worker-index ${index} needs a --worker-count above it, not ${count}`,
-    );
+  const { name, evaluate } = flags;
   if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
   if (!evaluate && !flags.data)
     throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
-  if (flags.deterministic && count > 1) {
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      '--deterministic needs --worker-count 1: pushes of two workers have no fixed order',
-    );
-  }
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
   await runWorker({
@@ -55,14 +45,17 @@ async function run(flags: Flags): Promise<void> {
     tls: clientTlsOf(flags),
     certificate: certificateOf(flags),
     connectTimeoutMs: flags.connectTimeout,
-    log: loggerOf(flags, { role: 'worker', name: `worker-${index}` }),
+    log: loggerOf(flags, { role: 'worker', name }),
     bar: process.stderr.isTTY && flags.logFormat !== 'json',
     signal: abort.signal,
     data: evaluate ? [] : (flags.data ?? []),
     test: flags.test ?? [],
     epochs: evaluate ? 0 : flags.epochs,
-    index,
-    count,
+    name,
+    run: flags.run,
+    // One worker that takes them in order needs no more of them.
+    rangeBatches: flags.rangeBatches ?? (flags.deterministic ? RANGE_BATCHES : undefined),
+    staleness: stalenessOf(flags),
     audit: flags.audit,
     inFlight: flags.inFlight,
     deterministic: flags.deterministic,
@@ -89,13 +82,12 @@ export function registerWorker(program: Command): void {
   withTraining(command)
     .option('--listen <host:port>', 'address where /healthz and /metrics answer', '127.0.0.1:0')
     .option('--evaluate', 'do not train: only evaluate on --test', false)
+    .option('--name <name>', 'its name in log records and metrics', 'worker')
     .option(
-      '--worker-index <i>',
-      'this worker takes every n-th batch, starting with the i-th',
-      integer('--worker-index', 0),
-      0,
+      '--run <name>',
+      'workers of one run share the samples: each is trained once, whoever comes and goes; to train again take another name',
+      'train',
     )
-    .option('--worker-count <n>', 'number of workers that share the data', integer('--worker-count', 1), 1)
     .option(
       '--audit',
       'count every push in a row of its own, to prove afterwards that none was lost or repeated',

@@ -6,6 +6,7 @@
 import type { ErrorCode } from '../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import { pushMessages, shardKey } from './outgoing.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
   type ClientEffect,
@@ -25,10 +26,6 @@ import {
 export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
 export { DEFAULT_CLIENT_POLICY } from './requests.js';
 
-/** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
-const MAX_PUSH_BYTES = 32 << 20;
-const MAX_PUSH_ITEMS = 4096;
-
 export class PsClientCore implements ReadsHost {
   map: ClusterMap = EMPTY_MAP;
   private readonly shards = new Map<string, ShardState>();
@@ -37,8 +34,8 @@ export class PsClientCore implements ReadsHost {
   private readonly reads: Reads;
   /** Sections of each push that are still kept. */
   private readonly keeping = new Map<number, number>();
-  /** A shard does not know this client any more: why no push can be delivered. */
-  private expired: string | undefined;
+  /** Why no push of this client (undefined), or of another that it pushes for, can be delivered. */
+  private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
   private readonly awaitingService = new Map<string, number>();
   private effects: ClientEffect[] = [];
   now = 0;
@@ -56,7 +53,13 @@ export class PsClientCore implements ReadsHost {
         this.onPeerUp(input.peer);
         break;
       case 'push':
-        this.push(input.ticket, input.items);
+        this.push(input.ticket, input.items, input.client);
+        break;
+      case 'skip':
+        for (const { g, m, count } of input.items) this.shard(g, m, input.client).next += count;
+        break;
+      case 'leave':
+        this.leave(input.client);
         break;
       case 'pull':
         this.reads.pull(input.ticket, input.items);
@@ -84,29 +87,30 @@ export class PsClientCore implements ReadsHost {
     return count;
   }
 
-  /** Per shard: pushes numbered, acknowledged (applied) and refused. */
-  counts(): ShardCounts[] {
-    return [...this.shards.values()].map(countsOf);
+  /** Per shard: pushes numbered, acknowledged (applied) and refused; of this client, or of another it pushes for. */
+  counts(client?: PeerId): ShardCounts[] {
+    return [...this.shards.values()].filter((shard) => shard.client === client).map(countsOf);
   }
 
   // ---- pushes
 
-  private shard(g: number, m: number): ShardState {
-    const key = `${g}/${m}`;
+  private shard(g: number, m: number, client: PeerId | undefined): ShardState {
+    const key = shardKey(g, m, client);
     let shard = this.shards.get(key);
     if (!shard) {
-      shard = newShard(g, m, this.policy.retryMs);
+      shard = newShard(g, m, client, this.policy.retryMs);
       this.shards.set(key, shard);
     }
     return shard;
   }
 
-  private push(ticket: number, items: ShardSection[]): void {
+  private push(ticket: number, items: ShardSection[], client: PeerId | undefined): void {
     this.tickets.set(ticket, { left: items.length });
     const fresh: [ShardState, PendingPush][] = [];
     let lost: ShardState | undefined;
-    for (const { g, m, section } of this.expired === undefined ? items : []) {
-      const shard = this.shard(g, m);
+    const broken = this.broken.get(client);
+    for (const { g, m, section } of broken ? [] : items) {
+      const shard = this.shard(g, m, client);
       if (this.isLost(shard)) {
         // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
         lost = shard;
@@ -117,7 +121,7 @@ export class PsClientCore implements ReadsHost {
       fresh.push([shard, push]);
     }
     this.sendPushes(fresh);
-    if (this.expired !== undefined) this.fail(ticket, 'SESSION_EXPIRED', this.expired);
+    if (broken) this.fail(ticket, broken.code, broken.reason);
     else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
     else if (items.length === 0) this.complete(ticket);
     this.keep(ticket, fresh.length);
@@ -127,33 +131,15 @@ export class PsClientCore implements ReadsHost {
     return (this.map.groups[g]?.version ?? 0) <= lostIn;
   }
 
-  /** One message per node, whatever the number of shards and tables, unless it would be too large for a frame. */
-  private sendPushes(pushes: [ShardState, PendingPush][]): void {
-    type PushMessage = { items: MessageOf<'push'>['items']; parts: Uint8Array[]; bytes: number };
-    const byNode = new Map<PeerId, PushMessage>();
-    const send = (to: PeerId, { items, parts }: PushMessage) =>
-      this.effects.push({ kind: 'send', to, message: { t: 'push', epoch: this.map.epoch, items }, parts });
-    for (const [shard, push] of pushes) {
+  private sendPushes(pushes: readonly [ShardState, PendingPush][]): void {
+    const ready = pushes.flatMap(([shard, push]) => {
       const node = this.ownerOf(shard.g, shard.m);
-      if (node === 0) continue;
+      if (node === 0) return [];
       shard.sentAt = this.now;
-      let message = byNode.get(node);
-      if (
-        message &&
-        (message.bytes + push.section.byteLength > MAX_PUSH_BYTES || message.items.length >= MAX_PUSH_ITEMS)
-      ) {
-        send(node, message);
-        message = undefined;
-      }
-      if (!message) {
-        message = { items: [], parts: [], bytes: 0 };
-        byNode.set(node, message);
-      }
-      message.items.push([shard.g, shard.m, push.cseq]);
-      message.parts.push(push.section);
-      message.bytes += push.section.byteLength;
-    }
-    for (const [node, message] of byNode) send(node, message);
+      return [{ node, shard, push }];
+    });
+    for (const { node: to, message, parts } of pushMessages(this.map.epoch, ready))
+      this.effects.push({ kind: 'send', to, message, parts });
   }
 
   private resend(shard: ShardState): void {
@@ -162,11 +148,11 @@ export class PsClientCore implements ReadsHost {
 
   private onPushAck(message: MessageOf<'pushAck'>): void {
     for (const [g, m, cseq, refused] of message.items) {
-      const shard = this.shards.get(`${g}/${m}`);
+      const shard = this.shards.get(shardKey(g, m, message.client));
       const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
       if (!shard || at < 0) continue;
       if (refused === 'SESSION_EXPIRED') {
-        this.expire(`shard ${g}/${m} says that this client's session has ended`);
+        this.giveUp(message.client, refused, `shard ${g}/${m} says that the session has ended`);
         return;
       }
       const [push] = shard.unacknowledged.splice(at, 1);
@@ -186,11 +172,12 @@ export class PsClientCore implements ReadsHost {
   }
 
   private onGap(message: MessageOf<'gap'>): void {
-    const shard = this.shards.get(`${message.g}/${message.m}`);
+    const shard = this.shards.get(shardKey(message.g, message.m, message.client));
     const first = shard?.unacknowledged[0];
     if (!shard || !first) return;
     if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
-      this.expire(`shard ${message.g}/${message.m} does not know this client's earlier pushes`);
+      const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
+      this.giveUp(message.client, 'SESSION_EXPIRED', text);
       return;
     }
     this.resend(shard);
@@ -200,9 +187,11 @@ export class PsClientCore implements ReadsHost {
    * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring it back, and some
    * of these pushes may have been applied: so they keep their numbers, but not their bytes.
    */
-  private onLost({ g, m, v }: MessageOf<'lost'>): void {
-    const shard = this.shards.get(`${g}/${m}`);
+  private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
+    const shard = this.shards.get(shardKey(g, m, client));
     if (!shard || v < (this.map.groups[g]?.version ?? 0)) return;
+    // Another client's numbers are not ours to use up: whoever goes on for it makes these pushes again.
+    if (client !== undefined) return this.giveUp(client, 'UNRECOVERABLE', lostText(g, m));
     shard.lostIn = Math.max(shard.lostIn, v);
     for (const push of shard.unacknowledged) {
       this.fail(push.ticket, 'UNRECOVERABLE', lostText(g, m));
@@ -217,17 +206,24 @@ export class PsClientCore implements ReadsHost {
     this.keepLess(push.ticket);
   }
 
-  /** Numbers mean nothing any more: nothing is sent again, and nothing further can be pushed. */
-  private expire(reason: string): void {
-    this.expired ??= reason;
+  /** Numbers of this client (or of another that it pushes for) mean nothing any more: nothing is sent again, nothing pushed. */
+  private giveUp(client: PeerId | undefined, code: ErrorCode, reason: string): void {
+    if (!this.broken.has(client)) this.broken.set(client, { code, reason });
     for (const shard of this.shards.values()) {
+      if (shard.client !== client) continue;
       const pending = shard.unacknowledged;
       shard.unacknowledged = [];
       for (const push of pending) {
-        this.fail(push.ticket, 'SESSION_EXPIRED', this.expired);
+        this.fail(push.ticket, code, reason);
         if (push.section !== NOTHING) this.keepLess(push.ticket);
       }
     }
+  }
+
+  private leave(client: PeerId): void {
+    this.giveUp(client, 'ABORTED', 'the push was given up');
+    this.broken.delete(client);
+    for (const [key, shard] of this.shards) if (shard.client === client) this.shards.delete(key);
   }
 
   private keepLess(ticket: number): void {

@@ -5,6 +5,7 @@
 import type { ClusterMap, Group, PeerId, Pool } from '../protocol/map.js';
 import type { ChangeStatus, Message, MessageOf } from '../protocol/messages.js';
 import type { EventEffect, SendEffect } from './effects.js';
+import { copyDatasets, type DatasetState } from './samples.js';
 
 /** An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it. */
 export interface SessionEntry {
@@ -24,6 +25,8 @@ export interface DurableState {
   sessions: SessionEntry[];
   /** Undefined until something about it was decided. */
   scaling?: Scaling;
+  /** Absent in what was written before there were any. */
+  datasets?: DatasetState[];
 }
 
 /** A change of what serves. Its time counts from when this scheduler process knows of it. */
@@ -82,12 +85,14 @@ export class Ledger {
   /** Effects of decisions that are not durable yet. */
   private held: { version: number; effects: SchedulerEffect[] }[] = [];
   private gated: SchedulerEffect[] = [];
+  readonly datasets: DatasetState[];
 
   constructor(
     readonly state: DurableState,
     restarted: boolean,
   ) {
     this.changed = !restarted;
+    this.datasets = state.datasets ??= [];
   }
 
   get map(): ClusterMap {
@@ -131,7 +136,7 @@ export class Ledger {
 
   /** Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
   private snapshot(): DurableState {
-    return { ...this.state, names: { ...this.state.names } };
+    return { ...this.state, names: { ...this.state.names }, datasets: copyDatasets(this.datasets) };
   }
 
   private take(): SchedulerEffect[] {

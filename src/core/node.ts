@@ -20,6 +20,7 @@ import { Pace } from './pace.js';
 import { ParkedMessages, WaitingBytes } from './parked.js';
 import type { Policy } from './policy.js';
 import { RateLimit } from './rate.js';
+import { type PushReply, Replies } from './replies.js';
 import { Sink } from './sink.js';
 
 export type NodeInput =
@@ -28,15 +29,6 @@ export type NodeInput =
   | { kind: 'peerUp'; peer: PeerId }
   | { kind: 'flush' }
   | { kind: 'tick'; now: number };
-
-/** Rows of one pull that are sent together. */
-interface Answer {
-  client: PeerId;
-  id: number;
-  items: number[];
-  rows: Uint8Array[];
-  bytes: number;
-}
 
 const EMPTY = new Uint8Array(0);
 
@@ -52,8 +44,7 @@ export class PsNode implements OwnerHost {
   private readonly parked: ParkedMessages;
   readonly waiting: WaitingBytes;
   private readonly dirty = new Set<Owner>();
-  private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
-  private readonly answers = new Map<string, Answer>();
+  private readonly replies: Replies;
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private sessionsAt = Number.NEGATIVE_INFINITY;
   private lastReport = '';
@@ -69,6 +60,7 @@ export class PsNode implements OwnerHost {
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.parked = new ParkedMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'parity');
+    this.replies = new Replies(this.out, policy.maxRowsBytes);
   }
 
   step(input: NodeInput): Effect[] {
@@ -86,7 +78,7 @@ export class PsNode implements OwnerHost {
         this.tick(input.now);
         break;
     }
-    this.sendCollected();
+    this.replies.send();
     return this.out.take();
   }
 
@@ -105,28 +97,15 @@ export class PsNode implements OwnerHost {
   // ---- OwnerHost
 
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
-    let items = this.acks.get(client);
-    if (!items) {
-      items = [];
-      this.acks.set(client, items);
-    }
-    items.push(refused === undefined ? [g, m, cseq] : [g, m, cseq, refused]);
+    this.replies.acknowledge(client, g, m, cseq, refused);
   }
 
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
-    const key = `${client}/${id}`;
-    let answer = this.answers.get(key);
-    if (!answer) {
-      answer = { client, id, items: [], rows: [], bytes: 0 };
-      this.answers.set(key, answer);
-    }
-    answer.items.push(item);
-    answer.rows.push(rows);
-    answer.bytes += rows.byteLength;
-    // A frame has a limit; the client takes any number of answers to a pull.
-    if (answer.bytes <= this.policy.maxRowsBytes) return;
-    this.answers.delete(key);
-    this.out.send(client, { t: 'rows', id, items: answer.items }, answer.rows);
+    this.replies.answer(client, id, item, rows);
+  }
+
+  tell(client: PeerId, message: PushReply): void {
+    this.replies.tell(client, message);
   }
 
   markDirty(owner: Owner): void {
@@ -136,15 +115,6 @@ export class PsNode implements OwnerHost {
   private flush(): void {
     for (const owner of this.dirty) owner.flush();
     this.dirty.clear();
-  }
-
-  private sendCollected(): void {
-    if (this.acks.size === 0 && this.answers.size === 0) return;
-    for (const [client, items] of this.acks) this.out.send(client, { t: 'pushAck', items });
-    this.acks.clear();
-    for (const { client, id, items, rows } of this.answers.values())
-      this.out.send(client, { t: 'rows', id, items }, rows);
-    this.answers.clear();
   }
 
   // ---- map
@@ -293,9 +263,11 @@ export class PsNode implements OwnerHost {
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
     this.pace.request();
     matching(message.items, parts);
+    const { client = from } = message;
+    if (client !== from) this.replies.route(client, from);
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it where.
     for (const [item, [g, m, cseq]] of message.items.entries()) {
-      this.owners.get(`${g}/${m}`)?.onPush(from, cseq, part(parts, item));
+      this.owners.get(`${g}/${m}`)?.onPush(client, cseq, part(parts, item));
     }
   }
 

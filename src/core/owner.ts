@@ -41,6 +41,8 @@ export interface OwnerHost extends CoreHost {
   readonly waiting: WaitingBytes;
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
+  /** Answers whoever pushed for this client last. */
+  tell(client: PeerId, message: MessageOf<'gap'> | MessageOf<'lost'>): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
   /** The owner has an open batch: flush it at the end of the tick. */
@@ -187,11 +189,11 @@ export class Owner implements StreamOwner {
 
   /** Once per retry time: a client answers by sending everything again. */
   private tellGap(client: PeerId, expected: number): void {
-    const { now, policy, out } = this.host;
+    const { now, policy } = this.host;
     if (this.recovery.unrecoverable || now - (this.gapAt.get(client) ?? -Infinity) < policy.retryMs / 4)
       return;
     this.gapAt.set(client, now);
-    out.send(client, { t: 'gap', g: this.group.id, m: this.member, expected });
+    this.host.tell(client, { t: 'gap', g: this.group.id, m: this.member, expected });
   }
 
   /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
@@ -370,7 +372,7 @@ export class Owner implements StreamOwner {
     this.pulls.rejectAll('UNRECOVERABLE');
     for (const client of this.lines.clients()) {
       this.lines.drop(client);
-      this.host.out.send(client, { t: 'lost', g: this.group.id, m: this.member, v: this.group.version });
+      this.host.tell(client, { t: 'lost', g: this.group.id, m: this.member, v: this.group.version });
     }
   }
 

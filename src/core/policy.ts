@@ -74,6 +74,12 @@ export interface SchedulerPolicy {
   maxMoves: number;
   /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
   balanceJoining: boolean;
+  /** A worker's lease on a range of samples that it does not report on is lost after this time. */
+  leaseMs: number;
+  /** Failures at one batch after which its range of samples is set aside. */
+  maxRangeFailures: number;
+  /** Reported batches of a range that need not be durable yet. */
+  maxUnsavedBatches: number;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
@@ -85,4 +91,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   avoidMs: 10_000,
   maxMoves: 4,
   balanceJoining: true,
+  leaseMs: 30_000,
+  maxRangeFailures: 3,
+  maxUnsavedBatches: 16,
 };

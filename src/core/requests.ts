@@ -19,7 +19,12 @@ export interface Query {
 export type ClientInput =
   | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
   | { kind: 'peerUp'; peer: PeerId }
-  | { kind: 'push'; ticket: number; items: ShardSection[] }
+  /** `client`: under whose numbers, when not under this client's own. */
+  | { kind: 'push'; ticket: number; items: ShardSection[]; client?: PeerId }
+  /** Numbers of another client that somebody else has used, all of them durable: it goes on behind them. */
+  | { kind: 'skip'; client: PeerId; items: { g: number; m: number; count: number }[] }
+  /** Nothing more is pushed for another client: what is under way for it is given up. */
+  | { kind: 'leave'; client: PeerId }
   | { kind: 'pull'; ticket: number; items: ShardSection[] }
   | { kind: 'query'; ticket: number; query: Query }
   /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
@@ -59,6 +64,8 @@ export interface PendingPush {
 export interface ShardState {
   g: number;
   m: number;
+  /** Under whose numbers; undefined: this client's own. */
+  client: PeerId | undefined;
   next: number;
   unacknowledged: PendingPush[];
   sentAt: number;
@@ -87,10 +94,11 @@ export function countsOf({ g, m, next, acknowledged, refused }: ShardState): Sha
   return { g, m, sent: next - 1, acknowledged, refused };
 }
 
-export function newShard(g: number, m: number, retryMs: number): ShardState {
+export function newShard(g: number, m: number, client: PeerId | undefined, retryMs: number): ShardState {
   return {
     g,
     m,
+    client,
     next: 1,
     unacknowledged: [],
     sentAt: 0,

@@ -12,6 +12,7 @@ import { type Member, newMember } from './member.js';
 import { canDoWithout, isIndispensable } from './moves.js';
 import { type ClusterView, formGroups, repair } from './placement.js';
 import type { SchedulerPolicy } from './policy.js';
+import { Samples } from './samples.js';
 import { Scaler } from './scaler.js';
 import { Sessions } from './sessions.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
@@ -27,6 +28,7 @@ const BY_NUMBER = new Intl.Collator('en', { numeric: true });
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
+  private readonly samples: Samples;
   private readonly members = new Map<PeerId, Member>();
   private readonly facts = new Facts();
   /** Node -> time until which it gets nothing new. */
@@ -55,6 +57,7 @@ export class Scheduler {
       unsettle: () => this.changed(),
       forget: (node) => this.forget(node),
     });
+    this.samples = new Samples(this.ledger, policy);
     if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
   }
 
@@ -176,6 +179,7 @@ export class Scheduler {
       this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code } });
       return;
     }
+    this.samples.attached(id);
     this.ledger.afterwards({
       kind: 'reply',
       link,
@@ -195,6 +199,7 @@ export class Scheduler {
   }
 
   private onClosed(peer: PeerId, inc: number): void {
+    this.samples.closed(peer);
     const member = this.members.get(peer);
     if (!member || member.inc !== inc) return;
     member.connected = false;
@@ -251,6 +256,7 @@ export class Scheduler {
     this.now = now;
     if (first) this.onFirstTick(now);
     else this.sessions.tick(now, slept);
+    this.samples.tick(now, slept);
     for (const [node, until] of this.avoided) {
       if (until > now) continue;
       this.avoided.delete(node);
@@ -279,6 +285,7 @@ export class Scheduler {
 
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
+    if (this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {
       case 'unrecoverable':
@@ -411,13 +418,7 @@ export class Scheduler {
     const { map } = this.state;
     const { all, asked, problem } = addTables(map, message.specs, this.policy.maxTables);
     if (all.length > map.tables.length) this.ledger.setMap({ tables: all }, 'tables');
-    const answer: MessageOf<'tablesCreated'> = {
-      t: 'tablesCreated',
-      id: message.id,
-      tables: asked,
-      ...problem,
-    };
-    this.ledger.answer(from, answer);
+    this.ledger.answer(from, { t: 'tablesCreated', id: message.id, tables: asked, ...problem });
   }
 
   // ---- status

@@ -4,7 +4,8 @@
  */
 import { KintsugiError } from '../errors.js';
 
-export type KillRole = 'ps' | 'scheduler';
+const ROLES = ['ps', 'worker', 'scheduler'] as const;
+export type KillRole = (typeof ROLES)[number];
 
 export interface Kill {
   role: KillRole;
@@ -16,7 +17,7 @@ export interface Kill {
 
 /** @throws BAD_ARGUMENT */
 export function parseKill(text: string): Kill {
-  const match = /^([a-z]+)(?::(\d{1,6}))?@(\d{1,3}(?:\.\d+)?)%$/.exec(text);
+  const match = /^([a-z]+)(?:[:-](\d{1,6}))?@(\d{1,3}(?:\.\d+)?)%$/.exec(text);
   const percent = Number(match?.[3]);
   if (!match || percent > 100) {
     throw new KintsugiError(
@@ -24,26 +25,21 @@ export function parseKill(text: string): Kill {
       `--kill must be ROLE[:INDEX]@P% with P from 0 to 100, for example ps@50% or ps:2@80%, not "${text}"`,
     );
   }
-  const role = match[1]!;
-  if (role === 'worker') {
+  const role = ROLES.find((each) => each === match[1]);
+  if (!role) {
     throw new KintsugiError(
       'BAD_ARGUMENT',
-      `--kill ${text}: killing workers comes with elastic workers; roles are ps and scheduler`,
-    );
-  }
-  if (role !== 'ps' && role !== 'scheduler') {
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      `--kill ${text}: "${role}" is not a role; roles are ps and scheduler`,
+      `--kill ${text}: "${match[1]}" is not a role; roles are ${ROLES.join(', ')}`,
     );
   }
   return { role, index: match[2] === undefined ? undefined : Number(match[2]), percent };
 }
 
 /** Every INDEX must name a process that the job starts. @throws BAD_ARGUMENT */
-export function checkKills(kills: readonly Kill[], nodes: number): void {
+export function checkKills(kills: readonly Kill[], nodes: number, workers: number): void {
+  const counts = { ps: nodes, worker: workers, scheduler: 1 };
   for (const { role, index } of kills) {
-    const count = role === 'ps' ? nodes : 1;
+    const count = counts[role];
     if (index === undefined || index < count) continue;
     const range = count === 1 ? 'only index 0' : `indices 0 to ${count - 1}`;
     throw new KintsugiError('BAD_ARGUMENT', `--kill ${role}:${index}: the job has ${range}`);

@@ -6,7 +6,8 @@
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect, type PushCounts } from '../client.js';
+import { type Client, connect } from '../client.js';
+import { Dataset } from '../dataset.js';
 import { KintsugiError } from '../errors.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { monotonicMs } from '../runtime/log.js';
@@ -31,10 +32,13 @@ import {
   type Report,
   summarize,
 } from './report.js';
+import { finishedRanges, samplesReport } from './samples.js';
 import { Scalings } from './scaling.js';
 import { scalingsOf } from './scaling-report.js';
-import { percentText } from './text.js';
+import { countText, percentText } from './text.js';
 
+/** Name of the data set. */
+const RUN = 'local';
 const FORM_LIMIT_MS = 60_000;
 /** How long a failed run may still ask the scheduler what is lost. */
 const REASONS_MS = 2000;
@@ -60,7 +64,10 @@ class LocalJob {
   private readonly kills: KillRecord[] = [];
   /** Kills of processes that are down at the moment, by name: due when they are back. */
   private readonly deferred: { kill: Kill; name: string }[] = [];
-  private readonly samples = new Map<string, number>();
+  /** Of each worker; `before`: what processes of that name trained that are gone. */
+  private readonly samples = new Map<string, { before: number; now: number }>();
+  /** Client ids of the workers that train, by name. */
+  private readonly clients = new Map<string, number>();
   private rates: { mono: number; samples: number }[] = [];
   private plan: KillPlan | undefined;
   private scalings: Scalings | undefined;
@@ -138,6 +145,11 @@ class LocalJob {
     if (options.save !== undefined) await saveJob(client, options.save);
     this.display.line('checking pushes, parity and digest');
     const pushes = await this.checkPushes(client);
+    const samples = samplesReport({
+      ...{ inFiles: rows, epochs: options.epochs, pushes },
+      status: await Dataset.status(client, RUN),
+      told: finishedRanges(this.events).length,
+    });
     const parity = await checkParity(client);
     const { sha256, rows: digestRows } = await digest(client);
     processes.check();
@@ -145,6 +157,7 @@ class LocalJob {
     const tested = events.find((event) => event.event === 'worker.test');
     const report: Report = {
       ...summarize(events),
+      samples,
       testAuc: tested ? numberOf(tested, 'auc') : null,
       testLogLoss: tested ? numberOf(tested, 'logloss') : null,
       digest: sha256,
@@ -184,23 +197,26 @@ class LocalJob {
   private async train(): Promise<void> {
     const { options, processes } = this;
     if (this.total > 0) {
-      const workers = Array.from({ length: options.workers }, (_, index) => {
-        const share = ['--worker-index', `${index}`, '--worker-count', `${options.workers}`];
-        const args = [
-          '--data',
-          ...options.data,
-          '--epochs',
-          `${options.epochs}`,
-          ...share,
-          ...options.workerArgs,
-        ];
-        if (options.audit) args.push('--audit');
-        return processes.startWorker(`worker-${index}`, args);
-      });
-      await Promise.all(workers.map((worker) => worker.exited));
+      const args = ['--run', RUN, '--data', ...options.data, '--epochs', `${options.epochs}`];
+      args.push(...options.workerArgs);
+      if (options.audit) args.push('--audit');
+      const names = Array.from({ length: options.workers }, (_, index) => `worker-${index}`);
+      for (const name of names) processes.train(name, args).catch((error: Error) => processes.fail(error));
+      await processes.trained();
       processes.check();
+      await this.checkTrained();
     }
     this.strike(this.total);
+  }
+
+  private async checkTrained(): Promise<void> {
+    const status = await Dataset.status(this.client!, RUN);
+    if (status?.complete) return;
+    const trained = status?.samples.reduce((sum, samples) => sum + samples, 0) ?? 0;
+    throw new KintsugiError(
+      'ABORTED',
+      `no worker is left: ${countText(trained)} of ${countText(this.total)} samples were trained`,
+    );
   }
 
   /** Until every failure was noticed and redundancy is back, or cannot come back. */
@@ -209,7 +225,9 @@ class LocalJob {
     for (;;) {
       const status = await this.client!.status();
       const open = this.deferred.length > 0 && this.processes.returning > 0;
-      const noticed = this.kills.every((kill) => detectionOf(this.events, kill) !== undefined);
+      // Workers are not waited for any more.
+      const lasting = this.kills.filter((kill) => kill.role !== 'worker');
+      const noticed = lasting.every((kill) => detectionOf(this.events, kill) !== undefined);
       const final =
         status.redundancy === 'lost' || (status.redundancy === 'degraded' && this.processes.returning === 0);
       const changing = status.scaling.changes.some((change) => change.state === 'running');
@@ -236,9 +254,7 @@ class LocalJob {
   }
 
   private async checkPushes(client: Client): Promise<PushCheck> {
-    const counts = this.events
-      .filter((event) => event.event === 'worker.done')
-      .map((event) => ({ client: numberOf(event, 'client'), counts: event.pushCounts as PushCounts[] }));
+    const counts = finishedRanges(this.events);
     if (this.options.audit) return checkPushes(client, counts);
     const acked = counts.flatMap((each) => each.counts).reduce((sum, each) => sum + each.acknowledged, 0);
     return { acked, lost: null, duplicated: null };
@@ -251,10 +267,15 @@ class LocalJob {
     this.events.push(event);
     this.narrator.event(event);
     if (event.event === 'redundancy' && event.state === 'full') this.cluster = 'redundant';
+    const known = this.samples.get(event.source) ?? { before: 0, now: 0 };
+    if (event.event === 'worker.training') {
+      this.clients.set(event.source, numberOf(event, 'client'));
+      this.samples.set(event.source, { before: known.before + known.now, now: 0 });
+    }
     if (event.event !== 'worker.progress') return;
-    this.samples.set(event.source, numberOf(event, 'samples'));
+    this.samples.set(event.source, { ...known, now: numberOf(event, 'samples') });
     this.loss = numberOf(event, 'loss');
-    const done = [...this.samples.values()].reduce((sum, samples) => sum + samples, 0);
+    const done = [...this.samples.values()].reduce((sum, { before, now }) => sum + before + now, 0);
     this.rates.push({ mono: event.mono, samples: done });
     while (this.rates[0] && this.rates[0].mono < event.mono - RATE_SPAN_MS) this.rates.shift();
     this.strike(done);
@@ -291,14 +312,20 @@ class LocalJob {
     this.scalings?.reach(samples);
     for (const kill of this.plan?.due(samples) ?? []) {
       const name = kill.role === 'scheduler' ? 'scheduler' : this.victim(kill);
-      if (name === undefined) this.display.line('no PS is left to be killed');
+      if (name === undefined)
+        this.display.line(`no ${kill.role === 'ps' ? 'PS' : kill.role} is left to be killed`);
       else if (this.processes.isReady(name)) this.strikeNow(kill, name);
       else this.deferred.push({ kill, name });
     }
   }
 
   /** The one that was named, or one that holds shards, chosen by the seed. */
-  private victim({ index }: Kill): string | undefined {
+  private victim({ role, index }: Kill): string | undefined {
+    if (role === 'worker') {
+      const names = Array.from({ length: this.options.workers }, (_, i) => `worker-${i}`);
+      if (index !== undefined) return names[index];
+      return this.plan?.choose(names.filter((name) => this.processes.isReady(name)));
+    }
     if (index !== undefined) return psName(index);
     const live = this.processes.readyPs();
     const map = this.client!.clusterMap;
@@ -321,14 +348,16 @@ class LocalJob {
           : [],
       ),
     );
-    const record: KillRecord = { role: kill.role, name, inc: node?.inc ?? 0, mono: monotonicMs(), shards };
+    const inc = node?.inc ?? (kill.role === 'worker' ? (this.clients.get(name) ?? 0) : 0);
+    const record: KillRecord = { role: kill.role, name, inc, mono: monotonicMs(), shards };
     this.processes.kill(kill.role, name);
     this.kills.push(record);
     this.narrator.killed(record, kill.percent);
   }
 
   private onBack(name: string): void {
-    if (name !== 'scheduler') this.display.line(`${name} was started again, empty`);
+    if (name !== 'scheduler')
+      this.display.line(`${name} was started again${name.startsWith('ps') ? ', empty' : ''}`);
     const at = this.deferred.findIndex((each) => each.name === name);
     const [due] = at < 0 ? [] : this.deferred.splice(at, 1);
     if (due) this.strikeNow(due.kill, name);

@@ -19,7 +19,7 @@ export class Narrator {
 
   /** True while a failure is not yet over. */
   get busy(): boolean {
-    return this.stories.some((story) => !story.over);
+    return this.stories.some((story) => !story.over && story.kill.role !== 'worker');
   }
 
   killed(kill: KillRecord, percent: number): void {
@@ -42,6 +42,11 @@ export class Narrator {
         if (story.detected || event.name !== kill.name) return;
         story.detected = true;
         this.tell(`lost ${kill.name}, detected in ${after}`);
+        return;
+      case 'worker.lost':
+        if (kill.role !== 'worker' || numberOf(event, 'client') !== kill.inc) return;
+        story.over = true;
+        this.tell(`the samples of ${kill.name} go to others after ${after}`);
         return;
       case 'scheduler.ready':
         if (kill.role !== 'scheduler') return;

@@ -55,7 +55,7 @@ export function checkLocalOptions(options: LocalOptions): void {
   const code = parseCode(options.code);
   poolsFor(code, ps, options.groups);
   checkScales(options.scales, code.k + code.r);
-  checkKills(kills, ps + standby);
+  checkKills(kills, ps + standby, workers);
   if (deterministic && workers !== 1) {
     throw new KintsugiError(
       'BAD_ARGUMENT',

@@ -151,7 +151,7 @@ function facts({ report }: Picture): [string, string][] {
   const rows: [string, string][] = [
     [
       'trained',
-      `${countText(report.samples)} samples in ${report.seconds.toFixed(1)} s, ${countText(report.samplesPerSecond)} per second`,
+      `${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s, ${countText(report.samplesPerSecond)} per second`,
     ],
   ];
   if (report.testAuc !== null) rows.push(['test AUC', report.testAuc.toFixed(4)]);

@@ -32,6 +32,13 @@ export class Processes {
   private readonly children = new Map<string, Child>();
   private readonly ready = new Set<string>();
   private readonly timers = new Set<NodeJS.Timeout>();
+  /** Arguments of the workers that train, by name, and those that have not ended or will come back. */
+  private readonly workers = new Map<string, string[]>();
+  private readonly training = new Set<string>();
+  private readonly done = new Set<string>();
+  /** Killed workers that will be started again. */
+  private readonly revived = new Set<string>();
+  private allTrained: () => void = () => {};
   private respawning = 0;
   private nextPs = 0;
   private stopping = false;
@@ -113,6 +120,32 @@ export class Processes {
     return this.start(name, ['worker', ...this.connect(), ...args]);
   }
 
+  /** Starts a worker that trains; `trained` waits for it. */
+  async train(name: string, args: string[]): Promise<void> {
+    this.workers.set(name, args);
+    this.training.add(name);
+    const child = this.startWorker(name, ['--name', name, ...args]);
+    void child.exited.then(() => {
+      // A killed one that comes back is still one of them.
+      if (this.children.get(name) === child && !this.revived.has(name)) this.ended(name);
+    });
+    await child.event('worker.training');
+    if (this.children.get(name) === child && child.alive) this.ready.add(name);
+  }
+
+  private ended(name: string): void {
+    this.training.delete(name);
+    if (this.training.size === 0) this.allTrained();
+  }
+
+  /** Resolves when every worker has ended and none will come back. */
+  trained(): Promise<void> {
+    return new Promise((resolve) => {
+      this.allTrained = resolve;
+      if (this.training.size === 0) resolve();
+    });
+  }
+
   private connect(): string[] {
     return ['--scheduler', this.address, ...CONNECT];
   }
@@ -121,7 +154,13 @@ export class Processes {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
     const { options, onEvent } = this.settings;
     const env = options.token === undefined ? {} : { KINTSUGI_TOKEN: options.token };
-    const child = new Child({ name, args, cliPath: options.cliPath, env, onEvent });
+    const child = new Child({
+      ...{ name, args, cliPath: options.cliPath, env },
+      onEvent: (event, line) => {
+        if (event.event === 'worker.done') this.done.add(name);
+        onEvent(event, line);
+      },
+    });
     this.children.set(name, child);
     const record = {
       mono: monotonicMs(),
@@ -133,8 +172,11 @@ export class Processes {
     onEvent(record, JSON.stringify(record));
     void child.exited.then((exit) => {
       if (this.children.get(name) === child) this.ready.delete(name);
-      // A PS ends by itself only when the job has told it to leave.
-      const finished = (args[0] === 'worker' || args[0] === 'ps') && exit.code === 0;
+      // A PS ends by itself only when the job has told it to leave; a worker that has said so has done its work, whatever it
+      // thinks of the samples.
+      const finished =
+        (args[0] === 'ps' && exit.code === 0) ||
+        (args[0] === 'worker' && (exit.code === 0 || this.done.has(name)));
       if (!child.expected && !finished) this.fail(child.deathOf(exit));
     });
     return child;
@@ -150,7 +192,13 @@ export class Processes {
     child?.kill();
     if (role === 'scheduler')
       this.respawn(name, child, respawnMs ?? SCHEDULER_RESPAWN_MS, () => this.startScheduler());
-    else if (respawnMs !== undefined)
+    else if (respawnMs !== undefined && role === 'worker') {
+      this.revived.add(name);
+      this.respawn(name, child, respawnMs, () => {
+        this.revived.delete(name);
+        return this.train(name, this.workers.get(name) ?? []);
+      });
+    } else if (respawnMs !== undefined)
       this.respawn(name, child, respawnMs, () => this.startPs(Number(name.slice(3))));
   }
 

@@ -4,6 +4,8 @@
  */
 import type { ParityCheck } from '../tools/parity.js';
 import { numberOf, type RoleEvent } from './events.js';
+import type { KillRole } from './kills.js';
+import type { SamplesReport } from './samples.js';
 import { type ProgressPoint, Throughput } from './throughput.js';
 
 const WINDOW_MS = 1000;
@@ -21,9 +23,9 @@ export interface ShardAt {
 
 /** A SIGKILL that was sent, with what the process held then. */
 export interface KillRecord {
-  role: 'ps' | 'scheduler';
+  role: KillRole;
   name: string;
-  /** Incarnation of the node; 0 for a scheduler. */
+  /** Incarnation of the node; of a worker its client id; 0 for a scheduler. */
   inc: number;
   mono: number;
   shards: ShardAt[];
@@ -80,13 +82,16 @@ export interface NodeReport {
 }
 
 export interface TrainingSummary {
+  /** What workers trained, also what was begun twice. */
   samples: number;
   seconds: number;
   samplesPerSecond: number;
+  /** Mean of the workers that were not killed; null when there is none. */
   trainLoss: number | null;
 }
 
-export interface Report extends TrainingSummary {
+export interface Report extends Omit<TrainingSummary, 'samples'> {
+  samples: SamplesReport;
   testAuc: number | null;
   testLogLoss: number | null;
   digest: string;
@@ -107,7 +112,9 @@ export function trainingSpan(events: readonly RoleEvent[]): { start: number; end
   let end = Number.NEGATIVE_INFINITY;
   for (const event of events) {
     if (event.event === 'worker.training') start = Math.min(start, event.mono);
-    if (event.event === 'worker.done' || event.event === 'worker.progress') end = Math.max(end, event.mono);
+    // A worker that came when all was done has not trained.
+    const trained = event.event === 'worker.progress' || event.event === 'worker.done';
+    if (trained && event.samples !== 0) end = Math.max(end, event.mono);
   }
   return start <= end ? { start, end } : undefined;
 }
@@ -115,10 +122,15 @@ export function trainingSpan(events: readonly RoleEvent[]): { start: number; end
 /** Progress of the workers, from their events. */
 export function progressPoints(events: readonly RoleEvent[]): ProgressPoint[] {
   const points: ProgressPoint[] = [];
+  // One that was started again counts from 0: its points go on where the ones before ended.
+  const totals = new Map<string, { before: number; now: number }>();
   for (const event of events) {
     const starts = event.event === 'worker.training';
     if (!starts && event.event !== 'worker.progress' && event.event !== 'worker.done') continue;
-    points.push({ mono: event.mono, worker: event.source, samples: starts ? 0 : numberOf(event, 'samples') });
+    const { before, now } = totals.get(event.source) ?? { before: 0, now: 0 };
+    const total = starts ? { before: now, now } : { before, now: before + numberOf(event, 'samples') };
+    totals.set(event.source, total);
+    points.push({ mono: event.mono, worker: event.source, samples: total.now });
   }
   return points;
 }
@@ -126,19 +138,20 @@ export function progressPoints(events: readonly RoleEvent[]): ProgressPoint[] {
 /** What was trained, and how fast: from the first worker's start to the last one's end. */
 export function summarize(events: readonly RoleEvent[]): TrainingSummary {
   const span = trainingSpan(events);
-  let samples = 0;
+  let told = 0;
   let lossSum = 0;
   for (const event of events) {
-    if (event.event !== 'worker.done') continue;
-    samples += numberOf(event, 'samples');
-    if (event.trainLoss !== null) lossSum += numberOf(event, 'trainLoss') * numberOf(event, 'samples');
+    if (event.event !== 'worker.done' || event.trainLoss === null) continue;
+    told += numberOf(event, 'samples');
+    lossSum += numberOf(event, 'trainLoss') * numberOf(event, 'samples');
   }
+  const samples = new Throughput(progressPoints(events)).samplesAt(Number.POSITIVE_INFINITY);
   const seconds = span ? (span.end - span.start) / 1000 : 0;
   return {
     samples,
     seconds,
     samplesPerSecond: seconds > 0 ? samples / seconds : 0,
-    trainLoss: samples > 0 ? lossSum / samples : null,
+    trainLoss: told > 0 ? lossSum / told : null,
   };
 }
 
@@ -165,12 +178,14 @@ function firstPerShard(
 
 /**
  * The first durable map without the dead process: it was noticed, or a newer process of the same name was there first. A
- * scheduler has no place in a map: it is missed when it is back.
+ * scheduler has no place in a map: it is missed when it is back. A worker is lost when its samples go to others.
  */
 export function detectionOf(events: readonly RoleEvent[], kill: KillRecord): RoleEvent | undefined {
   return events.find((event) => {
     if (event.mono < kill.mono) return false;
     if (kill.role === 'scheduler') return event.event === 'scheduler.ready';
+    if (kill.role === 'worker')
+      return event.event === 'worker.lost' && numberOf(event, 'client') === kill.inc;
     if (event.event !== 'map.durable' || event.name !== kill.name) return false;
     const inc = numberOf(event, 'inc');
     return event.reason === 'lost' ? inc === kill.inc : event.reason === 'join' && inc > kill.inc;
@@ -202,7 +217,11 @@ export function failuresOf(events: readonly RoleEvent[], kills: readonly KillRec
     const detected = detectionOf(events, kill);
     const full = events.find(
       (event) =>
-        event.event === 'redundancy' && event.state === 'full' && detected && event.mono >= detected.mono,
+        kill.role !== 'worker' &&
+        event.event === 'redundancy' &&
+        event.state === 'full' &&
+        detected &&
+        event.mono >= detected.mono,
     );
     redundantAt.push(full?.mono);
     const keysReady = firstPerShard(events, 'shard.keysReady', kill);
@@ -248,14 +267,15 @@ function round(value: number): number {
 
 /** Why a finished run is not clean, in one line; undefined when it is. */
 export function problemOf(
-  report: Pick<Report, 'pushes' | 'parity'> & Partial<Pick<Report, 'scalings'>>,
+  report: Pick<Report, 'pushes' | 'parity' | 'samples'> & Partial<Pick<Report, 'scalings'>>,
 ): string | undefined {
-  const { pushes, parity, scalings = [] } = report;
+  const { pushes, parity, samples, scalings = [] } = report;
   const problems: string[] = [];
   if ((pushes.lost ?? 0) > 0) problems.push(`${pushes.lost} acknowledged pushes are lost`);
   if ((pushes.duplicated ?? 0) > 0) problems.push(`${pushes.duplicated} pushes were applied twice`);
   if (parity.mismatched > 0) problems.push(`${parity.mismatched} blocks do not match their parity`);
   for (const { to, problem } of scalings)
     if (problem !== null) problems.push(`no scaling to ${to} PS: ${problem}`);
+  problems.push(...samples.problems);
   return problems.length > 0 ? problems.join('; ') : undefined;
 }

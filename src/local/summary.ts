@@ -1,5 +1,6 @@
 /** The end of a run in a few lines for a person. */
 import type { Failure, Report, ScalingReport } from './report.js';
+import type { SamplesReport } from './samples.js';
 import { bytesText, countText, percentText, table, timeText } from './text.js';
 
 function orDash(value: number | null, text: (value: number) => string): string {
@@ -49,11 +50,18 @@ function scalingLines(scalings: readonly ScalingReport[]): string[] {
   return ['', ...table(head, rows, 1)];
 }
 
+function samplesLine({ inFiles, epochs, trained, redone, setAside, exactlyOnce }: SamplesReport): string {
+  const verdict =
+    exactlyOnce === null ? 'not audited' : exactlyOnce ? 'each exactly once' : 'NOT exactly once';
+  const counts = `${countText(trained)} of ${countText(inFiles)} x ${epochs} trained, ${verdict}`;
+  return `samples     ${counts}, ${countText(redone)} redone, ${setAside} ranges set aside`;
+}
+
 export function renderSummary(report: Report): string {
   const { pushes, parity, failures } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
   const lines = [
-    `trained ${countText(report.samples)} samples in ${report.seconds.toFixed(1)} s (${countText(report.samplesPerSecond)}/s), loss ${loss}`,
+    `trained ${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s (${countText(report.samplesPerSecond)}/s), loss ${loss}`,
   ];
   if (report.testAuc !== null) {
     lines.push(
@@ -63,6 +71,7 @@ export function renderSummary(report: Report): string {
   lines.push(...failureLines(failures), ...scalingLines(report.scalings), '');
   const audit = pushes.lost === null ? 'not audited' : `${pushes.lost} lost, ${pushes.duplicated} duplicated`;
   lines.push(
+    samplesLine(report.samples),
     `pushes      ${countText(pushes.acked)} acknowledged, ${audit}`,
     `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
     `redundancy  ${report.redundancy}`,

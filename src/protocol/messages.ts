@@ -6,6 +6,7 @@
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
 import type { ClusterMap, PeerId, TableSpec } from './map.js';
+import type { SampleMessage } from './samples.js';
 import type { JobStatus, MoveStatus, RecoveryStats } from './status.js';
 
 export type {
@@ -50,11 +51,13 @@ export interface Hello {
 // ---- client -> owner
 /**
  * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty section: the push
- * was withdrawn; unless it is applied already it only takes its number, and is refused with ABORTED.
+ * was withdrawn; unless it is applied already it only takes its number, and is refused with ABORTED. `client`: whose pushes
+ * these are, when it is not the sender: batches of a range of samples have its session, whoever works on it.
  */
 export interface Push {
   t: 'push';
   epoch: number;
+  client?: PeerId;
   items: [g: number, m: number, cseq: number][];
 }
 /** parts: one REQUEST section per item; `full` asks for values + optimizer state. */
@@ -82,10 +85,12 @@ export interface ShardStats extends ShardOf {
 // ---- owner -> client
 export interface PushAck {
   t: 'pushAck';
+  client?: PeerId;
   items: [g: number, m: number, cseq: number, refused?: Refusal][];
 }
 export interface Gap extends ShardOf {
   t: 'gap';
+  client?: PeerId;
   expected: number;
 }
 /** parts: one ROWS section per item, which is an index into the pull's items. */
@@ -103,6 +108,7 @@ export interface Reject {
 /** The shard cannot serve pushes in this version of its group: its lost blocks are beyond the code. */
 export interface Lost extends ShardOf {
   t: 'lost';
+  client?: PeerId;
   v: number;
 }
 /** parts: u64 keys */
@@ -414,6 +420,7 @@ export type Message =
   | ChangeReply
   | Leave
   | StatusRequest
-  | StatusReply;
+  | StatusReply
+  | SampleMessage;
 
 export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;

@@ -81,15 +81,24 @@ const recovery = record({
   blocksPresent: natural,
   blocksOnDemand: natural,
 });
+const lease = { name: text, number: natural, lease: natural };
+const dataset = record({
+  files: list(record({ name: text, size: natural, rangeBytes: natural })),
+  batch: natural,
+  epochs: natural,
+  seed: natural,
+  shuffle: bool,
+  staleness: natural,
+});
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text },
-  push: { epoch: natural, items: list(tuple(natural, natural, natural)) },
+  push: { epoch: natural, client: optional(natural), items: list(tuple(natural, natural, natural)) },
   pull: { epoch: natural, id: natural, items: list(tuple(natural, natural)) },
   keys: { ...shard, epoch: natural, id: natural, table: natural, from: natural, max: natural },
   shardStats: { ...shard, epoch: natural, id: natural },
-  pushAck: { items: list(tuple(natural, natural, natural, optional(code))) },
-  gap: { ...shard, expected: natural },
+  pushAck: { client: optional(natural), items: list(tuple(natural, natural, natural, optional(code))) },
+  gap: { ...shard, client: optional(natural), expected: natural },
   rows: { id: natural, items: list(natural) },
   reject: {
     id: natural,
@@ -100,7 +109,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
       ),
     ),
   },
-  lost: { ...shard, v: natural },
+  lost: { ...shard, client: optional(natural), v: natural },
   keysPage: { id: natural, next: integer },
   shardStatsReply: { id: natural, extents, tables: list(object) },
   open: { ...stream, v: natural },
@@ -177,6 +186,36 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
   status: { id: natural },
   statusReply: { id: natural, status: object },
+  openDataset: { id: natural, name: text, spec: dataset },
+  datasetOpened: { id: natural, spec: optional(dataset), code: optional(code), message: optional(text) },
+  acquire: { id: natural, name: text, clock: natural },
+  acquired: {
+    id: natural,
+    range: optional(record({ number: natural, epoch: natural, file: natural, begin: natural, end: natural })),
+    session: natural,
+    done: natural,
+    begun: natural,
+    leaseMs: natural,
+  },
+  rangeProgress: { ...lease, done: natural, begun: natural, clock: natural },
+  rangeLost: lease,
+  release: {
+    ...lease,
+    id: natural,
+    outcome: (v) => v === 'finished' || v === 'returned' || v === 'failed',
+    done: natural,
+    begun: natural,
+    samples: natural,
+    redone: natural,
+    batch: optional(natural),
+    code: optional(code),
+    message: optional(text),
+  },
+  released: { id: natural },
+  advance: { id: natural, name: text, clock: natural },
+  advanced: { id: natural, until: natural },
+  datasetStatus: { id: natural, name: text },
+  datasetReply: { id: natural, status: optional(object) },
 };
 
 /** A header that arrived, as the message it claims to be. @throws BAD_FRAME */

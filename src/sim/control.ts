@@ -1,5 +1,6 @@
 /** The scheduler as an actor: its process, its disk, and what a decision of it must never do. */
 import {
+  DEFAULT_SCHEDULER_POLICY,
   type DurableState,
   newJob,
   Scheduler,
@@ -43,6 +44,7 @@ export class Control {
   start(restarted: boolean): void {
     const { retry } = this.cluster;
     const policy: SchedulerPolicy = {
+      ...DEFAULT_SCHEDULER_POLICY,
       reconnectMs: retry * 3,
       silentMs: retry * 20,
       maxTables: 16,

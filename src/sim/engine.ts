@@ -40,6 +40,11 @@ class RememberingShard implements NativeShard {
     this.real.adopt(table, extent);
   }
 
+  dropBatch(): void {
+    this.forget();
+    this.real.dropBatch();
+  }
+
   push(section: Uint8Array): number {
     this.forget();
     return this.real.push(section);

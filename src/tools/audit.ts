@@ -6,7 +6,10 @@
 import { auditKeys, auditTable } from '../audit.js';
 import type { Client, PushCounts } from '../client.js';
 import { loadNative } from '../native.js';
-import { type Pool, tableByName } from '../protocol/map.js';
+import { type Pool, shardCount, tableByName } from '../protocol/map.js';
+
+/** Audit rows of so many clients are pulled at once. */
+const CLIENTS_PER_PULL = 256;
 
 /** What one client counted: `client.id` and `client.pushCounts()`. */
 export interface ClientCounts {
@@ -30,9 +33,8 @@ export async function checkPushes(client: Client, counts: readonly ClientCounts[
   for (const pool of pools) {
     const pushed = counts.filter((entry) => entry.counts.some((count) => count.pool === pool.name));
     if (pushed.length === 0 && !tableByName(client.clusterMap, auditTable(pool).name)) continue;
-    for (const { client: id, counts: own } of counts) {
-      await comparePool(client, pool, id, own, result);
-    }
+    for (let from = 0; from < counts.length; from += CLIENTS_PER_PULL)
+      await comparePool(client, pool, counts.slice(from, from + CLIENTS_PER_PULL), result);
   }
   return result;
 }
@@ -40,17 +42,24 @@ export async function checkPushes(client: Client, counts: readonly ClientCounts[
 async function comparePool(
   client: Client,
   pool: Pool,
-  id: number,
-  own: readonly PushCounts[],
+  some: readonly ClientCounts[],
   result: PushAudit,
 ): Promise<void> {
-  const keys = auditKeys(loadNative(), pool, id);
+  const shards = shardCount(pool);
+  const keys = new BigUint64Array(some.length * shards);
+  for (const [index, each] of some.entries())
+    keys.set(auditKeys(loadNative(), pool, each.client), index * shards);
   const [rows] = await client.pull([{ table: auditTable(pool).name, keys }]);
+  for (const [index, each] of some.entries())
+    compare(pool, rows!.subarray(index * shards, (index + 1) * shards), each.counts, result);
+}
+
+function compare(pool: Pool, rows: Float32Array, own: readonly PushCounts[], result: PushAudit): void {
   const byShard = new Map(
     own.filter((count) => count.pool === pool.name).map((count) => [count.shard, count]),
   );
   // Also shards that the client says it never pushed to: a row there would be a push that went astray.
-  for (const [shard, applied] of rows!.entries()) {
+  for (const [shard, applied] of rows.entries()) {
     const { sent, acknowledged, refused } = byShard.get(shard) ?? { sent: 0, acknowledged: 0, refused: 0 };
     result.acked += acknowledged;
     result.lost += Math.max(0, acknowledged - applied);

@@ -6,7 +6,7 @@
  * with a line is worked out only once a line has failed.
  */
 import { createReadStream } from 'node:fs';
-import { access, constants } from 'node:fs/promises';
+import { access, constants, stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import { describe, KintsugiError } from '../errors.js';
 import { type Batch, CATEGORY_FIELDS, DENSE_FIELDS } from './trainer.js';
@@ -50,30 +50,42 @@ export interface ReadOptions {
   files: readonly string[];
   /** Rows per batch; the last one may have fewer */
   batch: number;
-  /** This worker takes the batches whose number modulo `count` is `index`; lines of others are not even parsed. */
-  shard?: { index: number; count: number };
 }
 
 function bad(message: string, cause?: unknown): KintsugiError {
   return new KintsugiError('BAD_DATA', message, cause === undefined ? undefined : { cause });
 }
 
-/** Bytes of a file, decompressed. Every failure of the file system or of gzip becomes BAD_DATA with the file's name. */
-async function* chunks(file: string): AsyncGenerator<Buffer> {
-  const raw = createReadStream(file, { highWaterMark: READ_BYTES });
-  const unzip = file.endsWith('.gz') ? createGunzip({ chunkSize: READ_BYTES }) : undefined;
+/**
+ * Bytes of a file from `from` on, decompressed. Every failure of the file system or of gzip becomes BAD_DATA with the file's
+ * name. What is compressed can only be read from its start: what comes before `from` is thrown away.
+ */
+async function* chunks(file: string, from = 0): AsyncGenerator<Buffer> {
+  const packed = isPacked(file);
+  const raw = createReadStream(file, { highWaterMark: READ_BYTES, start: packed ? 0 : from });
+  const unzip = packed ? createGunzip({ chunkSize: READ_BYTES }) : undefined;
   if (unzip) {
     raw.on('error', (error) => unzip.destroy(error));
     raw.pipe(unzip);
   }
   try {
-    for await (const chunk of unzip ?? raw) yield chunk as Buffer;
+    let skip = packed ? from : 0;
+    for await (const chunk of unzip ?? raw) {
+      const bytes = chunk as Buffer;
+      if (skip < bytes.length) yield skip > 0 ? bytes.subarray(skip) : bytes;
+      skip = Math.max(0, skip - bytes.length);
+    }
   } catch (error) {
     throw bad(`${file}: ${describe(error)}`, error);
   } finally {
     raw.destroy();
     unzip?.destroy();
   }
+}
+
+/** It has to be read from its start, wherever one wants to begin. */
+export function isPacked(file: string): boolean {
+  return file.endsWith('.gz');
 }
 
 /** A missing file should be noticed now, not when the files before it are done. */
@@ -101,6 +113,25 @@ export async function countRows(files: readonly string[]): Promise<number> {
     if (last !== NEWLINE) rows += 1;
   }
   return rows;
+}
+
+/** Bytes of a file (decompressed) and of a line of it, on average of its start. @throws BAD_DATA */
+export async function measure(file: string): Promise<{ size: number; lineBytes: number }> {
+  await checkFiles([file]);
+  let size = 0;
+  let lineBytes = 1;
+  for await (const chunk of chunks(file)) {
+    if (size === 0) lineBytes = lineBytesOf(chunk);
+    size += chunk.length;
+    if (!isPacked(file)) return { size: (await stat(file)).size, lineBytes };
+  }
+  return { size, lineBytes };
+}
+
+function lineBytesOf(chunk: Buffer): number {
+  let lines = 0;
+  for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) lines += 1;
+  return Math.ceil(chunk.length / Math.max(1, lines));
 }
 
 /** A batch under construction. Keys are written as pairs of u32: a BigInt per cell would be most of the work. */
@@ -208,87 +239,162 @@ function explain(file: string, line: number, data: Buffer, start: number, end: n
   return bad(`${place}: C${index - DENSE_FIELDS} must be up to 8 hexadecimal digits or empty, not ${text}`);
 }
 
-function checkOptions({ batch, shard }: ReadOptions): void {
+function checkBatch(batch: number): void {
   if (!Number.isSafeInteger(batch) || batch < 1) {
     throw new KintsugiError('BAD_ARGUMENT', `batch must be a positive integer, not ${batch}`);
   }
-  if (!shard) return;
-  const { index, count } = shard;
-  if (!Number.isSafeInteger(index) || !Number.isSafeInteger(count) || index < 0 || index >= count) {
-    throw new KintsugiError('BAD_ARGUMENT', `shard ${index}/${count} must be 0 <= index < count`);
-  }
 }
 
-/** Where a reader is: carries the batch under construction and its number from file to file. */
+/** Where a reader is: carries the batch under construction from file to file. */
 class Cursor {
   private builder: Builder;
-  /** Rows so far of the batch that is being read, ours or not */
-  private rows = 0;
-  private number = 0;
-  private mine: boolean;
 
-  constructor(private readonly options: ReadOptions) {
-    this.builder = new Builder(options.batch);
-    this.mine = this.isMine();
+  constructor(private readonly batch: number) {
+    this.builder = new Builder(batch);
   }
 
-  private isMine(): boolean {
-    const { shard } = this.options;
-    return !shard || this.number % shard.count === shard.index;
-  }
-
-  /** Takes one line; returns a batch when that completes one of ours. */
-  line(file: string, line: number, data: Buffer, start: number, newline: number): Batch | undefined {
+  /** Takes one line; returns a batch when that completes one. */
+  line(place: Place, data: Buffer, start: number, newline: number): Batch | undefined {
     const end = newline > start && data[newline - 1] === RETURN ? newline - 1 : newline;
-    if (this.mine) {
-      const wrong = this.builder.add(data, start, end);
-      if (wrong >= 0) throw explain(file, line, data, start, end, wrong);
-    }
-    this.rows += 1;
-    return this.rows === this.options.batch ? this.next() : undefined;
+    const wrong = this.builder.add(data, start, end);
+    if (wrong >= 0)
+      throw new WrongLine(place, (number) => explain(place.file, number, data, start, end, wrong));
+    return this.builder.size === this.batch ? this.next() : undefined;
   }
 
   /** Ends the batch, full or not. */
   next(): Batch | undefined {
-    const batch = this.builder.size > 0 ? this.builder.finish() : undefined;
-    if (batch) this.builder = new Builder(this.options.batch);
-    this.rows = 0;
-    this.number += 1;
-    this.mine = this.isMine();
+    if (this.builder.size === 0) return undefined;
+    const batch = this.builder.finish();
+    this.builder = new Builder(this.batch);
     return batch;
   }
 }
 
-/**
- * Batches of all files in order. Throws BAD_DATA with `file:line:column` (the column counts bytes from 1) for the first
- * malformed line that belongs to this worker, and for a file that cannot be read.
- */
-export async function* readBatches(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
-  checkOptions(options);
-  await checkFiles(options.files);
-  const cursor = new Cursor(options);
-  for (const file of options.files) {
-    let line = 0;
-    let rest: Buffer = Buffer.alloc(0);
-    for await (const chunk of chunks(file)) {
-      const data = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
-      let start = 0;
-      for (let end = data.indexOf(NEWLINE); end >= 0; end = data.indexOf(NEWLINE, start)) {
-        line += 1;
-        const batch = cursor.line(file, line, data, start, end);
+/** A line of a file: the how manyeth since `begin`. */
+interface Place {
+  file: string;
+  begin: number;
+  line: number;
+}
+
+/** A malformed line; its number in the file is found out only now. */
+class WrongLine {
+  constructor(
+    private readonly place: Place,
+    private readonly explain: (line: number) => KintsugiError,
+  ) {}
+
+  async error(): Promise<KintsugiError> {
+    const { file, begin, line } = this.place;
+    return this.explain(line + (await linesBefore(file, begin)));
+  }
+}
+
+/** Lines that start before a position of a file. */
+async function linesBefore(file: string, position: number): Promise<number> {
+  if (position === 0) return 0;
+  let lines = 1;
+  let at = 0;
+  for await (const chunk of chunks(file)) {
+    for (let i = chunk.indexOf(NEWLINE); i >= 0 && at + i + 1 < position; i = chunk.indexOf(NEWLINE, i + 1))
+      lines += 1;
+    at += chunk.length;
+    if (at >= position) break;
+  }
+  return lines;
+}
+
+/** The batches that the lines of a file complete that start in bytes begin..end. */
+async function* batchesOf(
+  file: string,
+  cursor: Cursor,
+  begin = 0,
+  end = Number.POSITIVE_INFINITY,
+): AsyncGenerator<Batch, void, undefined> {
+  // The line that is under way at `begin` is not ours; one that starts there has its newline just before.
+  let foreign = begin > 0;
+  let at = foreign ? begin - 1 : 0;
+  const place: Place = { file, begin, line: 0 };
+  let rest: Buffer = Buffer.alloc(0);
+  for await (const chunk of chunks(file, at)) {
+    const data = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
+    let start = 0;
+    for (let newline = data.indexOf(NEWLINE); newline >= 0; newline = data.indexOf(NEWLINE, start)) {
+      if (at + start >= end) return;
+      if (!foreign) {
+        place.line += 1;
+        const batch = cursor.line(place, data, start, newline);
         if (batch) yield batch;
-        start = end + 1;
       }
-      rest = data.subarray(start);
-      if (rest.length > MAX_LINE_BYTES) {
-        throw bad(`${file}:${line + 1}:1: a line of more than ${MAX_LINE_BYTES} bytes`);
-      }
+      foreign = false;
+      start = newline + 1;
     }
-    if (rest.length > 0) {
-      const batch = cursor.line(file, line + 1, rest, 0, rest.length);
-      if (batch) yield batch;
+    rest = data.subarray(start);
+    at += start;
+    if (at >= end) return;
+    if (rest.length > MAX_LINE_BYTES) {
+      place.line += 1;
+      throw new WrongLine(place, (line) =>
+        bad(`${file}:${line}:1: a line of more than ${MAX_LINE_BYTES} bytes`),
+      );
     }
   }
+  if (rest.length === 0 || foreign) return;
+  place.line += 1;
+  const batch = cursor.line(place, rest, 0, rest.length);
+  if (batch) yield batch;
+}
+
+async function* explained(
+  batches: AsyncGenerator<Batch, void, undefined>,
+): AsyncGenerator<Batch, void, undefined> {
+  try {
+    yield* batches;
+  } catch (error) {
+    throw error instanceof WrongLine ? await error.error() : error;
+  }
+}
+
+async function* batchesOfFiles(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
+  checkBatch(options.batch);
+  await checkFiles(options.files);
+  const cursor = new Cursor(options.batch);
+  for (const file of options.files) yield* batchesOf(file, cursor);
   const last = cursor.next();
   if (last) yield last;
+}
+
+/**
+ * Batches of all files in order. Throws BAD_DATA with `file:line:column` (the column counts bytes from 1) for the first
+ * malformed line, and for a file that cannot be read.
+ */
+export function readBatches(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
+  return explained(batchesOfFiles(options));
+}
+
+export interface RangeOptions {
+  file: string;
+  /** The lines that start in these bytes (of what was compressed, if it was); the last one may end beyond. */
+  begin: number;
+  end: number;
+  /** Rows per batch; the last one of the range may have fewer */
+  batch: number;
+}
+
+async function* batchesOfRange({
+  file,
+  begin,
+  end,
+  batch,
+}: RangeOptions): AsyncGenerator<Batch, void, undefined> {
+  const cursor = new Cursor(batch);
+  yield* batchesOf(file, cursor, begin, end);
+  const last = cursor.next();
+  if (last) yield last;
+}
+
+/** Batches of a range of a file; ranges that follow each other share no line and miss none. @throws BAD_DATA */
+export function readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined> {
+  return explained(batchesOfRange(options));
 }

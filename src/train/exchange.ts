@@ -68,20 +68,33 @@ export class Exchanger {
 
   /** Sends one fused pull for the batch. */
   async pull(batch: Batch): Promise<Pulled> {
+    const uniques = this.uniques(batch);
+    return { batch, uniques, answers: await this.store.pull(this.requests(uniques)) };
+  }
+
+  /** The keys that a batch pulls, and pushes to, without duplicates. */
+  touched(batch: Batch): PullRequest[] {
+    return this.requests(this.uniques(batch));
+  }
+
+  private uniques(batch: Batch): Exchange['uniques'] {
     const { tables } = this.model;
     const keys = this.model.keys(batch);
     if (!Array.isArray(keys) || keys.length !== tables.length) {
       throw wrong(`must return one array of keys for each of its ${tables.length} tables`);
     }
-    const uniques = keys.map((array, index) => {
+    return keys.map((array, index) => {
       if (array instanceof BigUint64Array) return this.helpers.unique(array);
       throw wrong(`must return a BigUint64Array of keys for table "${tables[index]!.name}"`);
     });
-    const requests: PullRequest[] = [
+  }
+
+  private requests(uniques: Exchange['uniques']): PullRequest[] {
+    const { tables } = this.model;
+    return [
       ...uniques.map(({ keys }, index) => ({ table: tables[index]!.name, keys })),
       ...this.layouts.map(densePull),
     ];
-    return { batch, uniques, answers: await this.store.pull(requests) };
   }
 
   /** Rows for every key of the batch, duplicates included, and the dense tensors. Valid until the next call. */

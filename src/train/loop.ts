@@ -27,6 +27,8 @@ export interface TrainOptions extends LoopOptions {
   inFlight?: number;
   /** Strictly one after the other: pull, step, push until durable, next */
   deterministic?: boolean;
+  /** Pull the next batch's rows before this batch is pushed; default true unless deterministic */
+  overlap?: boolean;
   /** After every batch; throttling is the caller's */
   onProgress?: (progress: Progress) => void;
 }
@@ -37,8 +39,9 @@ export interface Progress {
   batches: number;
   /** Mean loss of the last batch */
   loss: number;
-  /** Mean loss of about the last 100 batches */
+  /** Mean loss of about the last 100 batches, and of all */
   recentLoss: number;
+  meanLoss: number;
   /** Since the start of the call */
   seconds: number;
 }
@@ -84,6 +87,19 @@ function early<T>(promise: Promise<T>): Promise<T> {
   return promise;
 }
 
+/** Whether `one` settles while `other` has nothing to give, now or for ever. */
+function isFirst(one: Promise<unknown>, other: Promise<unknown>): Promise<boolean> {
+  const never = new Promise<boolean>(() => {});
+  // One turn of the event loop: a reader that has something gives it by then, and its pull goes out first.
+  const turn = () => new Promise<boolean>((resolve) => setImmediate(resolve, true));
+  const ended = one.then(turn, turn);
+  const given = other.then(
+    () => false,
+    () => never,
+  );
+  return Promise.race([given, ended]);
+}
+
 /**
  * Batches with their rows. With `overlap`, the pull of the next batch is sent before a batch is handed out; reading is
  * one more ahead, so that this pull does not wait for the disk.
@@ -98,13 +114,20 @@ async function* pulledBatches(
     let reading = early(iterator.next());
     let ahead: Promise<Pulled> | undefined;
     for (;;) {
+      // A source that waits for news, or fails, must not hold up the batch that is here already.
+      if (ahead && (await unlessAborted(isFirst(ahead, reading), signal))) {
+        const ready = ahead;
+        ahead = undefined;
+        yield await unlessAborted(ready, signal);
+        continue;
+      }
       const item = await unlessAborted(reading, signal);
       const pulling = item.done ? undefined : early(exchanger.pull(item.value));
       if (!item.done) reading = early(iterator.next());
       const ready = overlap ? ahead : pulling;
       if (ready) yield await unlessAborted(ready, signal);
       if (!pulling) return;
-      ahead = pulling;
+      if (overlap) ahead = pulling;
     }
   } finally {
     // Not awaited: after an abort the pending read may never end.
@@ -180,19 +203,21 @@ export async function train(options: TrainOptions): Promise<TrainResult> {
   const seconds = () => (performance.now() - start) / 1000;
   let samples = 0;
   let batches = 0;
-  for await (const pulled of pulledBatches(exchanger, options, !deterministic)) {
+  const overlap = !deterministic && (options.overlap ?? true);
+  for await (const pulled of pulledBatches(exchanger, options, overlap)) {
     const { rows, dense } = exchanger.values(pulled);
     const result = await model.step(pulled.batch, rows, dense);
     const updates = exchanger.updates(pulled, result);
     // Room first: with `inFlight` pushes unacknowledged, another one is not sent.
     if (!deterministic) await window.waitFor(inFlight - 1);
     if (signal?.aborted) throw aborted(signal);
-    window.add(store.push(updates));
+    window.add(store.push(updates, pulled.batch));
     if (deterministic) await window.waitFor(0);
     samples += pulled.batch.size;
     batches += 1;
     meter.add(result.loss, pulled.batch.size);
-    onProgress?.({ samples, batches, loss: result.loss, recentLoss: meter.recentMean, seconds: seconds() });
+    const means = { loss: result.loss, recentLoss: meter.recentMean, meanLoss: meter.mean };
+    onProgress?.({ samples, batches, ...means, seconds: seconds() });
   }
   await window.waitFor(0);
   return { samples, batches, loss: meter.mean, seconds: seconds() };

@@ -109,6 +109,6 @@ export interface ParameterStore {
   createTables(specs: TableSpec[]): Promise<void>;
   /** One fused request; keys.length x dim values for each entry. */
   pull(requests: PullRequest[]): Promise<Float32Array[]>;
-  /** One fused update; resolves when it is durable. The arrays must not be changed before that. */
-  push(updates: PushUpdate[]): Promise<void>;
+  /** One fused update, of this batch; resolves when it is durable. The arrays must not be changed before that. */
+  push(updates: PushUpdate[], batch: Batch): Promise<void>;
 }

@@ -54,7 +54,7 @@ describe('commands and flags', () => {
       () => ['local', '--data', good, '--kill', 'disk@5%'],
       /"disk" is not a role/,
     ],
-    ['a kill of a worker', () => ['local', '--data', good, '--kill', 'worker@5%'], /elastic workers/],
+    ['a kill of a worker that is not', () => ['local', '--data', good, '--kill', 'worker:2@5%'], /0 to 1/],
     ['a kill of a node that is not', () => ['local', '--data', good, '--kill', 'ps:5@5%'], /indices 0 to 4/],
     ['a malformed time', () => ['local', '--data', good, '--respawn', 'soon'], /--respawn .*"soon"/],
     ['two deterministic workers', () => ['local', '--data', good, '--deterministic'], /--workers 1/],
@@ -76,9 +76,9 @@ describe('commands and flags', () => {
     ['a worker without data', () => ['worker', ...NOWHERE], /--data is needed/],
     ['an evaluation without data', () => ['worker', ...NOWHERE, '--evaluate'], /--evaluate needs --test/],
     [
-      'a worker index that is too high',
-      () => ['worker', ...NOWHERE, '--data', good, '--worker-index', '1'],
-      /--worker-index 1/,
+      'two answers about staleness',
+      () => ['worker', ...NOWHERE, '--data', good, '--sync', '--staleness', '4'],
+      /--sync/,
     ],
     [
       'widths that are none',

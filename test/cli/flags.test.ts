@@ -72,6 +72,8 @@ test('a launcher hands the training flags on to its workers', () => {
     seed: 3,
     inFlight: 2,
     threads: 1,
+    rangeBatches: 16,
+    sync: true,
   };
   const args = workerArgs({ ...flags, deterministic: true, model: 'm.js', modelOption: { a: 1 } }).join(' ');
   for (const part of [
@@ -82,6 +84,8 @@ test('a launcher hands the training flags on to its workers', () => {
     '--dense-lr 0.01',
     '--seed 3',
     '--in-flight 2',
+    '--range-batches 16',
+    '--staleness 0',
   ]) {
     expect(args).toContain(part);
   }

@@ -79,10 +79,14 @@ const map = {
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false }],
   tables: [table],
 };
+const lease = { name: 'd', number: 1, lease: 5 };
+const range = { number: 1, epoch: 0, file: 0, begin: 0, end: 100 };
+const files = [{ name: 'a.tsv', size: 100, rangeBytes: 50 }];
+const dataset = { files, batch: 4, epochs: 1, seed: 3, shuffle: true, staleness: 2 };
 /** A well-formed header of every kind of message; a new kind does not compile until it is here. */
 const FIELDS: Record<Message['t'], object> = {
   hello: { peer: 3, inc: 1, job: 'a-job' },
-  push: { epoch: 9, items: [[3, 1, 5]] },
+  push: { epoch: 9, client: 7, items: [[3, 1, 5]] },
   pull: { epoch: 9, id: 2, items: [[3, 1]] },
   keys: { ...shard, epoch: 9, id: 2, table: 1, from: 0, max: 100 },
   shardStats: { ...shard, epoch: 9, id: 2 },
@@ -160,6 +164,18 @@ const FIELDS: Record<Message['t'], object> = {
   leave: { inc: 2 },
   status: { id: 2 },
   statusReply: { id: 2, status: { job: 'a-job' } },
+  openDataset: { id: 2, name: 'd', spec: dataset },
+  datasetOpened: { id: 2, spec: dataset, code: 'LIMIT', message: 'too many' },
+  acquire: { id: 2, name: 'd', clock: 3 },
+  acquired: { id: 2, range, session: 9, done: 2, begun: 3, leaseMs: 1000 },
+  rangeProgress: { ...lease, done: 2, begun: 3, clock: 4 },
+  rangeLost: lease,
+  release: { id: 2, ...lease, outcome: 'finished', done: 2, begun: 3, samples: 9, redone: 1 },
+  released: { id: 2 },
+  advance: { id: 2, name: 'd', clock: 3 },
+  advanced: { id: 2, until: 7 },
+  datasetStatus: { id: 2, name: 'd' },
+  datasetReply: { id: 2, status: { name: 'd' } },
 };
 export const SAMPLES: readonly object[] = Object.entries(FIELDS).map(([t, fields]) => ({ t, ...fields }));
 

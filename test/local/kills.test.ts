@@ -19,13 +19,15 @@ test('kills name a role, perhaps an index, and a percentage', () => {
   ]) {
     expect(() => parseKill(text), text).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
   }
-  expect(() => parseKill('worker@50%')).toThrow(/elastic workers/);
+  expect(parseKill('worker@50%')).toEqual({ role: 'worker', index: undefined, percent: 50 });
+  expect(parseKill('worker-1@50%')).toEqual({ role: 'worker', index: 1, percent: 50 });
 });
 
 test('an index must be one of the job', () => {
-  expect(() => checkKills([parseKill('ps:5@1%')], 6)).not.toThrow();
-  expect(() => checkKills([parseKill('ps:6@1%')], 6)).toThrow(/indices 0 to 5/);
-  expect(() => checkKills([parseKill('scheduler:1@1%')], 6)).toThrow(/only index 0/);
+  expect(() => checkKills([parseKill('ps:5@1%')], 6, 2)).not.toThrow();
+  expect(() => checkKills([parseKill('ps:6@1%')], 6, 2)).toThrow(/indices 0 to 5/);
+  expect(() => checkKills([parseKill('scheduler:1@1%')], 6, 2)).toThrow(/only index 0/);
+  expect(() => checkKills([parseKill('worker:2@1%')], 6, 2)).toThrow(/indices 0 to 1/);
 });
 
 test('every kill is due once, in the order of progress', () => {

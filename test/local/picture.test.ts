@@ -24,7 +24,10 @@ test('the picture stands alone, with the failure marked and both axes labelled',
     meanThroughputRatio: null,
   };
   const report: Report = {
-    samples: 200,
+    samples: {
+      ...{ inFiles: 200, epochs: 1, expected: 200, trained: 200, redone: 0, setAside: 0, ranges: 1 },
+      ...{ exactlyOnce: true, evidence: '', problems: [] },
+    },
     seconds: 2,
     samplesPerSecond: 100,
     trainLoss: 0.5,

@@ -1,7 +1,15 @@
 /** The report's numbers on made-up events, where every answer can be worked out by hand. */
 import { expect, test } from 'vitest';
 import type { RoleEvent } from '../../src/local/events.js';
-import { failuresOf, inOrder, type KillRecord, problemOf, summarize } from '../../src/local/report.js';
+import {
+  failuresOf,
+  inOrder,
+  type KillRecord,
+  problemOf,
+  progressPoints,
+  summarize,
+} from '../../src/local/report.js';
+import { type SampleBooks, samplesReport } from '../../src/local/samples.js';
 
 const at = (
   mono: number,
@@ -144,14 +152,72 @@ test('workers are summed up, losses by their samples', () => {
   expect(summarize([])).toEqual({ samples: 0, seconds: 0, samplesPerSecond: 0, trainLoss: null });
 });
 
+const status = {
+  ...{ name: 'd', epochs: 2, ranges: 4, finished: 4, open: 0, samples: [10, 10], redone: 3 },
+  ...{ setAside: [], complete: true },
+};
+const books = { inFiles: 10, epochs: 2, status, told: 4, pushes: { acked: 5, lost: 0, duplicated: 0 } };
+
+test('samples were trained exactly once when all books agree', () => {
+  expect(samplesReport(books)).toMatchObject({
+    ...{ inFiles: 10, epochs: 2, expected: 20, trained: 20, redone: 3, setAside: 0, ranges: 4 },
+    ...{ exactlyOnce: true, problems: [] },
+  });
+  const unaudited = { ...books, pushes: { acked: 5, lost: null, duplicated: null } };
+  expect(samplesReport(unaudited)).toMatchObject({ exactlyOnce: null, problems: [] });
+  const aside = {
+    ...{ number: 3, epoch: 1, file: 0, begin: 50, end: 100, fileName: 'a.tsv', batch: 2, attempts: 3 },
+    ...{ code: 'BAD_DATA' as const, message: 'a.tsv:7:1: no label' },
+  };
+  for (const [name, wrong, problem] of [
+    ['fewer samples', { status: { ...status, samples: [10, 9] } }, /epoch 1 trained 9 samples of 10/],
+    ['a finished range that no worker told of', { told: 3 }, /4 ranges are finished, and workers told of 3/],
+    ['no data set', { status: undefined }, /0 ranges are finished/],
+    ['a range set aside', { status: { ...status, setAside: [aside] } }, /batch 2 failed 3 times: a.tsv:7:1/],
+    ['a batch that was not applied', { pushes: { acked: 5, lost: 1, duplicated: 0 } }, undefined],
+    ['a batch that was applied twice', { pushes: { acked: 5, lost: 0, duplicated: 1 } }, undefined],
+  ] satisfies [string, Partial<SampleBooks>, RegExp | undefined][]) {
+    const { exactlyOnce, problems } = samplesReport({ ...books, ...wrong });
+    expect(exactlyOnce, name).toBe(false);
+    if (problem) expect(problems.join(), name).toMatch(problem);
+  }
+});
+
+test('a worker that was started again goes on where it was', () => {
+  const events = [
+    at(0, 'worker-0', 'worker.training'),
+    at(1000, 'worker-0', 'worker.progress', { samples: 100 }),
+    at(2000, 'worker-0', 'worker.training'),
+    at(3000, 'worker-0', 'worker.progress', { samples: 50 }),
+    // It comes when all is done.
+    at(9000, 'worker-1', 'worker.done', { samples: 0, trainLoss: null }),
+  ];
+  expect(progressPoints(events).map((point) => point.samples)).toEqual([0, 100, 100, 150, 0]);
+  expect(summarize(events)).toMatchObject({ samples: 150, seconds: 3 });
+});
+
+test('a worker is lost when its samples go to others', () => {
+  const record: KillRecord = { role: 'worker', name: 'worker-0', inc: 4, mono: 10_000, shards: [] };
+  const events = [
+    at(10_500, 'scheduler', 'worker.lost', { client: 5 }),
+    at(11_000, 'scheduler', 'worker.lost', { client: 4 }),
+    at(12_000, 'scheduler', 'redundancy', { state: 'full' }),
+  ];
+  const [failure] = failuresOf(inOrder([...training(), ...events]), [record]);
+  expect(failure).toMatchObject({ node: 'worker-0', detectedMs: 1000, redundantMs: null, keysReadyMs: null });
+});
+
 test('a run is clean when nothing is lost, repeated or wrong', () => {
   const parity = { blocksExpected: 9, blocksChecked: 7, blocksUnprotected: 2, mismatched: 0 };
   const pushes = { acked: 5, lost: 0, duplicated: 0 };
-  expect(problemOf({ pushes, parity })).toBeUndefined();
-  expect(problemOf({ pushes: { acked: 5, lost: null, duplicated: null }, parity })).toBeUndefined();
-  expect(problemOf({ pushes: { ...pushes, lost: 2 }, parity })).toContain('2 acknowledged pushes are lost');
-  expect(problemOf({ pushes: { ...pushes, duplicated: 1 }, parity })).toContain(
+  const samples = samplesReport(books);
+  expect(problemOf({ pushes, parity, samples })).toBeUndefined();
+  expect(problemOf({ pushes: { acked: 5, lost: null, duplicated: null }, parity, samples })).toBeUndefined();
+  expect(problemOf({ pushes: { ...pushes, lost: 2 }, parity, samples })).toContain(
+    '2 acknowledged pushes are lost',
+  );
+  expect(problemOf({ pushes: { ...pushes, duplicated: 1 }, parity, samples })).toContain(
     '1 pushes were applied twice',
   );
-  expect(problemOf({ pushes, parity: { ...parity, mismatched: 3 } })).toContain('3 blocks');
+  expect(problemOf({ pushes, parity: { ...parity, mismatched: 3 }, samples })).toContain('3 blocks');
 });

@@ -1,7 +1,7 @@
 /** `--scale`: what can be asked for, and the figures of a scaling on made-up events. */
 import { expect, test } from 'vitest';
 import type { RoleEvent } from '../../src/local/events.js';
-import { problemOf } from '../../src/local/report.js';
+import { problemOf, type Report } from '../../src/local/report.js';
 import { checkScales, parseScale, type ScalingRecord } from '../../src/local/scaling.js';
 import { scalingsOf, worstWindow } from '../../src/local/scaling-report.js';
 import { Throughput } from '../../src/local/throughput.js';
@@ -76,6 +76,9 @@ test('a scaling that did not happen makes the run unclean', () => {
   expect(scaling).toMatchObject({ ok: false, problem: 'not done in 120 s' });
   const pushes = { acked: 1, lost: 0, duplicated: 0 };
   const parity = { blocksExpected: 1, blocksChecked: 1, blocksUnprotected: 0, mismatched: 0 };
-  expect(problemOf({ pushes, parity, scalings: [scaling!] })).toBe('no scaling to 7 PS: not done in 120 s');
-  expect(problemOf({ pushes, parity, scalings: [{ ...scaling!, problem: null }] })).toBe(undefined);
+  const samples = { problems: [] } as unknown as Report['samples'];
+  expect(problemOf({ pushes, parity, samples, scalings: [scaling!] })).toBe(
+    'no scaling to 7 PS: not done in 120 s',
+  );
+  expect(problemOf({ pushes, parity, samples, scalings: [{ ...scaling!, problem: null }] })).toBe(undefined);
 });

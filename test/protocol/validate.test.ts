@@ -34,21 +34,29 @@ const map = {
   tables: [{ ...spec, id: 1 }],
 };
 
+const lease = { name: 'd', number: 1, lease: 5 };
+const range = { number: 1, epoch: 0, file: 0, begin: 0, end: 100 };
+const dataset = {
+  files: [{ name: 'a.tsv', size: 100, rangeBytes: 50 }],
+  ...{ batch: 4, epochs: 1, seed: 3, shuffle: true, staleness: 2 },
+};
+
 /** A new kind of message does not compile until it has a sample here. */
 const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   hello: { t: 'hello', peer: 1, inc: 2, job: 'j' },
-  push: { t: 'push', epoch: 1, items: [[0, 1, 2]] },
+  push: { t: 'push', epoch: 1, client: 7, items: [[0, 1, 2]] },
   pull: { t: 'pull', epoch: 1, id: 5, items: [[0, 1]] },
   keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, from: 0, max: 10 },
   shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
   pushAck: {
     t: 'pushAck',
+    client: 7,
     items: [
       [0, 1, 2],
       [0, 1, 3, 'DIM_MISMATCH'],
     ],
   },
-  gap: { t: 'gap', g: 0, m: 1, expected: 4 },
+  gap: { t: 'gap', g: 0, m: 1, client: 7, expected: 4 },
   rows: { t: 'rows', id: 5, items: [0, 1] },
   reject: {
     t: 'reject',
@@ -58,7 +66,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       [-3, 'LIMIT'],
     ],
   },
-  lost: { t: 'lost', g: 0, m: 1, v: 9 },
+  lost: { t: 'lost', g: 0, m: 1, v: 9, client: 7 },
   keysPage: { t: 'keysPage', id: 5, next: -1 },
   shardStatsReply: {
     t: 'shardStatsReply',
@@ -158,6 +166,31 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       scaling: { wanted: 3, serving: 3, changes: [] },
     },
   },
+  openDataset: { t: 'openDataset', id: 5, name: 'd', spec: dataset },
+  datasetOpened: { t: 'datasetOpened', id: 5, spec: dataset, code: 'LIMIT', message: 'too many' },
+  acquire: { t: 'acquire', id: 5, name: 'd', clock: 3 },
+  acquired: { t: 'acquired', id: 5, range, session: 9, done: 2, begun: 3, leaseMs: 1000 },
+  rangeProgress: { t: 'rangeProgress', ...lease, done: 2, begun: 3, clock: 4 },
+  rangeLost: { t: 'rangeLost', ...lease },
+  release: {
+    t: 'release',
+    id: 5,
+    ...lease,
+    ...{ outcome: 'failed', done: 2, begun: 3, samples: 9, redone: 1 },
+    ...{ batch: 2, code: 'BAD_DATA', message: 'no' },
+  },
+  released: { t: 'released', id: 5 },
+  advance: { t: 'advance', id: 5, name: 'd', clock: 3 },
+  advanced: { t: 'advanced', id: 5, until: 7 },
+  datasetStatus: { t: 'datasetStatus', id: 5, name: 'd' },
+  datasetReply: {
+    t: 'datasetReply',
+    id: 5,
+    status: {
+      ...{ name: 'd', epochs: 1, ranges: 4, finished: 1, open: 1, samples: [9], redone: 0 },
+      ...{ setAside: [], complete: false },
+    },
+  },
 };
 const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job'],
@@ -165,6 +198,14 @@ const OPTIONAL: Record<string, string[]> = {
   tablesCreated: ['code', 'message'],
   changeReply: ['code', 'message'],
   heartbeat: ['held'],
+  push: ['client'],
+  pushAck: ['client'],
+  gap: ['client'],
+  lost: ['client'],
+  datasetOpened: ['spec', 'code', 'message'],
+  acquired: ['range'],
+  release: ['batch', 'code', 'message'],
+  datasetReply: ['status'],
 };
 /** Looked into by nobody but a person: any object will do. */
 const OPAQUE = [

@@ -104,19 +104,6 @@ describe('files', () => {
     expect(await countRows([empty, open, closed])).toBe(7);
     expect(await read({ files: [empty], batch: 2 })).toEqual([]);
   });
-
-  test('shards divide the batches among workers without overlap', async () => {
-    const file = write('a.tsv', `${lines(0, 11).join('\n')}\n`);
-    const all = await read({ files: [file], batch: 2 });
-    const parts = await Promise.all(
-      [0, 1, 2].map((index) => read({ files: [file], batch: 2, shard: { index, count: 3 } })),
-    );
-    expect(parts.map((part) => part.length)).toEqual([2, 2, 2]);
-    expect(parts[2]![1]!.size).toBe(1);
-    for (const [number, batch] of all.entries()) {
-      expect(parts[number % 3]![Math.floor(number / 3)]).toEqual(batch);
-    }
-  });
 });
 
 describe('errors', () => {
@@ -186,7 +173,6 @@ describe('errors', () => {
     for (const options of [
       { files: [], batch: 1 },
       { files: [file], batch: 0 },
-      { files: [file], batch: 1, shard: { index: 2, count: 2 } },
     ]) {
       await expect(read(options)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
     }

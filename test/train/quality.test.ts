@@ -25,6 +25,12 @@ interface Run {
   deterministic?: boolean;
 }
 
+/** Every n-th batch. */
+async function* share<T>(all: AsyncIterable<T>, index: number, count: number): AsyncGenerator<T> {
+  let number = 0;
+  for await (const each of all) if (number++ % count === index) yield each;
+}
+
 async function aucOf(trainFile: string, testFile: string, run: Run): Promise<number> {
   const { delay = 0, workers = 1, deterministic = false } = run;
   const { batch, seed } = options;
@@ -35,7 +41,7 @@ async function aucOf(trainFile: string, testFile: string, run: Run): Promise<num
   await createTables(models[0]!, store, seed, helpers);
   await Promise.all(
     models.map((model, index) => {
-      const batches = readBatches({ files: [trainFile], batch, shard: { index, count: workers } });
+      const batches = share(readBatches({ files: [trainFile], batch }), index, workers);
       return train({ model, store, helpers, batches, deterministic });
     }),
   );

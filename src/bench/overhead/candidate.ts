@@ -126,7 +126,8 @@ export class Candidate {
     this.workerCpu = 0;
     const model = ['--batch', `${batch}`, '--dim', `${dim}`, ...flags];
     const name = `worker-${this.workers++}`;
-    const worker = this.processes.startWorker(name, ['--data', this.data, ...model]);
+    // Every worker trains all of the data, as a run of its own.
+    const worker = this.processes.startWorker(name, ['--run', name, '--data', this.data, ...model]);
     await this.processes.race(worker.exited);
     const done = this.events.find((event) => event.event === 'worker.done');
     if (!done) throw new KintsugiError('INTERNAL', `${name} did not say what it did`);

@@ -1,0 +1,86 @@
+/**
+ * Was every sample of every epoch trained exactly once? Four books that are kept apart must agree: the lines that the launcher
+ * counted in the files, what the scheduler knows of ranges, what workers told of each range that they finished, and the audit
+ * rows that only applied pushes change.
+ */
+import type { PushCounts } from '../client.js';
+import type { DatasetStatus } from '../dataset.js';
+import type { ClientCounts } from '../tools/audit.js';
+import { numberOf, type RoleEvent } from './events.js';
+
+export interface SamplesReport {
+  inFiles: number;
+  epochs: number;
+  /** inFiles x epochs */
+  expected: number;
+  /** In ranges that were finished. */
+  trained: number;
+  /** Of these, in batches that one worker had begun and another did again. */
+  redone: number;
+  /** Ranges that failed again and again and were left out. */
+  setAside: number;
+  ranges: number;
+  /** Null without an audit: nobody has looked at what was applied. */
+  exactlyOnce: boolean | null;
+  /** How `exactlyOnce` is known, or why it is not so. */
+  evidence: string;
+  /** One line for each way in which the run is not what it should be. */
+  problems: string[];
+}
+
+/** A range that a worker finished, with the pushes of its session. */
+interface FinishedRange extends ClientCounts {
+  range: number;
+}
+
+/** Of a range that two workers finished, because the first was lost before that was known, the last one's counts. */
+export function finishedRanges(events: readonly RoleEvent[]): FinishedRange[] {
+  const ranges = new Map<number, FinishedRange>();
+  for (const event of events) {
+    if (event.event !== 'worker.range' || event.outcome !== 'finished') continue;
+    const range = numberOf(event, 'range');
+    // Every number was used for a push that is durable, whoever made it.
+    const counts = (event.counts as PushCounts[]).map((each) => ({
+      ...each,
+      acknowledged: each.sent - each.refused,
+    }));
+    ranges.set(range, { range, client: numberOf(event, 'session'), counts });
+  }
+  return [...ranges.values()];
+}
+
+export interface SampleBooks {
+  inFiles: number;
+  epochs: number;
+  status: DatasetStatus | undefined;
+  /** Ranges that workers have told of. */
+  told: number;
+  pushes: { acked: number; lost: number | null; duplicated: number | null };
+}
+
+export function samplesReport({ inFiles, epochs, status, told, pushes }: SampleBooks): SamplesReport {
+  const expected = inFiles * epochs;
+  const perEpoch = status?.samples ?? [];
+  const trained = perEpoch.reduce((sum, samples) => sum + samples, 0);
+  const setAside = status?.setAside ?? [];
+  const finished = status?.finished ?? 0;
+  const problems: string[] = [];
+  for (const { fileName, begin, end, epoch, batch, attempts, message } of setAside) {
+    const where = `bytes ${begin} to ${end} of ${fileName} in epoch ${epoch}`;
+    problems.push(`samples in ${where} were set aside: batch ${batch} failed ${attempts} times: ${message}`);
+  }
+  if (setAside.length === 0) {
+    for (const [epoch, samples] of perEpoch.entries())
+      if (samples !== inFiles) problems.push(`epoch ${epoch} trained ${samples} samples of ${inFiles}`);
+  }
+  if (told !== finished) problems.push(`${finished} ranges are finished, and workers told of ${told}`);
+  const audited = pushes.lost !== null && pushes.duplicated !== null;
+  const exact = problems.length === 0 && trained === expected && pushes.lost === 0 && pushes.duplicated === 0;
+  const evidence = audited
+    ? `${finished} ranges with ${trained} samples of ${inFiles} in the files x ${epochs} epochs; audit rows: of ${pushes.acked} pushes of their batches to shards ${pushes.lost} are missing and ${pushes.duplicated} were applied again`
+    : 'not audited: what was applied has not been counted';
+  return {
+    ...{ inFiles, epochs, expected, trained, redone: status?.redone ?? 0, setAside: setAside.length },
+    ...{ ranges: finished, exactlyOnce: audited ? exact : null, evidence, problems },
+  };
+}

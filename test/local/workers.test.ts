@@ -1,0 +1,124 @@
+/** Workers as real processes that come and go: every sample of every epoch is trained exactly once all the same. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Report } from '../../src/local/report.js';
+import { startLocalCluster } from '../../src/runtime/cluster.js';
+import { writeDemoData } from '../../src/train/demo-data.js';
+import { kintsugi, type Output, record, start } from '../cli/support.js';
+
+const ROWS = 6000;
+const MODEL = ['--dim', '8', '--bottom', '16-8', '--top', '16-1', '--batch', '64'];
+const CLUSTER = ['--ps', '3', '--code', '2+1', ...MODEL];
+let directory = '';
+let data = '';
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-workers-'));
+  data = join(directory, 'train.tsv');
+  await writeDemoData({ train: data, rows: ROWS, keys: 5000, seed: 1 });
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+async function run(
+  name: string,
+  args: string[],
+  file = data,
+): Promise<{ output: Output; report: () => Report }> {
+  const json = join(directory, `${name}.json`);
+  const output = await kintsugi(['local', '--data', file, ...CLUSTER, ...args, '--json', json, '--quiet']);
+  return { output, report: () => JSON.parse(readFileSync(json, 'utf8')) as Report };
+}
+
+function expectExact({ samples, pushes, parity }: Report, epochs: number): void {
+  const expected = ROWS * epochs;
+  expect(samples).toMatchObject({
+    ...{ inFiles: ROWS, epochs, expected, trained: expected, setAside: 0, exactlyOnce: true, problems: [] },
+  });
+  expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+  expect(parity.mismatched).toBe(0);
+}
+
+test('killed workers cost no sample, one that comes back and one that does not, and a PS at the same time', async () => {
+  const kills = ['--kill', 'worker-1@30%', '--kill', 'ps@45%', '--kill', 'worker@60%', '--respawn', '200ms'];
+  const { output, report } = await run('killed', ['--epochs', '2', '--workers', '3', ...kills]);
+  expect(output.stderr).toBe('');
+  expect(output.code).toBe(0);
+  expect(output.stdout).toContain('each exactly once');
+  expectExact(report(), 2);
+  expect(report().failures.map(({ node }) => node.slice(0, 3))).toEqual(['wor', 'ps-', 'wor']);
+  expect(report().failures[0]?.detectedMs).toBeGreaterThan(0);
+  const never = await run('never', ['--kill', 'worker@50%', '--respawn', 'never']);
+  expect(never.output.code).toBe(0);
+  expectExact(never.report(), 1);
+});
+
+test('with a bound on staleness, and in step, nobody waits for a worker that died', async () => {
+  for (const mode of [['--staleness', '3'], ['--sync']]) {
+    const { output, report } = await run('stale', [...mode, '--kill', 'worker@50%', '--respawn', 'never']);
+    expect(output.stderr).toBe('');
+    expect(output.code).toBe(0);
+    expectExact(report(), 1);
+  }
+});
+
+test('without any worker left the run ends and says so', async () => {
+  const kills = ['--kill', 'worker-0@20%', '--kill', 'worker-1@20%', '--respawn', 'never', '--epochs', '50'];
+  const { output } = await run('none', kills);
+  expect(output.code).toBe(1);
+  expect(output.said.at(-1)).toMatch(
+    /^kintsugi: ABORTED: no worker is left: [\d,]+ of 300,000 samples were trained/,
+  );
+});
+
+test('samples that cannot be trained are set aside, named, and make the run fail', async () => {
+  const lines = readFileSync(data, 'utf8').split('\n');
+  const file = join(directory, 'bad.tsv');
+  writeFileSync(file, lines.with(4000, 'oops').join('\n'));
+  const { output, report } = await run('aside', ['--workers', '1'], file);
+  expect(output.code).toBe(1);
+  expect(output.said.at(-1)).toMatch(/set aside: batch \d+ failed 3 times: .*bad\.tsv:4001:/);
+  const { samples, pushes } = report();
+  expect(samples).toMatchObject({ setAside: 1, exactlyOnce: false, inFiles: ROWS });
+  expect(samples.trained).toBeLessThan(ROWS);
+  expect(samples.trained).toBeGreaterThan(ROWS - 1000);
+  expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+});
+
+test('a worker that is asked to stop finishes its batch, hands the rest back and exits 0; another one goes on', async () => {
+  const cluster = await startLocalCluster({ ps: 3, code: '2+1' });
+  try {
+    const worker = ['worker', '--scheduler', cluster.address, '--data', data, ...MODEL, '--epochs', '3'];
+    const first = start([...worker, '--log-format', 'json']);
+    await record(first, 'worker.progress');
+    first.process.kill('SIGTERM');
+    const stopped = await first.ended;
+    expect(stopped.said).toEqual([]);
+    expect(stopped.code).toBe(0);
+    const ranges = (output: Output) =>
+      output.stderr
+        .split('\n')
+        .filter((line) => line.includes('"event":"worker.range"'))
+        .map(
+          (line) => JSON.parse(line) as { outcome: string; done: number; samples: number; redone: number },
+        );
+    const returned = ranges(stopped).filter(({ outcome }) => outcome === 'returned');
+    expect(returned).toHaveLength(1);
+    const second = await kintsugi([...worker, '--log-format', 'json']);
+    expect(second.code).toBe(0);
+    const finished = [...ranges(stopped), ...ranges(second)].filter(({ outcome }) => outcome === 'finished');
+    expect(finished.reduce((sum, { samples }) => sum + samples, 0)).toBe(3 * ROWS);
+    // What was handed back was durable as far as it went: nothing of it is done again.
+    expect(finished.reduce((sum, { redone }) => sum + redone, 0)).toBe(0);
+    // All is trained: whoever comes now has nothing to do.
+    const third = await kintsugi([...worker, '--log-format', 'json']);
+    expect(third.code).toBe(0);
+    expect(ranges(third)).toEqual([]);
+    const other = await kintsugi([...worker, '--epochs', '4', '--log-format', 'json']);
+    expect(other.code).toBe(2);
+    expect(other.said.at(-1)).toMatch(/BAD_ARGUMENT: data set "train" of this job has epochs 3, not 4/);
+  } finally {
+    await cluster.close();
+  }
+});
