@@ -38,6 +38,7 @@ function judge(report: BenchReport, runs: readonly RunResult[], ps: number): voi
         back: run.backMs ?? Number.NaN,
         redundant: run.redundantMs ?? Number.NaN,
         'bytes per row': run.bytesPerRow,
+        'PS CPU s': run.psCpuSeconds ?? Number.NaN,
       },
     });
     const { pushes, mismatchedBlocks } = run;

@@ -114,6 +114,8 @@ export class WsSocket implements Socket {
       heard = true;
     };
     const pings = setInterval(() => {
+      // Until it is connected there is nobody to hear, and dialing has a time limit of its own.
+      if (ws.readyState === WebSocket.CONNECTING) return;
       if (!heard) return ws.terminate();
       heard = false;
       if (ws.readyState === WebSocket.OPEN) ws.ping();

@@ -131,6 +131,7 @@ export const COLUMNS: [head: string, cell: (run: RunResult) => string][] = [
   ['worst second', (run) => ratio(run.worstSecond)],
   ['mean', (run) => ratio(run.mean)],
   ['rebuild GB/s', (run) => ratio(run.rebuildGBPerSecond)],
+  ['PS CPU', (run) => (run.psCpuSeconds === null ? '-' : `${run.psCpuSeconds.toFixed(1)} s`)],
   ['samples redone', (run) => countText(run.samplesRedone)],
   ['rows lost', (run) => countText(run.rowsLost)],
 ];

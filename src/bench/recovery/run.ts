@@ -16,6 +16,7 @@ import { monotonicMs } from '../../runtime/log.js';
 import { askOwner } from '../../tools/ask.js';
 import { checkPushes } from '../../tools/audit.js';
 import { checkParity } from '../../tools/parity.js';
+import { cpuSeconds } from '../overhead/candidate.js';
 import type { ClientReport } from './child.js';
 import { BenchClient, type ClientDone } from './client.js';
 import { localOptions } from './cluster.js';
@@ -43,6 +44,8 @@ export interface RunResult extends Measured {
   mismatchedBlocks: number | null;
   /** Of all PS before the failure. */
   bytesPerRow: number;
+  /** Processor time of the PS that are left, from the kill until the job is redundant: it hardly depends on who else is there. */
+  psCpuSeconds: number | null;
 }
 
 type Progress = { mono: number; samples: number };
@@ -54,6 +57,8 @@ export class RecoveryRun {
   private readonly clients: BenchClient[] = [];
   private readonly trained: ClientDone[] = [];
   private readonly clusters: Processes[] = [];
+  /** Processes of the PS of the first cluster. */
+  private readonly pids = new Map<string, number>();
   private client: Client | undefined;
   private kill: KillRecord | undefined;
   private noticed: () => void = () => {};
@@ -98,12 +103,15 @@ export class RecoveryRun {
       await this.sleepUntil(monotonicMs() + IDLE_MS);
     }
     const kill = this.strike(client);
+    const cpuBefore = this.psCpu();
+    let cpu: number | null = null;
     let restore: number | null = null;
     if (saved) restore = await this.startAgain(training, saved.samples);
     else if (mode.code === 'none')
       throw new KintsugiError('BAD_ARGUMENT', 'without a code nothing is mended');
     else {
       await this.healed();
+      cpu = this.psCpu() - cpuBefore;
       await this.sleepUntil(kill.mono + options.watchSeconds * 1000);
     }
     const endedAt = monotonicMs();
@@ -119,6 +127,7 @@ export class RecoveryRun {
       pushes: await this.checkPushes(),
       mismatchedBlocks: mode.code === 'none' ? null : (await checkParity(this.client!)).mismatched,
       bytesPerRow: bytes / rows,
+      psCpuSeconds: cpu,
       ...measure({ events, kill, progress, calmFrom, endedAt }),
     };
   }
@@ -152,7 +161,16 @@ export class RecoveryRun {
     // Those of a second cluster say nothing about the failure of the first.
     if (this.clusters.length > 1) return;
     this.events.push(event);
+    const { name, pid } = event;
+    if (event.event === 'process.started' && String(name).startsWith('ps-'))
+      this.pids.set(String(name), Number(pid));
     if (this.kill && detectionOf([event], this.kill)) this.noticed();
+  }
+
+  private psCpu(): number {
+    let seconds = 0;
+    for (const [name, pid] of this.pids) if (name !== psName(VICTIM)) seconds += cpuSeconds(pid);
+    return seconds;
   }
 
   private strike(client: Client): KillRecord {
