@@ -244,6 +244,8 @@ export class Scaler {
 
   tick(now: number): void {
     this.now = now;
+    for (const id of this.since.keys())
+      if (!this.running.some((change) => change.id === id)) this.since.delete(id);
     for (const change of this.running) {
       const since = this.since.get(change.id) ?? now;
       this.since.set(change.id, since);

@@ -297,6 +297,30 @@ describe('rebalancing', () => {
   });
 });
 
+describe('a plan', () => {
+  it('that counted on moves under way is made anew when they fail', () => {
+    start({ spares: 1 });
+    fill();
+    const content = cluster.hold(kind('content'));
+    const { change: id } = scale(4);
+    cluster.advance(300);
+    // Another change: what is under way counts as done in the plan for both.
+    const { change: other } = rebalance();
+    cluster.advance(300);
+    const newcomers = cluster.map.groups.flatMap(({ id: g, sinks }) =>
+      sinks.slice(1).map(({ sid }) => ({ g, sid })),
+    );
+    expect(newcomers.length).toBe(3);
+    const from = cluster.client.id;
+    for (const { g, sid } of newcomers)
+      cluster.stepScheduler({ kind: 'message', from, message: { t: 'replaceSink', id: 9, g, sid } });
+    content.release();
+    cluster.advance(6000);
+    expect([change(id).state, change(other).state]).toEqual(['done', 'done']);
+    expect(counts()).toEqual([3, 3, 3, 3]);
+  });
+});
+
 describe('redundancy', () => {
   it('is there all the time: a move takes nothing away', () => {
     start({ spares: 1 });
