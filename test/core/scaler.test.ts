@@ -252,6 +252,18 @@ describe('draining', () => {
     expect(names()).toContain(name);
   });
 
+  it('a node that has lost its connection for a moment is emptied all the same', () => {
+    start({ spares: 1 });
+    fill();
+    const { name, host, id, inc } = cluster.nodes[1]!;
+    cluster.stepScheduler({ kind: 'closed', peer: id, inc });
+    drain(name);
+    const join: MessageOf<'join'> = { t: 'join', name, host, address: `${name}:1`, standby: false, id, inc };
+    cluster.stepScheduler({ kind: 'join', link: 1, message: join });
+    cluster.advance(6000);
+    expect(cluster.left).toEqual([name]);
+  });
+
   it('gets nothing while it is being emptied, not even what another one loses', () => {
     start({ spares: 2 });
     const content = cluster.hold(kind('content'));
