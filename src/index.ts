@@ -13,9 +13,17 @@ export {
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { InitializerSpec, OptimizerSpec } from './native.js';
 export type { ClusterMap, TableSpec } from './protocol/map.js';
-export type { JobStatus, NodeStatus, Redundancy } from './protocol/messages.js';
+export type {
+  ChangeStatus,
+  JobStatus,
+  MoveStatus,
+  NodeStatus,
+  Redundancy,
+  ScalingStatus,
+} from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
 export type { Logger } from './runtime/log.js';
+export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './tools/scaling.js';
 export type {
   Batch,
   DenseTensor,

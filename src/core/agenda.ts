@@ -2,35 +2,44 @@
  * The moves of a plan, while they are carried out. A plan is made once for what is asked for: loads change all the time, and a
  * plan that followed them would move shards back and forth. It is made anew when something else happens than it says.
  */
-import type { Group } from '../protocol/map.js';
-import { isSameSeat, type PlannedMove, seatsOf } from './plan.js';
+import type { Group, PeerId } from '../protocol/map.js';
+import { type PlannedMove, type Seat, seatsOf } from './plan.js';
 
 export class Agenda {
   private key = '';
-  private moves: readonly PlannedMove[] | undefined;
+  private moves = new Map<string, PlannedMove>();
+  /** Where every shard is when the plan is done; some were on their way when it was made. */
+  private ends = new Map<string, PeerId>();
 
-  /** Moves that are still to begin. `key` names all that the plan depends on, but for loads. */
+  /** Moves that are still to begin. `key` names all that the plan depends on, but for loads and the map. */
   open(key: string, groups: readonly Group[], make: () => readonly PlannedMove[]): PlannedMove[] {
     const open = key === this.key ? this.left(groups) : undefined;
     if (open) return open;
+    const moves = make();
     this.key = key;
-    this.moves = make();
-    return [...this.moves];
+    this.moves = new Map(moves.map((move) => [seatKey(move), move]));
+    this.ends = new Map();
+    for (const seat of groups.flatMap(seatsOf)) {
+      const name = seatKey(seat);
+      this.ends.set(name, this.moves.get(name)?.to ?? seat.node);
+    }
+    return [...moves];
   }
 
-  /** Undefined when a shard is neither where it was nor where it was to go, or its place is taken for good. */
+  /** Undefined when a shard is neither where it was nor where it is to be in the end. */
   private left(groups: readonly Group[]): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
-    for (const move of this.moves ?? []) {
-      const node = seatsOf(groups[move.g]!).find((seat) => isSameSeat(seat, move))?.node;
-      if (node === move.from) open.push(move);
-      else if (node !== move.to) return undefined;
+    for (const seat of groups.flatMap(seatsOf)) {
+      const name = seatKey(seat);
+      if (seat.node === this.ends.get(name)) continue;
+      const move = this.moves.get(name);
+      if (seat.node !== move?.from) return undefined;
+      open.push(move);
     }
-    const taken = open.some((move) =>
-      seatsOf(groups[move.g]!).some(
-        (seat) => seat.node === move.to && !open.some((other) => isSameSeat(seat, other)),
-      ),
-    );
-    return taken ? undefined : open;
+    return open;
   }
+}
+
+function seatKey({ g, kind, index }: Seat): string {
+  return `${g}/${kind}${index}`;
 }

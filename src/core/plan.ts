@@ -246,7 +246,7 @@ class Planner {
 }
 
 /** The same place in a group. */
-export function isSameSeat(move: Seat, seat: Seat): boolean {
+function isSameSeat(move: Seat, seat: Seat): boolean {
   return move.g === seat.g && move.kind === seat.kind && move.index === seat.index;
 }
 

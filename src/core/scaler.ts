@@ -11,9 +11,10 @@ import { Changes } from './changes.js';
 import type { Change, Ledger } from './ledger.js';
 import type { Loads } from './loads.js';
 import { isPlanned, type MoveRequest, sinkForMove } from './moves.js';
-import { type ClusterView, isHealthy, loads, parities } from './placement.js';
+import { type ClusterView, isHealthy, parities } from './placement.js';
 import { type PlannedMove, plan, type Seat } from './plan.js';
 import type { SchedulerPolicy } from './policy.js';
+import { Roster } from './roster.js';
 
 /** What the scheduler lends. */
 export interface ScalerHost {
@@ -32,7 +33,6 @@ export interface ScalerHost {
 /** What waits for time rather than for news is looked at so often. */
 const LOOK_MS = 250;
 
-/** The answer to somebody who asked for a change. */
 type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
 
 const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
@@ -55,9 +55,16 @@ export class Scaler {
   private left = 0;
 
   private readonly changes: Changes;
+  private readonly roster: Roster;
 
   constructor(private readonly host: ScalerHost) {
     this.changes = new Changes(host.ledger);
+    this.roster = new Roster(host.ledger, this.changes, () => host.view());
+  }
+
+  /** Nodes that are being emptied: nothing new goes there. */
+  get leaving(): ReadonlySet<PeerId> {
+    return this.roster.leaving;
   }
 
   // ---- what is asked for
@@ -74,7 +81,7 @@ export class Scaler {
   }
 
   private scale({ ps, timeoutMs }: MessageOf<'scale'>): Verdict {
-    const least = this.widest;
+    const least = this.roster.widest;
     if (this.map.groups.length === 0)
       return refused('NOT_ENOUGH_NODES', 'the job has not started: its PS have not all joined');
     if (ps < least) {
@@ -97,16 +104,16 @@ export class Scaler {
     const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
     if (same) return accepted(same.id);
     // After a restart most are alive and have not come back yet.
-    const { leaving: gone } = this;
+    const { leaving: gone } = this.roster;
     const view = this.host.view();
     const others = this.map.nodes.filter(
       (other) => other.id !== id && !gone.has(other.id) && view.alive(other.id, other.inc),
     ).length;
-    if (this.holders.has(id) && others < this.widest) {
-      const text = `${name} cannot leave: ${others} PS would be left, and the code of this job needs ${this.widest}`;
+    if (this.roster.holders.has(id) && others < this.roster.widest) {
+      const text = `${name} cannot leave: ${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
       return refused('NOT_ENOUGH_NODES', text);
     }
-    const to = Math.max(0, this.isServing(node) ? this.wanted - 1 : this.wanted);
+    const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
     const leaving = [{ node: id, inc, name }];
     return accepted(this.changes.begin({ kind: 'drain', to, timeoutMs, leaving }));
   }
@@ -121,7 +128,7 @@ export class Scaler {
   /** A new process joined a running job: it gets its share, unless a change that is under way sees to it. */
   joined(node: NodeEntry): void {
     if (!this.host.policy.balanceJoining || node.standby) return;
-    const serving = this.serving.length;
+    const serving = this.roster.serving.length;
     const seen = this.running.some(({ kind, to }) => kind !== 'drain' && (kind !== 'scale' || to >= serving));
     const to = Math.max(this.wanted, serving);
     if (!seen) this.changes.begin({ kind: 'join', to, timeoutMs: 0, leaving: [] });
@@ -147,41 +154,6 @@ export class Scaler {
     return this.changes.running;
   }
 
-  /** Nodes that the widest code needs. */
-  private get widest(): number {
-    return Math.max(...this.map.pools.map((pool) => pool.k + pool.r));
-  }
-
-  /** Nodes that are being emptied: nothing new goes there. */
-  get leaving(): ReadonlySet<PeerId> {
-    const leaving = new Set<PeerId>();
-    for (const change of this.running) {
-      for (const { node, inc } of change.leaving)
-        if (this.map.nodes.some((entry) => entry.id === node && entry.inc === inc)) leaving.add(node);
-    }
-    return leaving;
-  }
-
-  /** Alive, connected, and not on its way out. */
-  private get present(): NodeEntry[] {
-    const { leaving } = this;
-    return this.host.view().nodes.filter((node) => !leaving.has(node.id));
-  }
-
-  private get holders(): ReadonlySet<PeerId> {
-    return new Set(loads(this.map.groups).keys());
-  }
-
-  private isServing(node: NodeEntry): boolean {
-    return !node.standby || this.holders.has(node.id);
-  }
-
-  /** A standby serves once it has taken over something. */
-  private get serving(): NodeEntry[] {
-    const { holders } = this;
-    return this.present.filter((node) => !node.standby || holders.has(node.id));
-  }
-
   private get settled(): boolean {
     const { groups, pools } = this.map;
     const view = this.host.view();
@@ -194,10 +166,10 @@ export class Scaler {
   }
 
   private plan(): PlannedMove[] {
-    const { serving, leaving, map } = this;
+    const { map } = this;
+    const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
-    const nodes = serving.length < this.widest ? this.present : serving;
-    const emptied = this.host.view().nodes.filter((node) => leaving.has(node.id));
+    const nodes = serving.length < this.roster.widest ? present : serving;
     return plan({
       groups: map.groups,
       nodes,
@@ -244,6 +216,8 @@ export class Scaler {
 
   tick(now: number): void {
     this.now = now;
+    for (const id of this.since.keys())
+      if (!this.running.some((change) => change.id === id)) this.since.delete(id);
     for (const change of this.running) {
       const since = this.since.get(change.id) ?? now;
       this.since.set(change.id, since);
@@ -265,8 +239,8 @@ export class Scaler {
   }
 
   private afterwards({ kind, to }: Change): number {
-    if (kind === 'drain') return Math.min(this.wanted, Math.max(to, this.serving.length));
-    return kind === 'join' ? Math.max(this.wanted, this.serving.length) : to;
+    if (kind === 'drain') return Math.min(this.wanted, Math.max(to, this.roster.serving.length));
+    return kind === 'join' ? Math.max(this.wanted, this.roster.serving.length) : to;
   }
 
   /** As far as it goes now. */
@@ -275,7 +249,7 @@ export class Scaler {
     this.count();
     if (this.running.length === 0) return;
     this.mark();
-    const { leaving } = this;
+    const { leaving } = this.roster;
     if (leaving.size > 0) this.dropMoves((_, sink) => leaving.has(sink.node));
     const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
@@ -290,19 +264,20 @@ export class Scaler {
   private mark(): void {
     const change = this.running.find((other) => other.kind === 'scale' && !other.released);
     if (!change) return;
-    const surplus = this.serving.length - change.to;
+    const surplus = this.roster.serving.length - change.to;
     if (surplus <= 0) return;
-    const newest = this.serving.sort((a, b) => b.id - a.id).slice(0, surplus);
+    const newest = this.roster.serving.sort((a, b) => b.id - a.id).slice(0, surplus);
     const marked = newest.map(({ id, inc, name }) => ({ node: id, inc, name }));
     this.changes.update(change.id, { leaving: [...change.leaving, ...marked] });
   }
 
   /** Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are emptied. */
   private nextMoves(): PlannedMove[] {
-    const { leaving, serving, running } = this;
+    const { running } = this;
+    const { leaving, emptied, serving } = this.roster;
     const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
-    const nodes = serving.map(({ id, inc }) => `${id}/${inc}`);
-    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], nodes, balancing]);
+    const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
+    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
     const make = () => this.plan().filter((move) => balancing || leaving.has(move.from));
     const moves = this.agenda.open(key, this.map.groups, make);
     this.left = moves.length;
@@ -315,7 +290,7 @@ export class Scaler {
 
   /** Nodes that a scale-out waits for. A scale-in whose nodes are gone waits for nobody. */
   private missing({ kind, to, released }: Change): number {
-    return kind === 'scale' && !released ? Math.max(0, to - this.serving.length) : 0;
+    return kind === 'scale' && !released ? Math.max(0, to - this.roster.serving.length) : 0;
   }
 
   private start(move: PlannedMove): void {
@@ -373,12 +348,12 @@ export class Scaler {
 
   /** Emptied nodes are told to leave; those of a scale-in all at once, so that until then it can be taken back. */
   private release(): void {
-    const { holders } = this;
+    const { holders } = this.roster;
     const holds = (node: PeerId, inc: number) =>
       holders.has(node) && this.map.nodes.some((entry) => entry.id === node && entry.inc === inc);
     for (const change of this.running) {
       if (change.released || change.leaving.length === 0) continue;
-      if (change.kind === 'scale' && this.serving.length < change.to) continue;
+      if (change.kind === 'scale' && this.roster.serving.length < change.to) continue;
       if (change.leaving.some(({ node, inc }) => holds(node, inc))) continue;
       for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
       this.changes.update(change.id, { released: true });
@@ -437,7 +412,7 @@ export class Scaler {
         shardsLeft: running ? this.left : 0,
       };
     });
-    return { wanted: this.wanted, serving: this.serving.length, changes };
+    return { wanted: this.wanted, serving: this.roster.serving.length, changes };
   }
 
   private waitingFor(change: Change): string {

@@ -286,4 +286,40 @@ export const MUTANTS: readonly Mutant[] = [
     from: 'this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init)',
     to: 'this.native.createSink(this.memory, group.data.length, r, entry.init ? entry.index : 0, entry.init)',
   },
+  {
+    name: 'change: a node leaves before it is empty',
+    file: 'scaler',
+    from: 'if (change.leaving.some(({ node, inc }) => holds(node, inc)))',
+    to: 'if (false)',
+  },
+  {
+    name: 'change: a node is told to leave before that is durable',
+    file: 'scaler',
+    from: "this.host.ledger.afterwards({ kind: 'send', to: node,",
+    to: "this.host.ledger.now({ kind: 'send', to: node,",
+  },
+  {
+    name: 'change: a mirror in use is taken back',
+    file: 'scaler',
+    from: 'return group.data[sink.index]?.node !== sink.node;',
+    to: 'return true;',
+  },
+  {
+    name: 'change: a parity in use is taken back',
+    file: 'scaler',
+    from: 'return !parities(group).includes(sink);',
+    to: 'return true;',
+  },
+  {
+    name: 'change: a plan outlives what it was made for',
+    file: 'agenda',
+    from: 'return undefined;',
+    to: 'continue;',
+  },
+  {
+    name: 'change: what leaves gets something new',
+    file: 'scheduler',
+    from: 'avoid: new Set([...this.avoided.keys(), ...this.scaler.leaving])',
+    to: 'avoid: new Set(this.avoided.keys())',
+  },
 ];

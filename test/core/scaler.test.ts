@@ -252,6 +252,18 @@ describe('draining', () => {
     expect(names()).toContain(name);
   });
 
+  it('a node that has lost its connection for a moment is emptied all the same', () => {
+    start({ spares: 1 });
+    fill();
+    const { name, host, id, inc } = cluster.nodes[1]!;
+    cluster.stepScheduler({ kind: 'closed', peer: id, inc });
+    drain(name);
+    const join: MessageOf<'join'> = { t: 'join', name, host, address: `${name}:1`, standby: false, id, inc };
+    cluster.stepScheduler({ kind: 'join', link: 1, message: join });
+    cluster.advance(6000);
+    expect(cluster.left).toEqual([name]);
+  });
+
   it('gets nothing while it is being emptied, not even what another one loses', () => {
     start({ spares: 2 });
     const content = cluster.hold(kind('content'));
@@ -294,6 +306,30 @@ describe('rebalancing', () => {
     }
     expect(change(id).state).toBe('done');
     expect(counts()).toEqual([2, 2, 2, 2, 2, 2]);
+  });
+});
+
+describe('a plan', () => {
+  it('that counted on moves under way is made anew when they fail', () => {
+    start({ spares: 1 });
+    fill();
+    const content = cluster.hold(kind('content'));
+    const { change: id } = scale(4);
+    cluster.advance(300);
+    // Another change: what is under way counts as done in the plan for both.
+    const { change: other } = rebalance();
+    cluster.advance(300);
+    const newcomers = cluster.map.groups.flatMap(({ id: g, sinks }) =>
+      sinks.slice(1).map(({ sid }) => ({ g, sid })),
+    );
+    expect(newcomers.length).toBe(3);
+    const from = cluster.client.id;
+    for (const { g, sid } of newcomers)
+      cluster.stepScheduler({ kind: 'message', from, message: { t: 'replaceSink', id: 9, g, sid } });
+    content.release();
+    cluster.advance(6000);
+    expect([change(id).state, change(other).state]).toEqual(['done', 'done']);
+    expect(counts()).toEqual([3, 3, 3, 3]);
   });
 });
 
