@@ -3,11 +3,11 @@
  * the proof that every acknowledged push is in the tables exactly once and that every parity is right. A second run of the
  * same pushes without faults must give the same digest.
  */
-import { appendFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync } from 'node:fs';
 import { type Client, connect } from '../client.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { RoleEvent } from '../local/events.js';
-import { table, timeText } from '../local/text.js';
+import { timeText } from '../local/text.js';
 import { monotonicMs } from '../runtime/log.js';
 import { checkPushes, type PushAudit } from '../tools/audit.js';
 import { type Digest, digest } from '../tools/digest.js';
@@ -19,6 +19,7 @@ import { type FaultKind, Faults, pause } from './chaos/faults.js';
 import { type ChaosOptions, parseChaosOptions } from './chaos/options.js';
 import { TABLES } from './chaos/pushes.js';
 import { chaosReport } from './chaos/report.js';
+import { makeSecrets, type Secrets } from './chaos/secrets.js';
 
 const CONNECT_MS = 60_000;
 /** Without an acknowledgement for so long a client hangs. */
@@ -48,6 +49,7 @@ class Run {
 
   constructor(
     private readonly options: ChaosOptions,
+    private readonly secrets: Secrets,
     /** Pushes of each client in the run that this one repeats; undefined: this is the one with faults. */
     private readonly repeat?: readonly number[],
   ) {
@@ -56,6 +58,7 @@ class Run {
       code: options.code,
       groups: options.groups,
       recoveryRate: options.recoveryRate,
+      secrets,
       onEvent: (event, line) => this.onEvent(event, line),
       onDeath: (error) => this.violation(describe(error)),
     });
@@ -79,7 +82,12 @@ class Run {
   private async story(): Promise<ChaosRun> {
     const { options, cluster } = this;
     await cluster.start();
-    this.client = await connect(cluster.address, { timeoutMs: CONNECT_MS });
+    const { tls, token } = this.secrets;
+    this.client = await connect(cluster.address, {
+      timeoutMs: CONNECT_MS,
+      token: token || undefined,
+      tls: tls && { caFile: tls.certFile },
+    });
     await this.client.createTables(TABLES);
     this.loads = Array.from({ length: options.clients }, (_, index) => this.startLoad(index));
     await this.unlessEnded(Promise.all(this.loads.map((load) => load.running)));
@@ -103,12 +111,15 @@ class Run {
 
   private startLoad(index: number): LoadClient {
     const { seed, sharedRows, pauseMs } = this.options;
-    const own = { scheduler: this.cluster.address, seed, client: index, sharedRows, inFlight: 4 };
+    const { tls, token } = this.secrets;
+    const caFile = tls?.certFile;
+    const own = { scheduler: this.cluster.address, caFile, seed, client: index, sharedRows, inFlight: 4 };
     const repeat = this.repeat ? { pushes: this.repeat[index]!, pauseMs: 0 } : { pauseMs };
     return new LoadClient(
       { ...own, ...repeat },
       (what) => this.violation(what),
       (line) => this.log(line),
+      token,
     );
   }
 
@@ -121,11 +132,14 @@ class Run {
   private async chaos(client: Client): Promise<Partial<Record<FaultKind, number>>> {
     const { options, abort } = this;
     const { seed, sharedRows, pauseMs } = options;
-    const load = { scheduler: this.cluster.address, seed, sharedRows, pauseMs, inFlight: 4 };
+    const { tls, token } = this.secrets;
+    const caFile = tls?.certFile;
+    const load = { scheduler: this.cluster.address, caFile, seed, sharedRows, pauseMs, inFlight: 4 };
     this.crashers = new Crashers(
       load,
       (what) => this.violation(what),
       (line) => this.log(line),
+      token,
     );
     this.crashers.start();
     const faults = new Faults({
@@ -216,22 +230,18 @@ class Run {
 /** @throws BAD_ARGUMENT, TIMEOUT when something hangs, INTERNAL when a goal of safety is missed */
 export async function run(flags: Record<string, unknown>): Promise<void> {
   const options = parseChaosOptions(flags);
-  const chaotic = await new Run(options).run();
-  options.tell('the same pushes without faults');
-  const quiet = await new Run(
-    options,
-    chaotic.clients.map((client) => client.pushes),
-  ).run();
-  const report = chaosReport(options, chaotic, quiet);
-  if (options.json !== undefined) writeFileSync(options.json, `${JSON.stringify(report, null, 2)}\n`);
-  const rows = report.goals.map(({ name, value, goal, met }) => [
-    name,
-    `${value}`,
-    goal,
-    met ? 'met' : 'MISSED',
-  ]);
-  process.stdout.write(`${table(['', 'value', 'goal', ''], rows, 1).join('\n')}\n`);
-  for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);
-  const missed = report.goals.filter((goal) => !goal.met).map((goal) => goal.name);
-  if (missed.length > 0) throw new KintsugiError('INTERNAL', `missed: ${missed.join(', ')}`);
+  const secrets = makeSecrets(options.token, options.tls);
+  try {
+    const chaotic = await new Run(options, secrets).run();
+    options.tell('the same pushes without faults');
+    const repeat = chaotic.clients.map((client) => client.pushes);
+    const quiet = await new Run(options, secrets, repeat).run();
+    const report = chaosReport(options, chaotic, quiet);
+    report.finish();
+    for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);
+    const missed = report.goals.filter((goal) => !goal.met).map((goal) => goal.name);
+    if (missed.length > 0) throw new KintsugiError('INTERNAL', `missed: ${missed.join(', ')}`);
+  } finally {
+    secrets.remove();
+  }
 }

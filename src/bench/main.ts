@@ -1,25 +1,15 @@
-/** `npm run bench -- NAME [--smoke] [--json FILE]`: runs one benchmark, a file of that name in this folder. */
-import { parseArgs } from 'node:util';
-import { describe } from '../errors.js';
-import type { BenchOptions } from './report.js';
+/** `npm run bench -- NAME [FLAGS]`: runs one benchmark, a file of that name in this folder, as `kintsugi bench NAME` does. */
+import { describe, KintsugiError } from '../errors.js';
+import { runBench } from './flags.js';
 
-const NAMES = ['code', 'rows', 'pull', 'push', 'overhead', 'recovery', 'chaos', 'scaling'];
-
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: { smoke: { type: 'boolean', default: false }, json: { type: 'string' } },
-});
-const name = positionals[0];
-if (name === undefined || positionals.length > 1 || !NAMES.includes(name)) {
-  console.error(`usage: npm run bench -- ${NAMES.join('|')} [--smoke] [--json FILE]`);
+const [name, ...args] = process.argv.slice(2);
+if (name === undefined) {
+  console.error('usage: npm run bench -- code|rows|pull|push|overhead|recovery|chaos|scaling [FLAGS]');
   process.exit(2);
 }
-const options: BenchOptions = { smoke: values.smoke };
-if (values.json !== undefined) options.json = values.json;
 try {
-  const bench = (await import(`./${name}.js`)) as { run(options: BenchOptions): Promise<void> };
-  await bench.run(options);
+  await runBench(name, args);
 } catch (error) {
   console.error(`bench ${name}: ${describe(error)}`);
-  process.exitCode = 1;
+  process.exitCode = error instanceof KintsugiError && error.code === 'BAD_ARGUMENT' ? 2 : 1;
 }

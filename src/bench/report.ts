@@ -16,8 +16,12 @@ export interface Goal {
   name: string;
   value: number;
   goal: number;
+  /** How the value must stand to the goal; absent: at least. */
+  is?: 'at most' | 'exactly';
   met: boolean;
 }
+
+const SIGNS = { 'at least': '>=', 'at most': '<=', exactly: '=' };
 
 /** Medians of the candidates of one comparison. */
 export interface Result {
@@ -34,6 +38,8 @@ export class BenchReport {
   readonly goals: Goal[] = [];
   readonly skipped: string[] = [];
   readonly parameters: Record<string, string | number | boolean> = {};
+  /** What else the JSON holds, beside the fields that every report has. */
+  details: Record<string, unknown> = {};
   private readonly machine = {
     cpu: cpus()[0]?.model ?? 'unknown',
     cores: cpus().length,
@@ -57,6 +63,14 @@ export class BenchReport {
   /** Adds a goal of at least `goal`; `value` undefined means that a side is missing, and the goal is left out. */
   goal(name: string, value: number | undefined, goal: number): void {
     if (value !== undefined) this.goals.push({ name, value, goal, met: value >= goal });
+  }
+
+  atMost(name: string, value: number | undefined, goal: number): void {
+    if (value !== undefined) this.goals.push({ name, value, goal, is: 'at most', met: value <= goal });
+  }
+
+  exactly(name: string, value: number | undefined, goal: number): void {
+    if (value !== undefined) this.goals.push({ name, value, goal, is: 'exactly', met: value === goal });
   }
 
   /** One candidate over another of the named comparison, if both are there. */
@@ -87,16 +101,17 @@ export class BenchReport {
             .join(', ')} ${r.unit}`,
       ),
       ...this.goals.map(
-        (g) => `  ${g.met ? 'met   ' : 'MISSED'} ${g.name}: ${g.value.toFixed(2)} (goal ${g.goal})`,
+        (g) =>
+          `  ${g.met ? 'met   ' : 'MISSED'} ${g.name}: ${Number.isInteger(g.value) ? g.value : g.value.toFixed(2)} (goal ${SIGNS[g.is ?? 'at least']} ${g.goal})`,
       ),
       ...this.skipped.map((what) => `  SKIPPED ${what}`),
     ];
     console.log(lines.join('\n'));
     if (this.options.json === undefined) return;
-    const { name, parameters, results, goals, skipped } = this;
+    const { name, parameters, results, goals, skipped, details } = this;
     writeFileSync(
       this.options.json,
-      `${JSON.stringify({ name, machine, parameters, results, goals, skipped }, null, 2)}\n`,
+      `${JSON.stringify({ name, machine, parameters, results, goals, skipped, ...details }, null, 2)}\n`,
     );
   }
 }

@@ -3,8 +3,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { ChaosReport } from '../../src/bench/chaos/report.js';
+import type { ChaosDetails } from '../../src/bench/chaos/report.js';
+import type { Goal } from '../../src/bench/report.js';
 import { kintsugi } from '../cli/support.js';
+import { hasOpenssl } from '../transport/certificates.js';
 
 let directory = '';
 beforeAll(() => {
@@ -15,11 +17,23 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 test('seconds of random failures lose nothing, repeat nothing and leave the bits of a quiet run', async () => {
   const json = join(directory, 'chaos.json');
   const shape = ['--ps', '4', '--code', '2+2', '--clients', '2', '--rows', '2000', '--minutes', '0.1'];
-  const output = await kintsugi(['bench', 'chaos', '--smoke', '--seed', '1', ...shape, '--json', json]);
+  const secret = hasOpenssl ? ['--tls', '--token'] : ['--token'];
+  const output = await kintsugi([
+    'bench',
+    'chaos',
+    '--smoke',
+    '--seed',
+    '1',
+    ...shape,
+    ...secret,
+    '--json',
+    json,
+  ]);
   expect(output.said.at(-1)).toBe('the same pushes without faults');
   expect(output.code).toBe(0);
-  const report = JSON.parse(readFileSync(json, 'utf8')) as ChaosReport;
+  const report = JSON.parse(readFileSync(json, 'utf8')) as ChaosDetails & { goals: Goal[] };
   expect(report.goals.filter((goal) => !goal.met)).toEqual([]);
+  expect(report.goals.map(({ is }) => is)).toContain('exactly');
   expect(report.pushes).toMatchObject({ lost: 0, duplicated: 0 });
   expect(report.pushes.acked).toBeGreaterThan(0);
   expect(report.parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });

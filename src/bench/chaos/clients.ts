@@ -28,8 +28,12 @@ export class LoadClient {
     readonly options: LoadOptions,
     private readonly onWrong: (what: string) => void,
     onLine?: (line: string) => void,
+    token = '',
   ) {
-    this.process = fork(LOAD_PATH, [JSON.stringify(options)], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
+    this.process = fork(LOAD_PATH, [JSON.stringify(options)], {
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      env: { ...process.env, KINTSUGI_TOKEN: token },
+    });
     let rest = '';
     this.process.stderr?.on('data', (chunk: Buffer) => {
       const lines = (rest + chunk.toString()).split('\n');

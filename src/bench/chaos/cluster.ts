@@ -11,12 +11,14 @@ import type { RoleEvent } from '../../local/events.js';
 import { psName } from '../../local/processes.js';
 import { parseAddress } from '../../runtime/address.js';
 import { TcpProxy } from './proxy.js';
+import type { Secrets } from './secrets.js';
 
 export interface ClusterOptions {
   ps: number;
   code: string;
   groups: number | undefined;
   recoveryRate: string | undefined;
+  secrets: Secrets;
   onEvent(event: RoleEvent, line: string): void;
   /** A role ended by itself: never right. */
   onDeath(error: KintsugiError): void;
@@ -85,7 +87,9 @@ export class Cluster {
   private launch(name: string, args: string[], proxy: TcpProxy): Role {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
     const { onEvent, onDeath } = this.options;
-    const child = new Child({ name, args, env: { KINTSUGI_TOKEN: '' }, onEvent });
+    const { tls, token } = this.options.secrets;
+    if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
+    const child = new Child({ name, args, env: { KINTSUGI_TOKEN: token }, onEvent });
     const role: Role = { name, child, proxy, ready: false, suspended: false };
     this.roles.set(name, role);
     void child.exited.then((exit) => {

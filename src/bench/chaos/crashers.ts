@@ -22,11 +22,12 @@ export class Crashers {
     private readonly options: Omit<LoadOptions, 'client' | 'crash'>,
     private readonly onWrong: (what: string) => void,
     private readonly onLine: (line: string) => void,
+    private readonly token: string,
   ) {}
 
   start(): void {
     const options = { ...this.options, client: FIRST_CLIENT + this.dead.length, crash: true };
-    this.current = new LoadClient(options, this.onWrong, this.onLine);
+    this.current = new LoadClient(options, this.onWrong, this.onLine, this.token);
   }
 
   /** Kills the one that is at work and starts another; undefined when it has not pushed yet. */

@@ -17,6 +17,8 @@ export interface LoadOptions {
   /** Milliseconds between two pushes. */
   pauseMs: number;
   inFlight: number;
+  /** The authority of the job's certificates; undefined: no TLS. The token comes in KINTSUGI_TOKEN. */
+  caFile?: string | undefined;
   /** Will be killed: see crashers.ts. */
   crash?: boolean;
 }
@@ -133,7 +135,10 @@ async function main(): Promise<void> {
     role: 'load',
     name: `load-${options.client}`,
   });
-  const client = await connect(options.scheduler, { timeoutMs: CONNECT_MS, audit: true, log });
+  const { scheduler, caFile } = options;
+  const tls = caFile === undefined ? undefined : { caFile };
+  const token = process.env.KINTSUGI_TOKEN || undefined;
+  const client = await connect(scheduler, { timeoutMs: CONNECT_MS, audit: true, log, tls, token });
   const load = new Load(client, options);
   process.on('message', (message) => {
     if (message === 'stop') load.stopped = true;

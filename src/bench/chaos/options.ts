@@ -16,6 +16,10 @@ export interface ChaosOptions {
   faultPauseMs: [least: number, most: number];
   /** As of `ps`: a slow recovery is hit by more further faults. */
   recoveryRate: string | undefined;
+  /** With certificates, and with a token, that are made on the spot. */
+  tls: boolean;
+  token: boolean;
+  smoke: boolean;
   /** Faults that a run of this length should see. */
   faultGoal: number;
   json: string | undefined;
@@ -37,6 +41,8 @@ const FLAGS = [
   'rows',
   'pause',
   'recoveryRate',
+  'tls',
+  'token',
   'json',
   'log',
   'quiet',
@@ -81,6 +87,9 @@ export function parseChaosOptions(flags: Record<string, unknown>): ChaosOptions 
     // A short run must at least have seen some.
     faultGoal: smoke ? 3 : Math.floor(minutes * FAULTS_PER_MINUTE),
     recoveryRate: text(flags, 'recoveryRate'),
+    tls: flags.tls === true,
+    token: flags.token === true,
+    smoke,
     json: text(flags, 'json'),
     log: text(flags, 'log'),
     tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),

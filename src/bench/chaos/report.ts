@@ -1,19 +1,10 @@
-/** What a run of chaos shows, beside its goals. Pure. */
-import { cpus } from 'node:os';
+/** What a run of chaos shows, beside its goals. */
 import type { ChaosRun } from '../chaos.js';
+import { BenchReport } from '../report.js';
 import type { ChaosOptions } from './options.js';
 
-interface Goal {
-  name: string;
-  value: number | string;
-  goal: string;
-  met: boolean;
-}
-
-export interface ChaosReport {
-  name: 'chaos';
-  machine: { cpu: string; cores: number; node: string };
-  parameters: Record<string, unknown>;
+/** Fields of the JSON that only this measurement has. */
+export interface ChaosDetails {
   faults: ChaosRun['faults'];
   clients: { pushes: number; checks: number; longestStallMs: number; longestPullMs: number }[];
   /** Shard pushes, as in every report: a push counts once per shard that it touches. */
@@ -24,31 +15,20 @@ export interface ChaosReport {
   rows: number;
   wrong: string[];
   seconds: number;
-  goals: Goal[];
 }
 
-export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): ChaosReport {
-  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, faultPauseMs, recoveryRate } = options;
-  const faults = Object.values(chaotic.faults).reduce((sum, count) => sum + count, 0);
-  const { pushes, parity } = chaotic;
+export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): BenchReport {
+  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token, smoke } = options;
+  const { pushes, parity, faults } = chaotic;
+  const { json } = options;
+  const report = new BenchReport('chaos', { smoke, ...(json === undefined ? {} : { json }) });
+  const [least, most] = options.faultPauseMs;
+  Object.assign(report.parameters, { minutes, seed, ps, code, clients, sharedRows, pauseMs });
+  Object.assign(report.parameters, { faultPauseMs: `${least}-${most}`, tls, token });
+  report.parameters.recoveryRate = recoveryRate ?? 'default';
   const wrong = [...chaotic.wrong, ...quiet.wrong];
-  const none = (name: string, value: number): Goal => ({ name, value, goal: '0', met: value === 0 });
-  const stall = Math.max(...chaotic.clients.map((client) => client.longestStallMs));
-  return {
-    name: 'chaos',
-    machine: { cpu: cpus()[0]?.model ?? 'unknown', cores: cpus().length, node: process.version },
-    parameters: {
-      minutes,
-      seed,
-      ps,
-      code,
-      clients,
-      sharedRows,
-      pauseMs,
-      faultPauseMs,
-      recoveryRate: recoveryRate ?? null,
-    },
-    faults: chaotic.faults,
+  const details: ChaosDetails = {
+    faults,
     clients: chaotic.clients.map((client) => ({
       pushes: client.pushes,
       checks: client.checks,
@@ -62,21 +42,28 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
     rows: chaotic.digest.rows,
     wrong,
     seconds: Math.round(chaotic.seconds),
-    goals: [
-      { name: 'faults', value: faults, goal: `>= ${options.faultGoal}`, met: faults >= options.faultGoal },
-      { name: 'acknowledged pushes', value: pushes.acked, goal: '> 0', met: pushes.acked > 0 },
-      none('lost', pushes.lost),
-      none('duplicated', pushes.duplicated),
-      none('mismatched blocks', parity.mismatched),
-      none('unprotected blocks', parity.blocksUnprotected),
-      none('wrong reads and failed requests', wrong.length),
-      {
-        name: 'digest equal to a quiet run',
-        value: chaotic.digest.sha256.slice(0, 16),
-        goal: quiet.digest.sha256.slice(0, 16),
-        met: chaotic.digest.sha256 === quiet.digest.sha256 && chaotic.digest.rows === quiet.digest.rows,
-      },
-      { name: 'longest stall of a client (ms)', value: Math.round(stall), goal: 'reported', met: true },
-    ],
   };
+  report.details = { ...details };
+  const longest = (name: 'longestStallMs' | 'longestPullMs') =>
+    Math.max(...details.clients.map((client) => client[name]));
+  report.add({ name: 'faults by kind', unit: '', values: { ...faults } });
+  report.add({
+    name: 'longest wait of a client',
+    unit: 'ms',
+    values: { 'for an acknowledgement': longest('longestStallMs'), 'for rows': longest('longestPullMs') },
+  });
+  const equal = chaotic.digest.sha256 === quiet.digest.sha256 && chaotic.digest.rows === quiet.digest.rows;
+  report.goal(
+    'faults',
+    Object.values(faults).reduce((sum, count) => sum + count, 0),
+    options.faultGoal,
+  );
+  report.goal('acknowledged pushes', pushes.acked, 1);
+  report.exactly('lost', pushes.lost, 0);
+  report.exactly('duplicated', pushes.duplicated, 0);
+  report.exactly('mismatched blocks', parity.mismatched, 0);
+  report.exactly('unprotected blocks', parity.blocksUnprotected, 0);
+  report.exactly('wrong reads and failed requests', wrong.length, 0);
+  report.exactly('digests that differ from the quiet run', equal ? 0 : 1, 0);
+  return report;
 }
