@@ -87,8 +87,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
   });
   private failure: { work: Work; index: number } | undefined;
   private releaseFailure: { error: unknown } | undefined;
-  /** Batches that were given to the loop, and that are durable, of all ranges. */
-  private begun = 0;
+  /** Batches that were given to the loop and are not settled yet, and that are durable, of all ranges. */
+  private open = 0;
   private durable = 0;
   private allowed = -1;
   /** Requests to the parameter server under way: while there are any it is not this worker that is slow. */
@@ -157,7 +157,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
         if (index < lease.done) continue;
         if (index < lease.begun) work.redone += batch.size;
         work.given += 1;
-        this.begun += 1;
+        this.open += 1;
         this.places.set(batch, { work, index });
         yield batch;
       }
@@ -172,10 +172,9 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   private async mayBegin(): Promise<void> {
-    if (this.begun <= this.allowed || this.stopping) return;
-    const allowed = await this.exchange(
-      Promise.race([this.options.ranges.advance(this.begun), this.stopped]),
-    );
+    const begun = this.durable + this.open;
+    if (begun <= this.allowed || this.stopping) return;
+    const allowed = await this.exchange(Promise.race([this.options.ranges.advance(begun), this.stopped]));
     if (allowed !== undefined) this.allowed = allowed;
   }
 
@@ -204,8 +203,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
       work.durable.add(index);
       this.durable += 1;
       while (work.durable.delete(work.done)) work.done += 1;
-      // With others under way, the next report says it, too.
-      if (!work.lost && work.pending === 1) this.report(work);
+      // With others under way the next report says it, too, and nobody waits for it.
+      if (!work.lost && (work.pending === 1 || this.options.bounded)) this.report(work);
     } catch (error) {
       // A session ends when somebody else has finished the range: then this push is in already.
       if (!work.lost && !isEnded(error)) {
@@ -214,6 +213,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
       }
       work.lost = true;
     } finally {
+      this.open -= 1;
       work.pending -= 1;
       this.look(work);
     }
@@ -246,6 +246,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
     if (work.ended) return;
     work.ended = true;
     this.works.delete(work);
+    // What was given and not pushed will not be: the loop has ended.
+    this.open -= work.given - work.pushed;
     const { lease, sequence, samples, redone, done } = work;
     const outcome: Outcome = { ...end, done, begun: this.begunIn(work), samples, redone };
     // Told before it is released: then whoever looks for all that was finished finds it.

@@ -18,10 +18,10 @@ class FakeRanges implements Ranges {
   private give: ((lease: Lease | undefined) => void) | undefined;
   onRelease: () => void = () => {};
 
-  constructor(
-    private readonly leases: (Lease | undefined)[],
-    private readonly until = Number.MAX_SAFE_INTEGER,
-  ) {}
+  private clock = 0;
+  private barrier: { begun: number; resolve: (until: number) => void } | undefined;
+
+  constructor(private readonly leases: (Lease | undefined)[]) {}
 
   acquire(): Promise<Lease | undefined> {
     this.asked += 1;
@@ -42,8 +42,10 @@ class FakeRanges implements Ranges {
     this.leases.unshift(lease);
   }
 
-  report({ range }: Lease, done: number, begun: number): void {
+  report({ range }: Lease, done: number, begun: number, clock: number): void {
     this.reports.push([range.number, done, begun]);
+    this.clock = clock;
+    this.lift();
   }
 
   async release({ range }: Lease, outcome: Outcome): Promise<void> {
@@ -51,8 +53,16 @@ class FakeRanges implements Ranges {
     this.onRelease();
   }
 
-  async advance(): Promise<number> {
-    return this.until;
+  /** A barrier of one: the next batch may begin when those before it are durable. */
+  advance(begun: number): Promise<number> {
+    return new Promise((resolve) => {
+      this.barrier = { begun, resolve };
+      this.lift();
+    });
+  }
+
+  private lift(): void {
+    if (this.barrier && this.barrier.begun <= this.clock) this.barrier.resolve(this.clock);
   }
 }
 
@@ -92,13 +102,14 @@ async function run(
   ranges: FakeRanges,
   model = toyModel(),
   push?: (batch: string) => Promise<void>,
+  bounded = false,
 ): Promise<Run> {
   const store = new FakeStore();
   await createTables(model, store, 1, helpers);
   const log: string[] = [];
   const feed: RangeFeed = new RangeFeed({
     ranges,
-    bounded: false,
+    bounded,
     open: (session): Sequence => ({
       skip: () => log.push(`skip ${session - 1000}`),
       push: async (updates: PushUpdate[]) => {
@@ -121,6 +132,7 @@ async function run(
         model,
         helpers,
         batches: feed,
+        overlap: !bounded,
         store: { ...through, push: (updates, batch) => feed.push(updates, batch) },
       }),
   };
@@ -248,6 +260,16 @@ describe('failures', () => {
       .filter(([, { outcome }]) => outcome === 'finished')
       .map(([number]) => number);
     expect(finished.sort()).toEqual([0, 1]);
+  });
+
+  test('do not count as batches that others have to wait for', async () => {
+    const ranges = new FakeRanges([lease(0), lease(0, 3, 4), undefined]);
+    const { feed, train } = await run(ranges, failing(0, 3, 1), undefined, true);
+    const error = await train().catch((thrown: unknown) => thrown);
+    expect(await feed.failed(error)).toBe(true);
+    expect(await train()).toMatchObject({ batches: 2 });
+    await feed.close();
+    expect(ranges.released.map(([, { outcome }]) => outcome)).toEqual(['failed', 'finished']);
   });
 
   test('before anything was trained end the worker, and so do failures of the job', async () => {
