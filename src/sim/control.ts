@@ -22,6 +22,8 @@ export class Control {
   scheduler: Scheduler | undefined;
   private persisting: { version: number; state: DurableState }[] = [];
   private crashSoon = false;
+  /** Processes that the scheduler holds for alive, as of its last decision: node -> incarnation. */
+  private believed = new Map<PeerId, number>();
   /** Sinks that an owner could not reach. */
   private readonly stalled = new Set<number>();
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
@@ -234,13 +236,15 @@ export class Control {
   }
 
   /**
-   * A decision never gives up a complete sink of a living node unless another takes its place, or it had stalled and the group
-   * can do without it. The other one may have died a moment ago: the scheduler cannot know yet.
+   * A decision never gives up a complete sink of a living node unless another takes its place, or it had stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
+    const { nodes } = this.scheduler!.status();
+    this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {
       const next = after.groups[group.id]!;
       if (next === group) continue;
+      this.checkGivenUp(before, after, group.id);
       for (const [m, entry] of next.data.entries()) {
         const moved = entry.gen !== group.data[m]?.gen;
         if (moved && group.sinks.some((s) => s.kind === 'M' && s.index === m && s.node === entry.node))
@@ -249,10 +253,7 @@ export class Control {
       for (const sink of group.sinks) {
         if (next.sinks.some((other) => other.sid === sink.sid)) continue;
         if (!this.believesAlive(sink) || !this.fullAt(sink)) continue;
-        if (this.stalled.has(sink.sid)) {
-          this.checkStalled(sink, before, group);
-          continue;
-        }
+        if (this.stalled.has(sink.sid)) continue;
         if (sink.kind === 'M') {
           this.checkMirror(sink, group, next);
           continue;
@@ -274,13 +275,18 @@ export class Control {
       throw new Violation(`mirror ${mirror.sid} was given up before its owner had everything`);
   }
 
-  /** Rule 30. A group that is beyond repair has nothing left to wait for. */
-  private checkStalled(sink: SinkEntry, map: ClusterMap, group: Group): void {
+  /**
+   * Rule 30: a decision never makes more than r members lack, be it by giving up a node that lives or a sink that had stalled. What
+   * died a moment ago the scheduler counts on; a group that is beyond repair has nothing left to wait for.
+   */
+  private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;
-    const unnoticed = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
-    const lacking = lackingMembers(this.cluster, map, group.id, { sid: sink.sid, countedWhole: unnoticed });
-    if (lacking > this.cluster.config.r)
-      throw new Violation(`sink ${sink.sid} had stalled and was given up though ${lacking} lack without it`);
+    const countedWhole = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
+    const { cluster } = this;
+    const lacking = lackingMembers(cluster, after, g, { countedWhole });
+    const { r } = cluster.config;
+    if (lacking > r && lackingMembers(cluster, before, g, { countedWhole }) <= r)
+      throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 
   private fullAt(sink: SinkEntry): boolean {
@@ -292,7 +298,6 @@ export class Control {
   }
 
   private believesAlive(sink: { node: PeerId; inc: number }): boolean {
-    const { nodes } = this.scheduler!.status();
-    return nodes.some((node) => node.id === sink.node && node.inc === sink.inc && node.alive);
+    return this.believed.get(sink.node) === sink.inc;
   }
 }

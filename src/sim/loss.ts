@@ -6,8 +6,6 @@ import type { Cluster } from './cluster.js';
 interface Supposition {
   /** This actor were gone, too. */
   actor?: number;
-  /** This sink were gone, too. */
-  sid?: number;
   /** What this process had were still there. */
   countedWhole?: (id: PeerId, inc: number) => boolean;
 }
@@ -17,13 +15,13 @@ export function lackingMembers(
   cluster: Cluster,
   map: ClusterMap,
   g: number,
-  { actor, sid, countedWhole }: Supposition = {},
+  { actor, countedWhole }: Supposition = {},
 ): number {
   const group = map.groups[g]!;
   let lacking = 0;
   const at = (id: number, inc: number) =>
     cluster.actorOf.get(id) === actor ? undefined : cluster.processOf(id, inc);
-  const sinks = group.sinks.filter((sink) => sink.sid !== sid);
+  const { sinks } = group;
   for (const [m, entry] of group.data.entries()) {
     if (countedWhole?.(entry.node, entry.inc)) continue;
     const node = at(entry.node, entry.inc);
