@@ -372,8 +372,18 @@ export class Scaler {
       name,
     });
     this.host.forget(node);
-    this.host.ledger.afterwards({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });
+    this.tellToLeave(node, inc);
     this.tell('node.left', { node, name, inc });
+  }
+
+  private tellToLeave(node: PeerId, inc: number): void {
+    this.host.ledger.afterwards({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });
+  }
+
+  /** One that is nobody here is heard of: if it was told to leave, it has not heard it. */
+  stranger(node: PeerId, inc: number): void {
+    const known = Object.values(this.host.ledger.state.names).find((name) => name.id === node);
+    if (known?.left && known.inc === inc) this.tellToLeave(node, inc);
   }
 
   /** Balanced, nothing moves, all is redundant. */

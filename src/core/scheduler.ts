@@ -321,6 +321,7 @@ export class Scheduler {
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
     const member = this.members.get(from);
+    if (!member) this.scaler.stranger(from, heartbeat.inc);
     if (!member || member.inc !== heartbeat.inc) return;
     member.heardAt = this.now;
     const revived = member.dead;

@@ -130,7 +130,8 @@ test.skipIf(!hasOpenssl)('roles and commands speak TLS by flags and by KINTSUGI_
   const role = (args: string[]): Running => {
     const running = start([...args, ...shown, '--log-format', 'json'], { KINTSUGI_TOKEN: TOKEN });
     cleanups.push(async () => {
-      running.process.kill();
+      // The whole job ends: a PS that was asked to hand over first would have nobody to hand over to.
+      running.process.kill('SIGINT');
       expect((await running.ended).code).toBe(0);
     });
     return running;

@@ -93,6 +93,34 @@ describe('limits of the core', () => {
     expect([0, 700, 1499].map((key) => cluster.read(0, key))).toEqual([1, 1, 1]);
   });
 
+  it('moveRate: planned moves of a node share it, what restores redundancy does not wait for it', () => {
+    const BLOCK = 4096;
+    const { client } = start({ groups: 2, spares: 1, policy: { moveRate: 10 * BLOCK, recoveryChunk: 1 } });
+    const keys = Array.from({ length: 4000 }, (_, i) => i);
+    for (const g of [0, 1]) client.push({ 0: [{ keys }] }, g);
+    cluster.advance(600);
+    const node = cluster.nodes[3]!;
+    for (const g of [0, 1]) cluster.stepScheduler({ kind: 'move', g, member: 0, node: node.id });
+    cluster.settle();
+    const mark = cluster.history.length;
+    cluster.advance(3000);
+    const wanted = cluster.sent('want', mark).filter(({ from }) => from === node.id);
+    const blocks = wanted.reduce((sum, { parts }) => sum + parts[0]!.byteLength / 8, 0);
+    expect(blocks).toBeGreaterThan(5);
+    expect(blocks).toBeLessThanOrEqual(31);
+    // The parity that takes the place of a lost one is complete long before.
+    cluster.crash(2);
+    cluster.advance(900);
+    const parities = cluster.map.groups.map(({ id: g, sinks }) => ({
+      g,
+      sink: sinks.find((s) => s.kind === 'P'),
+    }));
+    for (const { g, sink } of parities) {
+      expect(sink, `parity of group ${g}`).toBeDefined();
+      expect(cluster.nodeById(sink!.node).node!.sinkAt(sink!.sid)!.full).toBe(true);
+    }
+  });
+
   it('requireRedundancy: without a sink pushes wait, and are applied once when one comes', () => {
     const { client } = start({ k: 1, r: 1, policy: { requireRedundancy: true } });
     cluster.crash(1);

@@ -252,6 +252,17 @@ describe('draining', () => {
     expect(names()).toContain(name);
   });
 
+  it('a node that has not heard that it is to leave is told again when it is heard of', () => {
+    start({ spares: 1 });
+    const lost = cluster.hold(kind('leave'));
+    drain('ps-3');
+    cluster.settle();
+    expect(lost.packets.length).toBe(1);
+    lost.drop();
+    cluster.advance(600);
+    expect(cluster.left).toEqual(['ps-3']);
+  });
+
   it('a node that has lost its connection for a moment is emptied all the same', () => {
     start({ spares: 1 });
     fill();
