@@ -28,7 +28,8 @@ async function run(name: string, args: string[], samples = '6,000'): Promise<Rep
   return JSON.parse(readFileSync(json, 'utf8')) as Report;
 }
 
-function expectClean({ pushes, parity }: Report): void {
+function expectClean({ pushes, parity, samples }: Report): void {
+  expect(samples).toMatchObject({ expected: 6000, trained: 6000, exactlyOnce: true });
   expect(pushes.acked).toBeGreaterThan(0);
   expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
   expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0, blocksChecked: parity.blocksExpected });
