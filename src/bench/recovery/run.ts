@@ -48,6 +48,9 @@ export interface RunResult extends Measured {
   psCpuSeconds: number | null;
 }
 
+/** Nobody trains: there is no throughput to compare. */
+const NO_TRAINING = { worstSecond: null, mean: null, worstSecondFromKill: null };
+
 type Progress = { mono: number; samples: number };
 
 export class RecoveryRun {
@@ -129,6 +132,7 @@ export class RecoveryRun {
       bytesPerRow: bytes / rows,
       psCpuSeconds: cpu,
       ...measure({ events, kill, progress, calmFrom, endedAt }),
+      ...(mode.idle ? NO_TRAINING : {}),
     };
   }
 
