@@ -26,7 +26,6 @@ export class Book {
   private pending: { version: number; state: ReturnType<typeof newJob> }[] = [];
   private now = 1;
   private nextId = 1;
-  private ended: number[] = [];
 
   constructor(
     private readonly policy: SamplesPolicy = POLICY,
@@ -41,11 +40,6 @@ export class Book {
 
   private start(restarted: boolean): [Ledger, Samples] {
     const ledger = new Ledger(structuredClone(this.disk), restarted);
-    const endSession = ledger.endSession.bind(ledger);
-    ledger.endSession = (session) => {
-      this.ended.push(session);
-      endSession(session);
-    };
     return [ledger, new Samples(ledger, this.policy)];
   }
 
@@ -150,12 +144,8 @@ export class Book {
     return this.answer(1, 'datasetReply', id)!.status!;
   }
 
-  /** Open sessions on the disk. */
+  /** On the disk. */
   get openSessions(): number[] {
     return this.disk.sessions.map(({ id }) => id);
-  }
-
-  get endedSessions(): number[] {
-    return this.ended;
   }
 }

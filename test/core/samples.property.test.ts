@@ -142,7 +142,7 @@ class Story {
   private haunt({ work }: { work: Work }): void {
     const { file, begin } = work.lease.range!;
     // The session of a finished range has ended: nothing is applied under it.
-    if (this.book.endedSessions.includes(work.lease.session)) return;
+    if (!this.book.openSessions.includes(work.lease.session)) return;
     if (work.next < batchesOf(file, begin)) this.push(work, work.next++, true);
   }
 
