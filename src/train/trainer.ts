@@ -52,7 +52,10 @@ export interface StepResult {
 export interface Model {
   readonly tables: readonly SparseTable[];
   readonly tensors: readonly DenseTensor[];
-  /** The keys that each table needs for a batch: one array per table, duplicates allowed. */
+  /**
+   * The keys that each table needs for a batch: one array per table, duplicates allowed. They must depend on the batch alone:
+   * whoever trains it again must push to the same rows.
+   */
   keys(batch: Batch): BigUint64Array[];
   /** `rows[t]`: keys(batch)[t].length x dim values; `dense[i]`: the values of tensor i. */
   step(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<StepResult>;
