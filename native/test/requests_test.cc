@@ -235,7 +235,7 @@ TEST(equationIsNotUsableWhenContentIsExcluded) {
   CHECK(!sink.content(1, list(block), view(bytes), included));
   CHECK_EQ(included, 2u);
   groups = sink.takeCompleted();
-  CHECK(groups[0].ok && groups[0].bytes == bytes);
+  CHECK(groups[0].ok && groups[0].bytes() == bytes);
 }
 
 /** A copy at an odd address whose end is the end of its allocation. */
