@@ -246,7 +246,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'change: a plan outlives what it was made for',
     file: 'agenda',
-    from: 'key === this.key ? this.left(groups) : undefined',
-    to: 'this.left(groups)',
+    from: 'key !== this.key',
+    to: "this.key === ''",
   },
 ];
