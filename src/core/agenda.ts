@@ -3,20 +3,34 @@
  * plan that followed them would move shards back and forth. It is made anew when something else happens than it says.
  */
 import type { Group, PeerId } from '../protocol/map.js';
-import { type PlannedMove, type Seat, seatsOf } from './plan.js';
+import { type PlannedMove, type Seat, seatsOf, type Weight } from './plan.js';
 
 export class Agenda {
   private key = '';
-  private moves = new Map<string, PlannedMove>();
+  private moves: Map<string, PlannedMove> | undefined;
   /** Where every shard is when the plan is done; some were on their way when it was made. */
   private ends = new Map<string, PeerId>();
+  /** As of when they were first asked for under this key. */
+  private readonly weights = new Map<string, Weight>();
 
-  /** Moves that are still to begin. `key` names all that the plan depends on, but for loads and the map. */
-  open(key: string, groups: readonly Group[], make: () => readonly PlannedMove[]): PlannedMove[] {
-    const open = key === this.key ? this.left(groups) : undefined;
-    if (open) return open;
-    const moves = make();
-    this.key = key;
+  /**
+   * Moves that are still to begin. `key` names all that a plan depends on, but for loads and the map. A plan moves a shard once;
+   * when it is done, another one for the same weights goes on, until nothing is left.
+   */
+  open(
+    key: string,
+    groups: readonly Group[],
+    weigh: (seat: Seat) => Weight,
+    make: (weight: (seat: Seat) => Weight) => readonly PlannedMove[],
+  ): PlannedMove[] {
+    if (key !== this.key) {
+      this.key = key;
+      this.moves = undefined;
+      this.weights.clear();
+    }
+    const open = this.moves && this.left(groups, this.moves);
+    if (open && (open.length > 0 || this.moves?.size === 0)) return open;
+    const moves = make((seat) => this.weightOf(seat, weigh));
     this.moves = new Map(moves.map((move) => [seatKey(move), move]));
     this.ends = new Map();
     for (const seat of groups.flatMap(seatsOf)) {
@@ -26,13 +40,20 @@ export class Agenda {
     return [...moves];
   }
 
+  private weightOf(seat: Seat, weigh: (seat: Seat) => Weight): Weight {
+    const name = seatKey(seat);
+    const known = this.weights.get(name) ?? weigh(seat);
+    this.weights.set(name, known);
+    return known;
+  }
+
   /** Undefined when a shard is neither where it was nor where it is to be in the end. */
-  private left(groups: readonly Group[]): PlannedMove[] | undefined {
+  private left(groups: readonly Group[], moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
     for (const seat of groups.flatMap(seatsOf)) {
       const name = seatKey(seat);
       if (seat.node === this.ends.get(name)) continue;
-      const move = this.moves.get(name);
+      const move = moves.get(name);
       if (seat.node !== move?.from) return undefined;
       open.push(move);
     }

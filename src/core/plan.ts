@@ -72,6 +72,10 @@ class Planner {
   private readonly held = new Map<PeerId, Share>();
   private readonly seats = new Map<PeerId, Set<Placed>>();
   private readonly byGroup = new Map<number, Placed[]>();
+  /**
+   * Where shards were that move, in the order of their moves. Each moves once: so every move finds its place free when those
+   * before it are done, and none waits for another in a circle.
+   */
   private readonly origin = new Map<Placed, PeerId>();
 
   constructor(private readonly input: PlanInput) {
@@ -108,31 +112,14 @@ class Planner {
     this.empty();
     this.partHosts();
     this.balance();
-    return this.inOrder();
-  }
-
-  /** Each move finds its place free when those before it are done; two that only exchange their places are left out. */
-  private inOrder(): PlannedMove[] {
-    let waiting = [...this.origin].filter(([seat, from]) => seat.node !== from);
-    const moves: PlannedMove[] = [];
-    for (let before = -1; before !== waiting.length; ) {
-      before = waiting.length;
-      const still: typeof waiting = [];
-      for (const [seat, from] of waiting) {
-        const taken = waiting.some(
-          ([other, at]) =>
-            other !== seat &&
-            other.g === seat.g &&
-            at === seat.node &&
-            !moves.some((m) => isSameSeat(m, other)),
-        );
-        const { g, kind, index, node, bytes } = seat;
-        if (taken) still.push([seat, from]);
-        else moves.push({ g, kind, index, from, to: node, bytes });
-      }
-      waiting = still;
-    }
-    return moves;
+    return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
+      g,
+      kind,
+      index,
+      from,
+      to: node,
+      bytes,
+    }));
   }
 
   private carry(node: PeerId, share: Share, sign: 1 | -1): void {
@@ -144,7 +131,7 @@ class Planner {
   }
 
   private place(seat: Placed, to: PeerId): void {
-    if (!this.origin.has(seat)) this.origin.set(seat, seat.node);
+    this.origin.set(seat, seat.node);
     this.seats.get(seat.node)?.delete(seat);
     this.carry(seat.node, seat.share, -1);
     seat.node = to;
@@ -194,7 +181,8 @@ class Planner {
   private partHosts(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
-        if (!this.seats.has(seat.node) || this.crowd(seat, seat.node) === 0) continue;
+        if (!this.seats.has(seat.node) || this.origin.has(seat) || this.crowd(seat, seat.node) === 0)
+          continue;
         const home = this.bestHome(seat);
         if (home !== undefined && this.crowd(seat, home) === 0) this.place(seat, home);
       }
@@ -230,6 +218,7 @@ class Planner {
     let most = 0;
     const [a, b] = [this.held.get(from)!, this.held.get(to)!];
     for (const seat of this.seats.get(from)!) {
+      if (this.origin.has(seat)) continue;
       const { bytes, load, count } = seat.share;
       const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
       const gain =
@@ -243,11 +232,6 @@ class Planner {
     }
     return best;
   }
-}
-
-/** The same place in a group. */
-function isSameSeat(move: Seat, seat: Seat): boolean {
-  return move.g === seat.g && move.kind === seat.kind && move.index === seat.index;
 }
 
 /** The moves that are left until the nodes that leave are empty and the others are balanced. */

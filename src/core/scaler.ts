@@ -12,7 +12,7 @@ import type { Change, Ledger } from './ledger.js';
 import type { Loads } from './loads.js';
 import { isPlanned, type MoveRequest, sinkForMove } from './moves.js';
 import { type ClusterView, isHealthy, parities } from './placement.js';
-import { type PlannedMove, plan, type Seat } from './plan.js';
+import { type PlannedMove, plan, type Seat, type Weight } from './plan.js';
 import type { SchedulerPolicy } from './policy.js';
 import { Roster } from './roster.js';
 
@@ -119,7 +119,8 @@ export class Scaler {
   }
 
   private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): Verdict {
-    if (dryRun) return { change: 0, moves: this.plan().map((move) => this.described(move)) };
+    if (dryRun)
+      return { change: 0, moves: this.plan((seat) => this.weigh(seat)).map((move) => this.described(move)) };
     const same = this.running.find((change) => change.kind === 'rebalance');
     if (same) return accepted(same.id);
     return accepted(this.changes.begin({ kind: 'rebalance', to: this.wanted, timeoutMs, leaving: [] }));
@@ -165,7 +166,7 @@ export class Scaler {
     return groups.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
   }
 
-  private plan(): PlannedMove[] {
+  private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
     const { map } = this;
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
@@ -174,12 +175,12 @@ export class Scaler {
       groups: map.groups,
       nodes,
       leaving: emptied,
-      weight: ({ g, kind, index }) => this.host.loads.weight(g, this.seatNumber({ g, kind, index })),
+      weight,
     });
   }
 
-  private seatNumber({ g, kind, index }: Seat): number {
-    return kind === 'M' ? index : this.map.groups[g]!.data.length + index;
+  private weigh({ g, kind, index }: Seat): Weight {
+    return this.host.loads.weight(g, kind === 'M' ? index : this.map.groups[g]!.data.length + index);
   }
 
   // ---- changes
@@ -278,8 +279,9 @@ export class Scaler {
     const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
     const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
-    const make = () => this.plan().filter((move) => balancing || leaving.has(move.from));
-    const moves = this.agenda.open(key, this.map.groups, make);
+    const make = (weight: (seat: Seat) => Weight) =>
+      this.plan(weight).filter((move) => balancing || leaving.has(move.from));
+    const moves = this.agenda.open(key, this.map.groups, (seat) => this.weigh(seat), make);
     this.left = moves.length;
     return moves;
   }
