@@ -17,7 +17,7 @@ import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
 import type { ClientTls, ServerTls } from '../transport/index.js';
-import { checkSetAside, trainRanges } from './worker-training.js';
+import { checkTrained, trainRanges } from './worker-training.js';
 
 /** Progress events are at least so far apart: often enough to place a failure on the time axis, too few to matter. */
 const PROGRESS_MS = 50;
@@ -180,7 +180,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
       const batches = readBatches({ files: test, batch });
       log.info('worker.test', { ...(await evaluate({ model, store, helpers, signal, batches })) });
     }
-    if (epochs > 0) await checkSetAside(client, options.run);
+    if (epochs > 0) await checkTrained(client, options.run);
   } finally {
     await endpoints.close();
     await client?.close();

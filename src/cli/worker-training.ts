@@ -118,11 +118,16 @@ function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefine
   return { ...where, outcome, done, samples, redone, counts: sequence?.counts() ?? [] };
 }
 
-/** Throws for the first range that was set aside, so that no run looks complete which is not. */
-export async function checkSetAside(client: Client, run: string): Promise<void> {
+/** So that no run looks complete which is not: throws for a range that was set aside, and for files that changed meanwhile. */
+export async function checkTrained(client: Client, run: string): Promise<void> {
   const status = await Dataset.status(client, run);
-  const first = status?.setAside[0];
-  if (!status || !first) return;
+  if (!status?.complete) return;
+  const first = status.setAside[0];
+  if (!first) {
+    if (new Set(status.samples).size <= 1) return;
+    const text = `the files had ${status.samples.join(', ')} samples from epoch to epoch: they changed while they were trained`;
+    throw new KintsugiError('BAD_DATA', text);
+  }
   const { fileName, begin, end, batch, attempts, code, message } = first;
   const rest = status.setAside.length > 1 ? ` (and ${status.setAside.length - 1} further ranges)` : '';
   throw new KintsugiError(
