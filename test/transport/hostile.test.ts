@@ -154,7 +154,7 @@ async function startJob(server: ServerKind): Promise<Job> {
       KINTSUGI_TRANSPORT: server,
     });
     cleanups.push(async () => {
-      running.process.kill();
+      running.process.kill('SIGINT');
       expect((await running.ended).code).toBe(0);
     });
     return running;
