@@ -59,6 +59,8 @@ export interface SchedulerPolicy {
   avoidMs: number;
   /** Planned moves that are under way at once, each in another group. */
   maxMoves: number;
+  /** And at most one for so many groups (but one): while a shard moves, its deltas go to one sink more. */
+  groupsPerMove: number;
   /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
   balanceJoining: boolean;
 }
@@ -69,5 +71,6 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   maxTables: 4096,
   avoidMs: 10_000,
   maxMoves: 4,
+  groupsPerMove: 8,
   balanceJoining: true,
 };
