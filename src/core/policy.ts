@@ -72,6 +72,8 @@ export interface SchedulerPolicy {
   avoidMs: number;
   /** Planned moves that are under way at once, each in another group. */
   maxMoves: number;
+  /** And at most one for so many groups (but one): while a shard moves, its deltas go to one sink more. */
+  groupsPerMove: number;
   /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
   balanceJoining: boolean;
   /** A worker's lease on a range of samples that it does not report on is lost after this time. */
@@ -90,6 +92,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   maxSessions: 16_384,
   avoidMs: 10_000,
   maxMoves: 4,
+  groupsPerMove: 8,
   balanceJoining: true,
   leaseMs: 30_000,
   maxRangeFailures: 3,

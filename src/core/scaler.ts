@@ -161,6 +161,11 @@ export class Scaler {
     return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
   }
 
+  private get mostMoves(): number {
+    const { maxMoves, groupsPerMove } = this.host.policy;
+    return Math.min(maxMoves, Math.max(1, Math.floor(this.map.groups.length / groupsPerMove)));
+  }
+
   private get underWay(): number {
     const { groups, pools } = this.map;
     return groups.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
@@ -254,7 +259,7 @@ export class Scaler {
     if (leaving.size > 0) this.dropMoves((_, sink) => leaving.has(sink.node));
     const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
-      if (this.underWay >= this.host.policy.maxMoves) break;
+      if (this.underWay >= this.mostMoves) break;
       this.start(move);
     }
     this.release();

@@ -54,6 +54,7 @@ export class Control {
       maxSessions: 64,
       avoidMs: retry * 10,
       maxMoves: 2,
+      groupsPerMove: 1,
       balanceJoining: this.cluster.config.balanceJoining,
     };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);

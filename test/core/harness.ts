@@ -108,7 +108,12 @@ export class Cluster {
 
   constructor(private readonly options: ClusterOptions) {
     this.policy = { ...DEFAULT_POLICY, ...options.policy };
-    this.schedulerPolicy = { ...DEFAULT_SCHEDULER_POLICY, balanceJoining: false, ...options.schedulerPolicy };
+    this.schedulerPolicy = {
+      ...DEFAULT_SCHEDULER_POLICY,
+      balanceJoining: false,
+      groupsPerMove: 1,
+      ...options.schedulerPolicy,
+    };
     const { k, r, groups = 1, clients = 1, spares = 0, tables = [tableSpec()] } = options;
     this.disk = newJob('test', k + r, [{ name: 'embedding', k, r, groups }]);
     this.scheduler = new Scheduler(structuredClone(this.disk), this.schedulerPolicy, false);

@@ -305,6 +305,17 @@ describe('rebalancing', () => {
     expect(counts()).toEqual([4, 4, 4, 0]);
   });
 
+  it('moves one shard at a time in a job of few groups', () => {
+    start({ spares: 1, schedulerPolicy: { groupsPerMove: 8 } });
+    fill();
+    const { change: id } = rebalance();
+    for (let step = 0; step < 60 && change(id).state === 'running'; step++) {
+      expect(sinks().reduce((sum, count) => sum + count - 1, 0)).toBeLessThanOrEqual(1);
+      cluster.advance(300);
+    }
+    expect(change(id)).toMatchObject({ state: 'done', shardsMoved: 3 });
+  });
+
   it('never moves two members of a group at once, nor more shards than are allowed', () => {
     start({ spares: 3, schedulerPolicy: { maxMoves: 2 } });
     fill();
