@@ -10,7 +10,7 @@ import { finishedRanges } from '../../src/local/samples.js';
 import { startLocalCluster } from '../../src/runtime/cluster.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
-import { kintsugi, type Running, start } from '../cli/support.js';
+import { kintsugi, type Running, record, start } from '../cli/support.js';
 
 const ROWS = 4000;
 const MODEL = ['--dim', '8', '--bottom', '16-8', '--top', '16-1', '--batch', '32', '--audit'];
@@ -103,6 +103,48 @@ test('a worker follows a file; killed, another one goes on; stopped, it hands ba
   } finally {
     await client.close();
     await cluster.close();
+  }
+});
+
+test('a scheduler that was killed knows how far the file was trained; its workers go on', async () => {
+  const file = join(directory, 'restart.tsv');
+  const part = (from: number, to: number) => `${lines.slice(from, to).join('\n')}\n`;
+  writeFileSync(file, part(0, 600));
+  const json = ['--log-format', 'json'];
+  const shape = ['--dir', join(directory, 'scheduler'), '--ps', '3', '--code', '2+1'];
+  const schedulerAt = (listen: string) => start(['scheduler', '--listen', listen, ...shape, ...json]);
+  const roles = [schedulerAt('127.0.0.1:0')];
+  try {
+    const address = String((await record(roles[0]!, 'scheduler.ready')).address);
+    for (const name of ['a', 'b', 'c'])
+      roles.push(start(['ps', '--scheduler', address, '--name', name, '--host-label', name, ...json]));
+    const args = ['worker', '--scheduler', address, '--data', file, '--follow', '--range-batches', '4'];
+    const worker = start([...args, ...MODEL, ...json]);
+    roles.push(worker);
+    await finished(worker, 1);
+    roles[0]!.process.kill('SIGKILL');
+    await roles[0]!.ended;
+    const before = Buffer.byteLength(part(0, 600));
+    appendFileSync(file, part(600, 1000));
+    roles[0] = schedulerAt(address);
+    await finished(worker, before);
+    const client = await connect(address, { audit: true });
+    let status = await Dataset.status(client, 'train');
+    while (status?.samples[0] !== 1000) status = await Dataset.status(client, 'train');
+    expect(status).toMatchObject({ setAside: [], complete: false });
+    worker.process.kill('SIGTERM');
+    const { code, stderr } = await worker.ended;
+    expect(code).toBe(0);
+    expect(await checkPushes(client, finishedRanges(events(stderr)))).toMatchObject({
+      lost: 0,
+      duplicated: 0,
+    });
+    await client.close();
+  } finally {
+    for (const { process, ended } of roles) {
+      process.kill('SIGKILL');
+      await ended;
+    }
   }
 });
 
