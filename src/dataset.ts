@@ -58,6 +58,16 @@ export class Dataset {
     return reply.status;
   }
 
+  /** Says how far whole lines of files that grow go. Resolves with what is durable, also from others. */
+  async extend(sizes: readonly number[]): Promise<number[]> {
+    const { name } = this;
+    const reply = await this.client.wire.ask((id) => ({ t: 'extendDataset', id, name, sizes: [...sizes] }));
+    if (reply.t !== 'datasetExtended') throw unexpected(reply);
+    if (reply.code)
+      throw new KintsugiError(reply.code, reply.message ?? 'the data set could not be extended');
+    return reply.sizes;
+  }
+
   /** Waits for a range; undefined when every range is finished or set aside. `clock`: batches this worker has made durable */
   async acquire(clock: number): Promise<Lease | undefined> {
     const { name } = this;

@@ -1,5 +1,5 @@
 /**
- * `kintsugi bench chaos`: a cluster of real processes under load, killed, stopped and cut off at random for minutes, and then
+ * `kintsugi bench chaos`: a cluster of real processes under load, killed, stopped, cut off and scaled at random for minutes, and then
  * the proof that every acknowledged push is in the tables exactly once and that every parity is right. A second run of the
  * same pushes without faults must give the same digest.
  */
@@ -12,11 +12,13 @@ import { monotonicMs } from '../runtime/log.js';
 import { checkPushes, type PushAudit } from '../tools/audit.js';
 import { type Digest, digest } from '../tools/digest.js';
 import { checkParity, type ParityCheck } from '../tools/parity.js';
+import { type ChangeCounts, Changes } from './chaos/changes.js';
 import { LoadClient, type LoadDone } from './chaos/clients.js';
 import { Cluster } from './chaos/cluster.js';
 import { Crashers } from './chaos/crashers.js';
-import { type FaultKind, Faults, pause } from './chaos/faults.js';
+import { type FaultKind, Faults } from './chaos/faults.js';
 import { type ChaosOptions, parseChaosOptions } from './chaos/options.js';
+import { pause } from './chaos/pause.js';
 import { TABLES } from './chaos/pushes.js';
 import { chaosReport } from './chaos/report.js';
 import { makeSecrets, type Secrets } from './chaos/secrets.js';
@@ -34,6 +36,7 @@ export interface ChaosRun {
   parity: ParityCheck;
   digest: Digest;
   faults: Partial<Record<FaultKind, number>>;
+  changes: ChangeCounts;
   wrong: string[];
   seconds: number;
 }
@@ -45,6 +48,7 @@ class Run {
   private loads: LoadClient[] = [];
   private crashers: Crashers | undefined;
   private client: Client | undefined;
+  private changes: Changes | undefined;
   private readonly started = monotonicMs();
 
   constructor(
@@ -60,6 +64,10 @@ class Run {
       recoveryRate: options.recoveryRate,
       secrets,
       onEvent: (event, line) => this.onEvent(event, line),
+      onLeft: (role) => {
+        if (this.changes) this.changes.left(role);
+        else this.violation(`${role.name} has left, and nobody had asked for that`);
+      },
       onDeath: (error) => this.violation(describe(error)),
     });
   }
@@ -104,6 +112,7 @@ class Run {
       parity,
       digest: await digest(this.client),
       faults,
+      changes: this.changes?.counts ?? {},
       wrong: this.wrong,
       seconds: (monotonicMs() - this.started) / 1000,
     };
@@ -150,16 +159,30 @@ class Run {
       pauseMs: options.faultPauseMs,
       onFault: (kind, victims, detail) => {
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'fault', kind, victims, detail }));
-        const seconds = ((monotonicMs() - this.started) / 1000).toFixed(1).padStart(6);
-        options.tell(`${seconds} s  ${kind} ${victims.join(', ')} ${detail}`.trimEnd());
+        this.tell(`${kind} ${victims.join(', ')} ${detail}`);
+      },
+      onError: (error) => this.violation(describe(error)),
+    });
+    this.changes = new Changes({
+      ...{ cluster: this.cluster, client, seed: options.seed + 1, ps: options.ps },
+      onChange: (kind, end, detail) => {
+        this.log(JSON.stringify({ mono: monotonicMs(), event: 'change', kind, end, detail }));
+        this.tell(`${kind} ${detail} ${end}`);
       },
       onError: (error) => this.violation(describe(error)),
     });
     const timer = setInterval(() => this.lookForHangs(client), POLL_MS);
-    await this.unlessEnded(faults.run(monotonicMs() + options.minutes * 60_000, abort.signal));
+    const until = monotonicMs() + options.minutes * 60_000;
+    const story = [faults.run(until, abort.signal), this.changes.run(until, abort.signal)];
+    await this.unlessEnded(Promise.all(story));
     clearInterval(timer);
     await this.crashers.stop();
     return faults.counts;
+  }
+
+  private tell(text: string): void {
+    const seconds = ((monotonicMs() - this.started) / 1000).toFixed(1).padStart(6);
+    this.options.tell(`${seconds} s  ${text.trimEnd()}`);
   }
 
   private hanging = false;
@@ -186,8 +209,14 @@ class Run {
   private async settled(client: Client): Promise<void> {
     const wait = async () => {
       for (;;) {
+        await this.changes?.settled();
         const status = await client.status();
-        if (status.redundancy === 'full') return;
+        const changing = status.scaling.changes.some((change) => change.state === 'running');
+        // One that was told to leave and has not ended yet is none of the job's.
+        const leaving = this.cluster.running.some(
+          ({ name }) => !status.nodes.some((node) => node.name === name),
+        );
+        if (status.redundancy === 'full' && !changing && !leaving) return;
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'settling', reasons: status.reasons }));
         await pause(POLL_MS);
       }

@@ -12,7 +12,7 @@ import { type EndpointOptions, serveEndpoints } from '../runtime/endpoints.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
-import { cutFiles } from '../train/files.js';
+import { cutFiles, cutGrowingFiles } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
@@ -40,6 +40,8 @@ export interface WorkerOptions {
   data: string[];
   test: string[];
   epochs: number;
+  /** The files grow: train what is there, and then what comes, until `signal`. */
+  follow: boolean;
   /** Name of the data set: workers that give the same share the samples. */
   run: string;
   /** Batches of a range of samples; undefined: by the size of the data. */
@@ -115,14 +117,15 @@ async function trainAll(
   client: Client,
   watch: (progress: Progress) => void,
 ) {
-  const { log, data, batch, epochs, staleness, deterministic, run, inFlight, signal } = options;
+  const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
   const { seed } = options.modelOptions;
-  const progress = new Progress(log, options.bar ? (await countRows(data)) * epochs : undefined);
+  const bar = options.bar && !follow;
+  const progress = new Progress(log, bar ? (await countRows(data)) * epochs : undefined);
   watch(progress);
   log.info('worker.training', { client: client.id });
   const end = await trainRanges({
     ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal },
-    spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness },
+    spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
   });
   progress.end();
@@ -135,7 +138,8 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
   const helpers = loadNative();
   // A file that cannot be read shows before the job is touched.
   const { epochs, batch } = options;
-  const files = epochs > 0 ? await cutFiles(options.data, batch, options.rangeBatches) : [];
+  const cut = options.follow ? cutGrowingFiles : cutFiles;
+  const files = epochs > 0 ? await cut(options.data, batch, options.rangeBatches) : [];
   if (test.length > 0) await countRows(test);
   const model =
     options.model === undefined
@@ -180,7 +184,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
       const batches = readBatches({ files: test, batch });
       log.info('worker.test', { ...(await evaluate({ model, store, helpers, signal, batches })) });
     }
-    if (epochs > 0) await checkTrained(client, options.run);
+    if (epochs > 0) await checkTrained(client, options.run, options.follow);
   } finally {
     await endpoints.close();
     await client?.close();

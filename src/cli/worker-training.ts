@@ -12,6 +12,7 @@ import { PushSequence } from '../sequence.js';
 import { readRange } from '../train/criteo.js';
 import { Exchanger } from '../train/exchange.js';
 import { type RangeEnd, RangeFeed } from '../train/feed.js';
+import { Follower, GrowingFiles } from '../train/follow.js';
 import { train } from '../train/loop.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
@@ -43,7 +44,7 @@ export interface TrainingEnd {
   trainLoss: number | null;
 }
 
-/** Trains until every range is finished or set aside, or `stop`. @throws what the model, the reader or the job throw */
+/** Trains until every range is finished or set aside (of files that grow: never), or `stop`. @throws what the model, the reader or the job throw */
 export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd> {
   const { client, model, log, stop } = options;
   const helpers = loadNative();
@@ -51,16 +52,26 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   const { batch, staleness } = dataset.spec;
   const sequences = new Map<number, PushSequence>();
   const exchanger = new Exchanger(model, options.store, helpers);
+  const growing = options.spec.follow ? new GrowingFiles(options.files) : undefined;
+  const follower = growing && new Follower(dataset, growing);
   const feed = new RangeFeed({
-    ranges: dataset,
+    ranges: {
+      acquire: (clock) => (follower ?? dataset).acquire(clock),
+      report: (...progress) => dataset.report(...progress),
+      release: (...outcome) => dataset.release(...outcome),
+      advance: (clock) => dataset.advance(clock),
+    },
     bounded: staleness !== UNBOUNDED,
     open: (session) => {
       const sequence = new PushSequence(client, session);
       sequences.set(session, sequence);
       return sequence;
     },
-    read: ({ range }) =>
-      readRange({ file: options.files[range.file] ?? '', begin: range.begin, end: range.end, batch }),
+    read: async function* ({ range }) {
+      const { file, begin, end } = range;
+      await growing?.reached(file, end);
+      yield* readRange({ file: options.files[file] ?? '', begin, end, batch });
+    },
     touched: (each) => exchanger.touched(each),
     onRange: (end) => {
       log.info('worker.range', fieldsOf(end, sequences.get(end.lease.session)));
@@ -101,6 +112,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       if (goesOn) continue;
       const late = new Promise<void>((resolve) => setTimeout(resolve, HAND_BACK_MS).unref());
       await Promise.race([feed.close().catch(() => {}), late]);
+      growing?.close();
       throw error;
     } finally {
       samples += latest.samples;
@@ -108,6 +120,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
     }
   }
   await feed.close();
+  growing?.close();
   return { samples, seconds, trainLoss: samples > 0 ? lossSum / samples : null };
 }
 
@@ -119,9 +132,9 @@ function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefine
 }
 
 /** So that no run looks complete which is not: throws for a range that was set aside, and for files that changed meanwhile. */
-export async function checkTrained(client: Client, run: string): Promise<void> {
+export async function checkTrained(client: Client, run: string, follow: boolean): Promise<void> {
   const status = await Dataset.status(client, run);
-  if (!status?.complete) return;
+  if (!status || !(status.complete || follow)) return;
   const first = status.setAside[0];
   if (!first) {
     if (new Set(status.samples).size <= 1) return;

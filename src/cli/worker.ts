@@ -24,6 +24,7 @@ interface Flags extends SharedFlags, TrainingFlags {
   listen: string;
   connectTimeout: number;
   data?: string[];
+  follow: boolean;
   name: string;
   run: string;
   audit: boolean;
@@ -36,6 +37,15 @@ async function run(flags: Flags): Promise<void> {
   if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
   if (!evaluate && !flags.data)
     throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
+  if (flags.data?.includes('-')) {
+    const text =
+      'standard input can be read only once, and what a worker dies with would be lost: append it to a file and give that with --follow';
+    throw new KintsugiError('BAD_ARGUMENT', `--data -: ${text}`);
+  }
+  if (flags.follow && (evaluate || flags.test || flags.epochs !== 1)) {
+    const text = 'goes on until it is stopped: it takes no --epochs, --test and --evaluate';
+    throw new KintsugiError('BAD_ARGUMENT', `--follow ${text}`);
+  }
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
   await runWorker({
@@ -51,6 +61,7 @@ async function run(flags: Flags): Promise<void> {
     data: evaluate ? [] : (flags.data ?? []),
     test: flags.test ?? [],
     epochs: evaluate ? 0 : flags.epochs,
+    follow: flags.follow,
     name,
     run: flags.run,
     // One worker that takes them in order needs no more of them.
@@ -80,6 +91,11 @@ export function registerWorker(program: Command): void {
     program.command('worker').description('Train a model on data in the Criteo layout.'),
   ).option('--data <file...>', 'files to train on, plain or .gz; repeatable');
   withTraining(command)
+    .option(
+      '--follow',
+      'the files grow: train what is there and then every line that is appended, until SIGTERM',
+      false,
+    )
     .option('--listen <host:port>', 'address where /healthz and /metrics answer', '127.0.0.1:0')
     .option('--evaluate', 'do not train: only evaluate on --test', false)
     .option('--name <name>', 'its name in log records and metrics', 'worker')

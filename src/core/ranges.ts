@@ -8,10 +8,16 @@ import type { DatasetSpec, SampleRange } from '../protocol/samples.js';
 export const MAX_RANGES = 1 << 20;
 export const MAX_EPOCHS = 1 << 20;
 
-interface Piece {
+export interface Piece {
   file: number;
   begin: number;
   end: number;
+}
+
+/** A file that grows: whole lines up to `size` are there, and the ranges up to `given` have been handed out. */
+export interface Growth {
+  size: number;
+  given: number;
 }
 
 /** u32 numbers from a seed (SplitMix32). */
@@ -37,10 +43,42 @@ export function datasetProblem(spec: DatasetSpec): string | undefined {
   if (spec.epochs < 1 || spec.epochs > MAX_EPOCHS) return `a data set has 1 to ${MAX_EPOCHS} epochs`;
   if (spec.batch < 1) return 'a batch needs samples';
   if (spec.files.some(({ rangeBytes }) => rangeBytes < 1)) return 'a range needs bytes';
+  if (spec.follow && spec.epochs !== 1) return 'files that grow are trained for one epoch';
+  if (spec.follow && spec.files.some(({ size }) => size > 0)) return 'files that grow begin with no bytes';
   const count = rangeCount(spec);
   return count > MAX_RANGES
     ? `${count} ranges are more than ${MAX_RANGES}: cut the files into larger ones`
     : undefined;
+}
+
+/** What a worker means otherwise than the one that came first; how files are cut is that one's business. */
+export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
+  const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
+  if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
+  const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
+  if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
+  for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
+    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
+  return undefined;
+}
+
+/** Ranges of what is there and not handed out. */
+export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly Growth[]): number {
+  return growth.reduce((sum, { size, given }, file) => {
+    return sum + Math.ceil((size - given) / files[file]!.rangeBytes);
+  }, 0);
+}
+
+/** Hands out the next range of growing files, of the one that most is left of; undefined: wait for more. */
+export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[]): Piece | undefined {
+  const left = growth.map(({ size, given }) => size - given);
+  const most = Math.max(...left);
+  if (most <= 0) return undefined;
+  const file = left.indexOf(most);
+  const grown = growth[file]!;
+  const begin = grown.given;
+  grown.given = Math.min(grown.size, begin + files[file]!.rangeBytes);
+  return { file, begin, end: grown.given };
 }
 
 /** The ranges of a data set by number: epoch after epoch. */
@@ -64,10 +102,12 @@ export class RangePlan {
     return this.pieces.length * this.spec.epochs;
   }
 
-  at(number: number): SampleRange {
+  /** `piece`: of files that grow, where the range was cut. */
+  at(number: number, piece?: Piece): SampleRange {
+    if (piece) return { number, epoch: 0, ...piece };
     const epoch = Math.floor(number / this.pieces.length);
-    const piece = this.pieces[this.order(epoch)[number % this.pieces.length]!]!;
-    return { number, epoch, ...piece };
+    const at = this.order(epoch)[number % this.pieces.length]!;
+    return { number, epoch, ...this.pieces[at]! };
   }
 
   private order(epoch: number): Uint32Array {

@@ -12,11 +12,21 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { type DatasetSpec, type DatasetStatus, type SetAside, UNBOUNDED } from '../protocol/samples.js';
 import { Clocks } from './clocks.js';
 import type { Ledger } from './ledger.js';
-import { datasetProblem, RangePlan } from './ranges.js';
+import {
+  datasetDifference,
+  datasetProblem,
+  type Growth,
+  nextPiece,
+  type Piece,
+  RangePlan,
+  rangesLeft,
+} from './ranges.js';
 
 /** A range that was handed out and is neither finished nor set aside. */
 export interface OpenRange {
   number: number;
+  /** Where it is, in files that grow; in others that follows from its number. */
+  piece?: Piece;
   session: PeerId;
   /** Who works on it, and the request that it was leased for; 0: nobody, it is next. */
   worker: PeerId;
@@ -41,6 +51,8 @@ export interface DatasetState {
   samples: number[];
   redone: number;
   setAside: SetAside[];
+  /** Of each file, when they grow: the cursor of the stream. */
+  growth?: Growth[];
 }
 
 export interface SamplesPolicy {
@@ -58,12 +70,15 @@ export interface SamplesPolicy {
 
 const MAX_DATASETS = 256;
 
+type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
+
 export function copyDatasets(datasets: readonly DatasetState[]): DatasetState[] {
   return datasets.map((dataset) => ({
     ...dataset,
     open: dataset.open.map((range) => ({ ...range })),
     samples: [...dataset.samples],
     setAside: [...dataset.setAside],
+    ...(dataset.growth && { growth: dataset.growth.map((file) => ({ ...file })) }),
   }));
 }
 
@@ -116,6 +131,9 @@ export class Samples {
     switch (message.t) {
       case 'openDataset':
         this.open(from, message);
+        return true;
+      case 'extendDataset':
+        this.extend(from, message);
         return true;
       case 'acquire':
         this.acquire(from, message);
@@ -212,7 +230,7 @@ export class Samples {
     const refuse = (message: string, code: ErrorCode = 'BAD_ARGUMENT') =>
       this.answer(from, { t: 'datasetOpened', id, code, message });
     if (known) {
-      const problem = difference(known.state.spec, spec);
+      const problem = datasetDifference(known.state.spec, spec);
       if (problem) return refuse(`data set "${name}" of this job has ${problem}`);
       return this.answer(from, { t: 'datasetOpened', id, spec: known.state.spec });
     }
@@ -221,12 +239,30 @@ export class Samples {
     if (this.ledger.datasets.length >= MAX_DATASETS)
       return refuse(`a job has at most ${MAX_DATASETS} data sets`, 'LIMIT');
     const samples = new Array<number>(spec.epochs).fill(0);
-    const state = { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [] };
+    const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
+    const state = { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [], ...growth };
     this.ledger.datasets.push(state);
     const { plan } = this.add(state);
     this.ledger.touch();
     this.event('dataset.opened', { name, ranges: plan.total, epochs: spec.epochs });
     this.answer(from, { t: 'datasetOpened', id, spec });
+  }
+
+  /** Whoever looked at the files last may know less than another: they only grow. */
+  private extend(from: PeerId, { id, name, sizes }: MessageOf<'extendDataset'>): void {
+    const live = this.live.get(name);
+    const growth = live?.state.growth;
+    if (!live || growth?.length !== sizes.length) {
+      const message = `data set "${name}" does not follow ${sizes.length} files`;
+      return this.answer(from, { t: 'datasetExtended', id, sizes: [], code: 'BAD_ARGUMENT', message });
+    }
+    for (const [file, grown] of growth.entries()) {
+      if (sizes[file]! <= grown.size) continue;
+      grown.size = sizes[file]!;
+      this.ledger.touch();
+    }
+    this.answer(from, { t: 'datasetExtended', id, sizes: growth.map(({ size }) => size) });
+    this.serve(live);
   }
 
   // ---- leases
@@ -244,15 +280,9 @@ export class Samples {
 
   /** Hands out ranges as long as there are some and somebody waits: lost and returned ones first, in their order. */
   private serve(live: Live): void {
-    const { state, plan, waiting } = live;
+    const { state, waiting } = live;
     for (const [worker, request] of waiting) {
-      let range = state.open.find((each) => each.worker === 0);
-      if (!range && state.next < plan.total) {
-        const session = this.ledger.openSession();
-        const fresh = { worker: 0, lease: 0, done: 0, begun: 0, failures: 0, failedAt: -1 };
-        range = { number: state.next++, session, ...fresh };
-        state.open.push(range);
-      }
+      const range = state.open.find((each) => each.worker === 0) ?? this.fresh(live);
       if (!range) break;
       waiting.delete(worker);
       range.worker = worker;
@@ -270,9 +300,22 @@ export class Samples {
     waiting.clear();
   }
 
-  private tell({ plan }: Live, { number, session, worker, lease, done, begun }: OpenRange): void {
+  /** The next range that nobody has had. */
+  private fresh({ state, plan }: Live): OpenRange | undefined {
+    const piece = state.growth && nextPiece(state.spec, state.growth);
+    if (state.growth ? !piece : state.next >= plan.total) return undefined;
+    const fresh = { worker: 0, lease: 0, done: 0, begun: 0, failures: 0, failedAt: -1 };
+    const number = state.next++;
+    const range = { number, ...(piece && { piece }), session: this.ledger.openSession(), ...fresh };
+    state.open.push(range);
+    return range;
+  }
+
+  private tell(live: Live, range: OpenRange): void {
+    const { session, worker, lease, done, begun } = range;
     const { leaseMs } = this.policy;
-    this.answer(worker, { t: 'acquired', id: lease, range: plan.at(number), session, done, begun, leaseMs });
+    const where = live.plan.at(range.number, range.piece);
+    this.answer(worker, { t: 'acquired', id: lease, range: where, session, done, begun, leaseMs });
   }
 
   private progress(from: PeerId, message: MessageOf<'rangeProgress'>): void {
@@ -315,12 +358,12 @@ export class Samples {
 
   private finish(live: Live, range: OpenRange, { samples, redone }: MessageOf<'release'>): void {
     const { state, plan } = live;
-    const { epoch } = plan.at(range.number);
+    const { epoch } = plan.at(range.number, range.piece);
     state.finished++;
     state.samples[epoch] = (state.samples[epoch] ?? 0) + samples;
     state.redone += redone;
     this.forget(live, range);
-    if (state.finished + state.setAside.length === plan.total)
+    if (!state.growth && state.finished + state.setAside.length === plan.total)
       this.event('dataset.complete', { name: state.name, samples: state.samples, redone: state.redone });
   }
 
@@ -356,21 +399,14 @@ export class Samples {
   }
 
   /** Next in the queue again; set aside when it has failed too often at one batch. */
-  private fail(
-    live: Live,
-    range: OpenRange,
-    {
-      batch = range.done,
-      code = 'INTERNAL',
-      message = '',
-    }: { batch?: number; code?: ErrorCode; message?: string },
-  ): void {
+  private fail(live: Live, range: OpenRange, failure: Failure): void {
+    const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
     const { state, plan } = live;
     range.failures = range.failedAt === batch ? range.failures + 1 : 1;
     range.failedAt = batch;
     this.free(live, range);
     if (range.failures < this.policy.maxRangeFailures) return;
-    const where = plan.at(range.number);
+    const where = plan.at(range.number, range.piece);
     const fileName = state.spec.files[where.file]?.name ?? '';
     const aside: SetAside = { ...where, fileName, batch, attempts: range.failures, code, message };
     state.setAside.push(aside);
@@ -398,23 +434,15 @@ function report(range: OpenRange, done: number, begun: number): void {
 }
 
 function isComplete({ state, plan }: Live): boolean {
-  return state.next === plan.total && state.open.length === 0;
+  return !state.growth && state.next === plan.total && state.open.length === 0;
 }
 
 function statusOf(live: Live): DatasetStatus {
-  const { name, spec, finished, open, samples, redone, setAside } = live.state;
+  const { name, spec, next, finished, open, samples, redone, setAside, growth } = live.state;
   const { epochs } = spec;
+  const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;
   return {
-    ...{ name, epochs, ranges: live.plan.total, finished, open: open.length },
+    ...{ name, epochs, ranges, finished, open: open.length },
     ...{ samples: [...samples], redone, setAside: [...setAside], complete: isComplete(live) },
   };
-}
-
-/** What a worker means otherwise than the one that came first; how files are cut is that one's business. */
-function difference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
-  const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
-  if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
-  for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
-    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
-  return undefined;
 }

@@ -10,6 +10,8 @@ export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
+  /** The files grow: their sizes here are 0, `extendDataset` says what there is. One epoch, in the order of the files' bytes. */
+  follow?: boolean;
   files: { name: string; size: number; rangeBytes: number }[];
   /** Samples of a full batch. */
   batch: number;
@@ -41,6 +43,21 @@ export interface DatasetOpened {
   id: number;
   /** As it was registered. */
   spec?: DatasetSpec;
+  code?: ErrorCode;
+  message?: string;
+}
+/** Files of a data set that follows them have grown: whole lines up to these sizes are there, one for each file. */
+export interface ExtendDataset {
+  t: 'extendDataset';
+  id: number;
+  name: string;
+  sizes: number[];
+}
+export interface DatasetExtended {
+  t: 'datasetExtended';
+  id: number;
+  /** What is durably known, from whomever; empty with `code`. */
+  sizes: number[];
   code?: ErrorCode;
   message?: string;
 }
@@ -140,7 +157,7 @@ export interface SetAside extends SampleRange {
 export interface DatasetStatus {
   name: string;
   epochs: number;
-  /** Ranges of all epochs, and how many of them are finished and at work. */
+  /** Ranges of all epochs (of growing files: so far), and how many of them are finished and at work. */
   ranges: number;
   finished: number;
   open: number;
@@ -149,12 +166,15 @@ export interface DatasetStatus {
   /** Samples of batches that were begun again after a worker was lost. */
   redone: number;
   setAside: SetAside[];
+  /** Never, as long as files are followed. */
   complete: boolean;
 }
 
 export type SampleMessage =
   | OpenDataset
   | DatasetOpened
+  | ExtendDataset
+  | DatasetExtended
   | Acquire
   | Acquired
   | RangeProgress

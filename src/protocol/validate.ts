@@ -83,6 +83,7 @@ const recovery = record({
 });
 const lease = { name: text, number: natural, lease: natural };
 const dataset = record({
+  follow: optional(bool),
   files: list(record({ name: text, size: natural, rangeBytes: natural })),
   batch: natural,
   epochs: natural,
@@ -188,6 +189,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   statusReply: { id: natural, status: object },
   openDataset: { id: natural, name: text, spec: dataset },
   datasetOpened: { id: natural, spec: optional(dataset), code: optional(code), message: optional(text) },
+  extendDataset: { id: natural, name: text, sizes: list(natural) },
+  datasetExtended: { id: natural, sizes: list(natural), code: optional(code), message: optional(text) },
   acquire: { id: natural, name: text, clock: natural },
   acquired: {
     id: natural,

@@ -14,7 +14,7 @@ import { type Batch, CATEGORY_FIELDS, DENSE_FIELDS } from './trainer.js';
 const COLUMNS = 1 + DENSE_FIELDS + CATEGORY_FIELDS;
 const READ_BYTES = 256 * 1024;
 /** A line of the layout has at most about 500 bytes; what is longer is another kind of file. */
-const MAX_LINE_BYTES = 64 * 1024;
+export const MAX_LINE_BYTES = 64 * 1024;
 const TAB = 9;
 const NEWLINE = 10;
 const RETURN = 13;

@@ -86,6 +86,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.wake = () => resolve(undefined);
   });
   private failure: { work: Work; index: number } | undefined;
+  /** There are no further ranges because asking for one failed: no batch is to blame. */
+  private broken = false;
   private releaseFailure: { error: unknown } | undefined;
   /** Batches that were given to the loop and are not settled yet, and that are durable, of all ranges. */
   private open = 0;
@@ -121,7 +123,9 @@ export class RangeFeed implements AsyncIterable<Batch> {
   /** A pass that was given up may still be asking: its answer is for the next one. */
   private async acquire(pass: number): Promise<Lease | undefined> {
     this.asked ??= this.options.ranges.acquire(this.durable);
-    this.asked.catch(() => {});
+    this.asked.catch(() => {
+      this.broken = true;
+    });
     const lease = await Promise.race([this.asked, this.stopped]);
     if (pass !== this.pass || this.stopping) return undefined;
     this.asked = undefined;
@@ -272,7 +276,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
     const first = this.failure ?? this.firstUnpushed();
     this.failure = undefined;
     this.pass += 1;
-    const excused = first !== undefined && isOfTheBatch(error);
+    const excused = !this.broken && first !== undefined && isOfTheBatch(error);
     if (excused) await this.quiet();
     for (const work of [...this.works]) {
       if (excused && work === first.work) {

@@ -12,6 +12,11 @@ export const SPEC: DatasetSpec = {
   ],
   ...{ batch: 4, epochs: 2, seed: 1, shuffle: false, staleness: UNBOUNDED },
 };
+/** The same files, when they grow. */
+export const FOLLOWED: DatasetSpec = {
+  ...{ ...SPEC, follow: true, epochs: 1 },
+  files: SPEC.files.map((file) => ({ ...file, size: 0 })),
+};
 export const POLICY: SamplesPolicy = {
   ...{ leaseMs: 1000, reconnectMs: 100, silentMs: 500, maxRangeFailures: 3, maxUnsavedBatches: 4 },
 };
@@ -142,6 +147,19 @@ export class Book {
     const id = this.nextId++;
     this.tell(1, { t: 'datasetStatus', id, name: 'd' });
     return this.answer(1, 'datasetReply', id)!.status!;
+  }
+
+  /** Once everything is on the disk. */
+  settled(): ReturnType<Book['status']> {
+    this.save();
+    return this.status();
+  }
+
+  /** How far the whole lines of the files go; what is known then. */
+  extend(from: number, ...sizes: number[]): number[] | undefined {
+    const id = this.nextId++;
+    this.tell(from, { t: 'extendDataset', id, name: 'd', sizes });
+    return this.answer(from, 'datasetExtended', id)?.sizes;
   }
 
   /** On the disk. */

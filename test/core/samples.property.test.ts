@@ -6,14 +6,16 @@
 import { expect, test } from 'vitest';
 import { rangeCount, splitMix } from '../../src/core/ranges.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
-import { Book, POLICY, SPEC } from './book.js';
+import type { DatasetSpec, SampleRange } from '../../src/protocol/samples.js';
+import { Book, FOLLOWED, POLICY, SPEC } from './book.js';
 
 const SHARDS = 3;
 const WORKERS = 4;
 /** The batches of a range depend on where it is, not on who reads it or when. */
 const batchesOf = (file: number, begin: number) => 2 + ((file * 7 + begin) % 5);
 const samplesOf = (file: number, begin: number) => batchesOf(file, begin) * 4 - 1;
-const touches = (begin: number, batch: number, shard: number) => (begin / 40 + batch * 5 + shard) % 3 !== 0;
+const touches = (begin: number, batch: number, shard: number) =>
+  (Math.floor(begin / 40) + batch * 5 + shard) % 3 !== 0;
 
 interface Shard {
   /** Session -> last number, and the batches that were applied, in order. */
@@ -44,10 +46,17 @@ class Story {
   private nextWorker = 1;
   private nextRequest = 1_000_000;
 
-  constructor(seed: number) {
+  /** Of growing files: what has been written, and a worker has seen. */
+  readonly written: number[];
+
+  constructor(
+    seed: number,
+    private readonly spec: DatasetSpec = SPEC,
+  ) {
     this.random = splitMix(seed);
+    this.written = spec.files.map(() => 0);
     this.book = new Book(POLICY, true);
-    this.book.tell(0, { t: 'openDataset', id: 1, name: 'd', spec: SPEC });
+    this.book.tell(0, { t: 'openDataset', id: 1, name: 'd', spec });
     this.book.save();
     for (let i = 0; i < WORKERS; i++) this.workers.set(this.nextWorker++, new Worker());
   }
@@ -127,6 +136,23 @@ class Story {
     if (this.below(3) > 0) book.report(id, work.lease, work.next, work.next + Number(work.begun));
   }
 
+  /** Somebody tells of the files, perhaps what was true a while ago. */
+  private grow(id: number): void {
+    const file = this.below(this.written.length);
+    const before = [...this.written];
+    this.written[file] = this.written[file]! + 1 + this.below(90);
+    this.extend(id, this.below(3) === 0 ? before : this.written);
+  }
+
+  private extend(id: number, sizes: readonly number[]): void {
+    this.book.tell(id, { t: 'extendDataset', id: this.nextRequest++, name: 'd', sizes: [...sizes] });
+  }
+
+  /** Nobody works or waits for what there is. */
+  get idle(): boolean {
+    return [...this.workers.values()].every(({ work, waiting }) => !work && waiting !== undefined);
+  }
+
   private die(id: number, worker: Worker): void {
     if (worker.work) {
       const { file, begin } = worker.work.lease.range!;
@@ -156,11 +182,17 @@ class Story {
       else if (dice < 5) book.crash();
       else if (dice < 10) book.later(this.below(700));
       else if (dice < 20 && zombie) this.haunt(zombie);
+      else if (dice < 30 && this.spec.follow) this.grow(id);
       else this.act(id, worker);
       if (this.below(3) > 0) book.save();
     }
     // Now everything goes well.
     for (let turn = 0; turn < 10_000; turn++) {
+      if (this.spec.follow) {
+        this.extend(0, this.written);
+        const { ranges, finished, setAside } = book.settled();
+        if (this.idle && ranges === finished + setAside.length) return;
+      }
       const busy = [...this.workers].filter(([, worker]) => !worker.finished);
       if (busy.length === 0) return;
       for (const [id, worker] of busy) this.act(id, worker);
@@ -171,14 +203,10 @@ class Story {
   }
 }
 
-test.each(Array.from({ length: 60 }, (_, seed) => seed))('history %i', (seed) => {
-  const story = new Story(seed);
-  story.run(800);
-  const status = story.book.status();
-  expect(status.complete).toBe(true);
-  expect(status.finished + status.setAside.length).toBe(SPEC.epochs * rangeCount(SPEC));
-  const aside = new Set(status.setAside.map(({ number }) => number));
-  const finished = [0, 0];
+/** Every batch of every range at every shard, once and in order; returns the samples of the finished ranges per epoch. */
+function checkShards(story: Story): number[] {
+  const aside = new Set(story.book.status().setAside.map(({ number }) => number));
+  const finished: number[] = [];
   // A range has had one session at most that was told and durable; each says what became of its batches.
   const byNumber = new Map([...story.sessions.values()].map((lease) => [lease.range!.number, lease]));
   expect(byNumber.size).toBe(story.sessions.size);
@@ -191,7 +219,33 @@ test.each(Array.from({ length: 60 }, (_, seed) => seed))('history %i', (seed) =>
       if (aside.has(number)) expect(applied).toEqual(wanted.slice(0, applied.length));
       else expect([number, s, applied]).toEqual([number, s, wanted]);
     }
-    if (!aside.has(number)) finished[epoch]! += samplesOf(file, begin);
+    if (!aside.has(number)) finished[epoch] = (finished[epoch] ?? 0) + samplesOf(file, begin);
   }
-  expect(status.samples).toEqual(finished);
+  return finished;
+}
+
+test.each(Array.from({ length: 60 }, (_, seed) => seed))('history %i', (seed) => {
+  const story = new Story(seed);
+  story.run(800);
+  const status = story.book.settled();
+  expect(status.complete).toBe(true);
+  expect(status.finished + status.setAside.length).toBe(SPEC.epochs * rangeCount(SPEC));
+  expect(status.samples).toEqual(checkShards(story));
+});
+
+test.each(Array.from({ length: 60 }, (_, seed) => seed))('history %i of files that grow', (seed) => {
+  const story = new Story(seed, FOLLOWED);
+  story.run(800);
+  const status = story.book.settled();
+  expect(status).toMatchObject({ complete: false, open: 0 });
+  expect(status.samples).toEqual(checkShards(story));
+  // The ranges follow each other, from the first byte to the last one that was written.
+  const given = new Map(status.setAside.map((range) => [range.number, range as SampleRange]));
+  for (const { range } of story.sessions.values()) given.set(range!.number, range!);
+  expect(given.size).toBe(status.ranges);
+  for (const [file, size] of story.written.entries()) {
+    const own = [...given.values()].filter((range) => range.file === file).sort((a, b) => a.begin - b.begin);
+    expect(own.map(({ begin }) => begin)).toEqual([0, ...own.slice(0, -1).map(({ end }) => end)]);
+    expect(own.at(-1)?.end).toBe(size);
+  }
 });

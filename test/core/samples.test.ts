@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { RangePlan, rangeCount } from '../../src/core/ranges.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import type { DatasetSpec } from '../../src/protocol/samples.js';
-import { Book, POLICY, SPEC } from './book.js';
+import { Book, FOLLOWED, POLICY, SPEC } from './book.js';
 
 const numberOf = (acquired: MessageOf<'acquired'> | undefined) => acquired?.range?.number;
 
@@ -269,5 +269,93 @@ describe('bounded staleness', () => {
     expect(mayBegin(book, 1, 21, 800)).toBe(21);
     expect(mayBegin(book, 2, 1, 801)).toBe(1);
     expect(mayBegin(book, 2, 2, 802)).toBeUndefined();
+  });
+});
+
+describe('files that grow', () => {
+  const bytes = (acquired: MessageOf<'acquired'> | undefined) => {
+    const { file, begin, end } = acquired?.range ?? {};
+    return [file, begin, end];
+  };
+
+  it('are handed out as far as they go; who finds nothing waits until somebody tells of more', () => {
+    const book = new Book();
+    expect(book.open(1, FOLLOWED).spec).toEqual(FOLLOWED);
+    expect(book.acquire(1, 0, 50)).toBeUndefined();
+    expect(book.extend(1, 100, 0)).toEqual([100, 0]);
+    expect(bytes(book.given(1))).toEqual([0, 0, 40]);
+    expect(bytes(book.acquire(2))).toEqual([0, 40, 80]);
+    expect(book.acquire(3, 0, 51)).toMatchObject({ range: { number: 2, begin: 80, end: 100 } });
+    expect(book.acquire(4, 0, 52)).toBeUndefined();
+    // What was cut stays as it is; the next range begins where the last one ended.
+    book.extend(1, 130, 0);
+    expect(bytes(book.given(4))).toEqual([0, 100, 130]);
+    expect(book.status()).toMatchObject({ ranges: 4, open: 4, complete: false });
+  });
+
+  it('are never complete, and the one that most is left of comes first', () => {
+    const book = new Book();
+    book.open(1, FOLLOWED);
+    book.extend(1, 50, 60);
+    for (const expected of [
+      [1, 0, 40],
+      [0, 0, 40],
+      [1, 40, 60],
+      [0, 40, 50],
+    ]) {
+      const lease = book.acquire(1)!;
+      expect(bytes(lease)).toEqual(expected);
+      book.release(1, lease, 'finished');
+    }
+    expect(book.acquire(1)).toBeUndefined();
+    expect(book.status()).toMatchObject({ ranges: 4, finished: 4, samples: [40], complete: false });
+    expect(book.events).not.toContain('dataset.complete');
+  });
+
+  it('are told of by workers that know less than others', () => {
+    const book = new Book();
+    book.open(1, FOLLOWED);
+    book.extend(1, 40, 10);
+    expect(book.extend(2, 30, 20)).toEqual([40, 20]);
+    expect(book.status().ranges).toBe(2);
+  });
+
+  it('go on after a restart where they were: behind what was handed out, and with what was under way', () => {
+    const book = new Book();
+    book.open(1, FOLLOWED);
+    book.extend(1, 100, 0);
+    const [first, second] = [book.acquire(1)!, book.acquire(2)!];
+    book.report(1, first, 2, 3);
+    book.release(2, second, 'returned', { done: 1, begun: 1 });
+    book.crash();
+    expect(book.acquire(3)).toMatchObject({ range: second.range, session: second.session, done: 1 });
+    expect(bytes(book.acquire(4))).toEqual([0, 80, 100]);
+    expect(book.extend(1, 100, 30)).toEqual([100, 30]);
+    expect(bytes(book.acquire(5))).toEqual([1, 0, 30]);
+    book.later(POLICY.silentMs + 1);
+    expect(book.acquire(6)).toMatchObject({ range: first.range, session: first.session });
+  });
+
+  it('whose growth was not durable are told of again', () => {
+    const book = new Book(POLICY, true);
+    book.tell(1, { t: 'openDataset', id: 1, name: 'd', spec: FOLLOWED });
+    book.save();
+    expect(book.extend(1, 100, 0)).toBeUndefined();
+    book.crash();
+    expect(book.settled().ranges).toBe(0);
+    book.extend(1, 100, 0);
+    expect(book.settled().ranges).toBe(3);
+  });
+
+  it('are one epoch, begin with nothing, and are not mixed with files that stay as they are', () => {
+    const book = new Book();
+    for (const wrong of [{ epochs: 2 }, { files: SPEC.files }])
+      expect(book.open(1, { ...FOLLOWED, ...wrong })).toMatchObject({ code: 'BAD_ARGUMENT' });
+    book.open(1);
+    expect(book.open(2, FOLLOWED)).toMatchObject({
+      message: 'data set "d" of this job has files that do not grow, not files that grow',
+    });
+    book.tell(2, { t: 'extendDataset', id: 900, name: 'd', sizes: [1, 2] });
+    expect(book.answer(2, 'datasetExtended', 900)).toMatchObject({ code: 'BAD_ARGUMENT', sizes: [] });
   });
 });

@@ -166,6 +166,8 @@ const FIELDS: Record<Message['t'], object> = {
   statusReply: { id: 2, status: { job: 'a-job' } },
   openDataset: { id: 2, name: 'd', spec: dataset },
   datasetOpened: { id: 2, spec: dataset, code: 'LIMIT', message: 'too many' },
+  extendDataset: { id: 2, name: 'd', sizes: [4096, 0] },
+  datasetExtended: { id: 2, sizes: [], code: 'BAD_ARGUMENT', message: 'no' },
   acquire: { id: 2, name: 'd', clock: 3 },
   acquired: { id: 2, range, session: 9, done: 2, begun: 3, leaseMs: 1000 },
   rangeProgress: { ...lease, done: 2, begun: 3, clock: 4 },

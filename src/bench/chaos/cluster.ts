@@ -20,7 +20,9 @@ export interface ClusterOptions {
   recoveryRate: string | undefined;
   secrets: Secrets;
   onEvent(event: RoleEvent, line: string): void;
-  /** A role ended by itself: never right. */
+  /** A PS ended by itself, in order: it was emptied and told to leave, or something is wrong. */
+  onLeft(role: Role): void;
+  /** A role ended by itself otherwise: never right. */
   onDeath(error: KintsugiError): void;
 }
 
@@ -86,7 +88,7 @@ export class Cluster {
 
   private launch(name: string, args: string[], proxy: TcpProxy): Role {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
-    const { onEvent, onDeath } = this.options;
+    const { onEvent, onLeft, onDeath } = this.options;
     const { tls, token } = this.options.secrets;
     if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
     const child = new Child({ name, args, env: { KINTSUGI_TOKEN: token }, onEvent });
@@ -95,7 +97,10 @@ export class Cluster {
     void child.exited.then((exit) => {
       role.ready = false;
       this.disconnect(role);
-      if (!child.expected && !this.stopping) onDeath(child.deathOf(exit));
+      if (child.expected || this.stopping) return;
+      if (name === 'scheduler' || exit.code !== 0) return onDeath(child.deathOf(exit));
+      this.roles.delete(name);
+      onLeft(role);
     });
     return role;
   }
@@ -105,6 +110,11 @@ export class Cluster {
     return [...this.roles.values()].filter(
       (role) => role.name !== 'scheduler' && role.ready && !role.suspended,
     );
+  }
+
+  /** PS that are up, or will be again. */
+  get size(): number {
+    return this.roles.size - 1;
   }
 
   role(name: string): Role {
@@ -132,7 +142,9 @@ export class Cluster {
   }
 
   resume(name: string): void {
-    const role = this.role(name);
+    const role = this.roles.get(name);
+    // It had left before it could be stopped.
+    if (!role) return;
     role.suspended = false;
     role.child.signal('SIGCONT');
   }

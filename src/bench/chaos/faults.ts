@@ -8,6 +8,7 @@ import type { PeerId } from '../../protocol/map.js';
 import { monotonicMs } from '../../runtime/log.js';
 import type { Cluster, Role } from './cluster.js';
 import { Ledger } from './ledger.js';
+import { pause } from './pause.js';
 
 export type FaultKind =
   | 'killPs'
@@ -131,7 +132,10 @@ export class Faults {
       client.clusterMap.groups.flatMap(({ data, sinks }) => [...data, ...sinks].map((entry) => entry.node)),
     );
     const idle = this.random() % IDLE_EVERY === 0;
+    // One that has joined just now, or has left, may not be in the map that we know.
+    const known = new Set(client.clusterMap.nodes.map((node) => node.name));
     return cluster.running
+      .filter(({ name }) => known.has(name))
       .filter((role) => idle || this.idsOf([role]).some((id) => holders.has(id)))
       .map((role) => ({ role, rank: this.random() }))
       .sort((one, other) => one.rank - other.rank)
@@ -340,8 +344,4 @@ export class Faults {
       });
     this.open.add(done);
   }
-}
-
-export function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -6,6 +6,8 @@ import type { ChaosOptions } from './options.js';
 /** Fields of the JSON that only this measurement has. */
 export interface ChaosDetails {
   faults: ChaosRun['faults'];
+  /** Planned changes among them, and how they ended. */
+  changes: ChaosRun['changes'];
   clients: { pushes: number; checks: number; longestStallMs: number; longestPullMs: number }[];
   /** Shard pushes, as in every report: a push counts once per shard that it touches. */
   pushes: ChaosRun['pushes'];
@@ -19,7 +21,7 @@ export interface ChaosDetails {
 
 export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): BenchReport {
   const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token, smoke } = options;
-  const { pushes, parity, faults } = chaotic;
+  const { pushes, parity, faults, changes } = chaotic;
   const { json } = options;
   const report = new BenchReport('chaos', { smoke, ...(json === undefined ? {} : { json }) });
   const [least, most] = options.faultPauseMs;
@@ -29,6 +31,7 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   const wrong = [...chaotic.wrong, ...quiet.wrong];
   const details: ChaosDetails = {
     faults,
+    changes,
     clients: chaotic.clients.map((client) => ({
       pushes: client.pushes,
       checks: client.checks,
@@ -47,6 +50,8 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   const longest = (name: 'longestStallMs' | 'longestPullMs') =>
     Math.max(...details.clients.map((client) => client[name]));
   report.add({ name: 'faults by kind', unit: '', values: { ...faults } });
+  for (const [kind, ends] of Object.entries(changes))
+    report.add({ name: `changes: ${kind}`, unit: '', values: { ...ends } });
   report.add({
     name: 'longest wait of a client',
     unit: 'ms',
@@ -57,6 +62,12 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
     'faults',
     Object.values(faults).reduce((sum, count) => sum + count, 0),
     options.faultGoal,
+  );
+  const ends = Object.values(changes);
+  report.goal(
+    'planned changes that were done',
+    ends.reduce((sum, { done }) => sum + done, 0),
+    1,
   );
   report.goal('acknowledged pushes', pushes.acked, 1);
   report.exactly('lost', pushes.lost, 0);

@@ -1,0 +1,168 @@
+/**
+ * Files that grow, as a worker sees them: it takes ranges like any other, and whenever there is none for it, it looks how far
+ * the whole lines go and tells the scheduler. A line without its newline waits for it. Who finds nothing sleeps until the
+ * file system has news, or for a while where it never has.
+ */
+import { type FSWatcher, watch } from 'node:fs';
+import { open, stat } from 'node:fs/promises';
+import type { Lease } from '../dataset.js';
+import { describe, KintsugiError } from '../errors.js';
+import { MAX_LINE_BYTES } from './criteo.js';
+
+/** For file systems that do not tell, such as those of other machines. */
+const POLL_MS = 1000;
+/** After news: lines that are written one by one are trained together. */
+const LINGER_MS = 50;
+/** What another worker has seen of a file must show here within this time. */
+const LAG_MS = 10_000;
+const NEWLINE = 10;
+
+interface Seen {
+  size: number;
+  /** End of the last whole line. */
+  whole: number;
+  /** Which file it is. */
+  inode: number | undefined;
+}
+
+/** Growing files, and word of their growth. */
+export class GrowingFiles {
+  private readonly seen: Seen[];
+  private readonly watchers: FSWatcher[] = [];
+  private news = false;
+  /** Ends a sleep; true: because there is news. */
+  private wake: (news: boolean) => void = () => {};
+
+  constructor(
+    readonly files: readonly string[],
+    private readonly pollMs = POLL_MS,
+    private readonly lagMs = LAG_MS,
+  ) {
+    this.seen = files.map(() => ({ size: 0, whole: 0, inode: undefined }));
+    const told = () => {
+      this.news = true;
+      this.wake(true);
+    };
+    for (const file of files) {
+      try {
+        // A watcher that fails leaves the slow way.
+        this.watchers.push(watch(file, { persistent: false }, told).on('error', () => {}));
+      } catch {}
+    }
+  }
+
+  /** Bytes of each file up to the end of its last whole line. @throws BAD_DATA for one that did not only grow */
+  async look(): Promise<number[]> {
+    this.news = false;
+    for (const [index, file] of this.files.entries()) {
+      try {
+        await lookAt(file, this.seen[index]!);
+      } catch (error) {
+        if (error instanceof KintsugiError) throw error;
+        throw new KintsugiError('BAD_DATA', `${file}: ${describe(error)}`, { cause: error });
+      }
+    }
+    return this.seen.map(({ whole }) => whole);
+  }
+
+  /** Resolves when there may be more, or at `interrupt`. */
+  async change(): Promise<void> {
+    const news = this.news || (await this.sleep(this.pollMs, true));
+    if (news) await this.sleep(LINGER_MS, false);
+  }
+
+  interrupt(): void {
+    this.wake(false);
+  }
+
+  /** Whether news came. */
+  private sleep(ms: number, listening: boolean): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (news: boolean) => {
+        clearTimeout(timer);
+        this.wake = () => {};
+        resolve(news);
+      };
+      const timer = setTimeout(end, ms, false).unref();
+      this.wake = (news) => {
+        if (listening || !news) end(news);
+      };
+    });
+  }
+
+  /** Resolves when a file has so many bytes here, too. @throws BAD_DATA when it does not get them */
+  async reached(index: number, size: number): Promise<void> {
+    const file = this.files[index] ?? '';
+    for (let waited = 0; ; waited += this.pollMs) {
+      const there = await stat(file).catch(() => undefined);
+      if (there && there.size >= size) return;
+      if (waited >= this.lagMs) {
+        const text = `${file}: has ${there?.size ?? 0} bytes here, and ${size} elsewhere or before`;
+        throw new KintsugiError('BAD_DATA', text);
+      }
+      await new Promise((resolve) => setTimeout(resolve, this.pollMs));
+    }
+  }
+
+  close(): void {
+    for (const watcher of this.watchers) watcher.close();
+  }
+}
+
+async function lookAt(file: string, seen: Seen): Promise<void> {
+  const handle = await open(file);
+  try {
+    const { size, ino } = await handle.stat();
+    if (size < seen.size || ino !== (seen.inode ?? ino)) {
+      throw new KintsugiError('BAD_DATA', `${file}: was cut or replaced; what is followed must only grow`);
+    }
+    seen.inode = ino;
+    if (size === seen.size) return;
+    const from = Math.max(seen.whole, size - MAX_LINE_BYTES);
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - from), 0, size - from, from);
+    const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
+    if (newline < 0 && from > seen.whole) {
+      throw new KintsugiError('BAD_DATA', `${file}: ends in a line of more than ${MAX_LINE_BYTES} bytes`);
+    }
+    seen.size = size;
+    if (newline >= 0) seen.whole = from + newline + 1;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** What following needs of the data set. */
+export interface Extendable {
+  acquire(clock: number): Promise<Lease | undefined>;
+  extend(sizes: readonly number[]): Promise<number[]>;
+}
+
+/** Asks for a range, and as long as there is none looks for what has grown. @throws BAD_DATA, see `GrowingFiles.look` */
+export class Follower {
+  /** What the scheduler knows. */
+  private known: number[];
+
+  constructor(
+    private readonly dataset: Extendable,
+    private readonly files: GrowingFiles,
+  ) {
+    this.known = files.files.map(() => 0);
+  }
+
+  async acquire(clock: number): Promise<Lease | undefined> {
+    let waits = true;
+    const asked = this.dataset.acquire(clock).finally(() => {
+      waits = false;
+      this.files.interrupt();
+    });
+    asked.catch(() => {});
+    while (waits) {
+      const sizes = await this.files.look();
+      if (waits && sizes.some((size, file) => size > this.known[file]!)) {
+        this.known = await this.dataset.extend(sizes);
+      }
+      if (waits) await this.files.change();
+    }
+    return asked;
+  }
+}
