@@ -47,8 +47,10 @@ test('killed workers cost no sample, one that comes back and one that does not, 
   expect(output.code).toBe(0);
   expect(output.stdout).toContain('each exactly once');
   expectExact(report(), 2);
-  expect(report().failures.map(({ node }) => node.slice(0, 3))).toEqual(['wor', 'ps-', 'wor']);
-  expect(report().failures[0]?.detectedMs).toBeGreaterThan(0);
+  // One that is down when its turn comes is killed when it is back: their order is not certain.
+  const { failures } = report();
+  expect(failures.map(({ node }) => node.slice(0, 3)).sort()).toEqual(['ps-', 'wor', 'wor']);
+  for (const { node, detectedMs } of failures) expect(detectedMs, node).toBeGreaterThan(0);
   const never = await run('never', ['--kill', 'worker@50%', '--respawn', 'never']);
   expect(never.output.code).toBe(0);
   expectExact(never.report(), 1);
