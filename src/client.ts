@@ -67,6 +67,9 @@ export interface PushCounts {
 export interface Turn {
   client: number;
   begins: Promise<void>;
+  /** Throws when there are no numbers any more. */
+  check(): void;
+  /** It has all its numbers. */
   end(): void;
 }
 
@@ -266,7 +269,7 @@ export class Client {
       const items = sections.slice(from, to).map((section) => section.item);
       const last = to === sections.length;
       // With the numbers of the last section given, the next push may have the numbers behind them.
-      const whose = turn && { client: turn.client, numbered: () => last && turn.end() };
+      const whose = turn && { ...turn, numbered: () => last && turn.end() };
       await this.session.push(items, bytes, options, whose);
     }
   }

@@ -149,11 +149,12 @@ export class Session {
     items: readonly ShardSection[],
     bytes: number,
     options: RequestOptions,
-    whose?: { client: PeerId; numbered(): void },
+    whose?: { client: PeerId; check(): void; numbered(): void },
   ): Promise<void> {
     await this.takeRoom(bytes, options.signal);
     let begun = false;
     try {
+      whose?.check();
       const pushed = this.request(
         (ticket) => {
           begun = true;

@@ -117,3 +117,52 @@ it('a push that goes out in several rounds has its numbers before the next push 
   const [values] = await b.pull([{ table: 'wide', keys: keys.slice(0, 500) }]);
   expect(values!.every((value) => value === 2)).toBe(true);
 });
+
+it('a sequence that was closed counts and pushes nothing more: the next one of its session has the right numbers', async () => {
+  const { a } = await two();
+  const lease = (await (await Dataset.open(a, 'd', SPEC)).acquire(0))!;
+  const sequence = new PushSequence(a, lease.session);
+  for (const index of [0, 1, 2]) await sequence.push(batch(index));
+  sequence.close();
+  // Whoever was reading ahead notices late.
+  const late = { code: 'ABORTED' };
+  expect(() => sequence.skip(batch(0))).toThrow(expect.objectContaining(late));
+  await expect(sequence.push(batch(3))).rejects.toMatchObject(late);
+  const next = new PushSequence(a, lease.session);
+  for (const index of [0, 1, 2]) next.skip(batch(index));
+  await next.push(batch(3));
+  expect(await rowsOf(a)).toEqual(sumOf(4));
+});
+
+it('what waits for its numbers when a sequence is closed gets none', async () => {
+  const { a } = await two();
+  await a.createTable({ name: 'wide', ...COUNTING, dim: 64 });
+  const lease = (await (await Dataset.open(a, 'd', SPEC)).acquire(0))!;
+  const sequence = new PushSequence(a, lease.session);
+  const keys = BigUint64Array.from({ length: 80_000 }, (_, i) => BigInt(i));
+  const wide = [{ table: 'wide', keys, gradients: new Float32Array(keys.length * 64) }];
+  const both = Promise.allSettled([sequence.push(wide), sequence.push(batch(0))]);
+  await new Promise((resolve) => setImmediate(resolve));
+  sequence.close();
+  const aborted = { status: 'rejected', reason: { code: 'ABORTED' } };
+  expect(await both).toMatchObject([aborted, aborted]);
+  expect(await rowsOf(a)).toEqual(sumOf(0));
+});
+
+it('nothing takes the numbers of a push that failed before it had any', async () => {
+  const { a } = await two();
+  const lease = (await (await Dataset.open(a, 'd', SPEC)).acquire(0))!;
+  const sequence = new PushSequence(a, lease.session);
+  const wrong = [{ ...batch(1)[0]!, gradients: new Float32Array(2) }];
+  const all = await Promise.allSettled([
+    sequence.push(batch(0)),
+    sequence.push(wrong),
+    sequence.push(batch(2)),
+  ]);
+  expect(all).toMatchObject([
+    { status: 'fulfilled' },
+    { status: 'rejected', reason: { code: 'LENGTH_MISMATCH' } },
+    { status: 'rejected', reason: { code: 'ABORTED' } },
+  ]);
+  expect(await rowsOf(a)).toEqual(sumOf(1));
+});

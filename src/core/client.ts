@@ -18,6 +18,7 @@ import {
   NOTHING,
   newShard,
   type PendingPush,
+  PUSH_WINDOW,
   type ShardCounts,
   type ShardSection,
   type ShardState,
@@ -107,6 +108,7 @@ export class PsClientCore implements ReadsHost {
   private push(ticket: number, items: ShardSection[], client: PeerId | undefined): void {
     this.tickets.set(ticket, { left: items.length });
     const fresh: [ShardState, PendingPush][] = [];
+    let kept = 0;
     let lost: ShardState | undefined;
     const broken = this.broken.get(client);
     for (const { g, m, section } of broken ? [] : items) {
@@ -117,14 +119,14 @@ export class PsClientCore implements ReadsHost {
         continue;
       }
       const push = { cseq: shard.next++, section, ticket };
-      shard.unacknowledged.push(push);
-      fresh.push([shard, push]);
+      kept++;
+      if (shard.unacknowledged.push(push) <= PUSH_WINDOW) fresh.push([shard, push]);
     }
     this.sendPushes(fresh);
     if (broken) this.fail(ticket, broken.code, broken.reason);
     else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
     else if (items.length === 0) this.complete(ticket);
-    this.keep(ticket, fresh.length);
+    this.keep(ticket, kept);
   }
 
   private isLost({ g, lostIn }: ShardState): boolean {
@@ -143,10 +145,12 @@ export class PsClientCore implements ReadsHost {
   }
 
   private resend(shard: ShardState): void {
-    this.sendPushes(shard.unacknowledged.map((push): [ShardState, PendingPush] => [shard, push]));
+    const underWay = shard.unacknowledged.slice(0, PUSH_WINDOW);
+    this.sendPushes(underWay.map((push): [ShardState, PendingPush] => [shard, push]));
   }
 
   private onPushAck(message: MessageOf<'pushAck'>): void {
+    const next: [ShardState, PendingPush][] = [];
     for (const [g, m, cseq, refused] of message.items) {
       const shard = this.shards.get(shardKey(g, m, message.client));
       const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
@@ -156,6 +160,8 @@ export class PsClientCore implements ReadsHost {
         return;
       }
       const [push] = shard.unacknowledged.splice(at, 1);
+      const waiting = shard.unacknowledged[PUSH_WINDOW - 1];
+      if (waiting) next.push([shard, waiting]);
       shard.retryMs = this.policy.retryMs;
       shard.forgotten = 0;
       shard.sentAt = this.now;
@@ -169,6 +175,7 @@ export class PsClientCore implements ReadsHost {
         this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
       else if (--ticket.left === 0) this.complete(push.ticket);
     }
+    this.sendPushes(next);
   }
 
   private onGap(message: MessageOf<'gap'>): void {

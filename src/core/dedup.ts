@@ -9,9 +9,7 @@
  */
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../protocol/messages.js';
-
-/** Refusals remembered per client; at least a client's window of unacknowledged pushes. */
-const MAX_REFUSALS = 64;
+import { PUSH_WINDOW } from './requests.js';
 
 interface Entry {
   last: number;
@@ -101,7 +99,7 @@ export class Dedup {
     entry.last = cseq;
     if (code === undefined) return;
     entry.refused.push([cseq, code]);
-    if (entry.refused.length > MAX_REFUSALS) entry.refused.shift();
+    if (entry.refused.length > PUSH_WINDOW) entry.refused.shift();
   }
 
   /** Adds a range, joined with those that it overlaps or touches. */

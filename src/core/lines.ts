@@ -37,7 +37,7 @@ export class PushLines {
     const fits = line
       ? cseq === (line.at(-1)?.cseq ?? 0) + 1 && line.length < this.policy.maxHeldPushes
       : this.lines.size < this.policy.maxParked;
-    if (!fits || !this.bytes.take(section.byteLength)) return;
+    if (!fits || !this.bytes.takeForPush(section.byteLength)) return;
     const held = { cseq, section: section.slice() };
     if (line) line.push(held);
     else this.lines.set(client, [held]);

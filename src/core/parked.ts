@@ -3,6 +3,9 @@ import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Policy } from './policy.js';
 
+/** What does not fit of pushes is dropped in silence and sent again, of pulls it is refused aloud: those have this share alone. */
+const FOR_PULLS = 1 / 4;
+
 /** Bytes that wait on one node, whatever they wait for and wherever: one limit for all of them. */
 export class WaitingBytes {
   used = 0;
@@ -14,6 +17,11 @@ export class WaitingBytes {
     if (this.used + bytes > this.limit) return false;
     this.used += bytes;
     return true;
+  }
+
+  /** For a push. */
+  takeForPush(bytes: number): boolean {
+    return this.used + bytes <= this.limit * (1 - FOR_PULLS) && this.take(bytes);
   }
 
   give(bytes: number): void {

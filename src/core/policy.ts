@@ -16,7 +16,7 @@ export interface Policy {
   maxHeldPushes: number;
   /** Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped and resent. */
   maxParked: number;
-  /** Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. */
+  /** Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. Pushes may take 3/4 of it. */
   maxParkedBytes: number;
   /** A parked pull is answered TIMEOUT after this time. */
   parkedPullMs: number;

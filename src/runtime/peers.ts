@@ -8,6 +8,7 @@ import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
+import { each } from './effects.js';
 import type { Logger } from './log.js';
 
 /** Messages and bytes kept for one peer while we connect to it; what is beyond is dropped. */
@@ -123,7 +124,7 @@ export class Peers {
 
   /** Sends what is posted. */
   flush(): void {
-    for (const [to, { messages }] of this.posted) this.sendAll(to, messages);
+    each(this.posted, this.options.log, ([to, { messages }]) => this.sendAll(to, messages));
     this.posted.clear();
   }
 
@@ -152,23 +153,15 @@ export class Peers {
   }
 
   private transmit(link: Link, messages: readonly Posted[]): void {
-    this.sentFrames++;
-    this.sentMessages += messages.length;
-    for (const [, parts] of messages) this.sentBytes += sizeOf(parts);
     try {
       link.sendAll(messages);
+      this.sentFrames++;
+      this.sentMessages += messages.length;
+      for (const [, parts] of messages) this.sentBytes += sizeOf(parts);
     } catch (error) {
-      if (messages.length === 1) throw error;
       // Together they break a limit of frames, or one of them does alone: the others must not suffer for it.
-      for (const message of messages) this.transmitAlone(link, message);
-    }
-  }
-
-  private transmitAlone(link: Link, message: Posted): void {
-    try {
-      link.sendAll([message]);
-    } catch (error) {
-      this.options.log.error('peer.unsent', { kind: message[0].t, message: describe(error) });
+      if (messages.length > 1) for (const message of messages) this.transmit(link, [message]);
+      else this.options.log.error('peer.unsent', { kind: messages[0]?.[0].t, message: describe(error) });
     }
   }
 

@@ -10,7 +10,7 @@ import type { Readable } from 'node:stream';
 import { WebSocket } from 'ws';
 import { describe } from '../errors.js';
 import type { Connection, Socket } from './connection.js';
-import { release } from './release.js';
+import { RELEASED_FROM, release } from './release.js';
 import type { TransportLimits } from './types.js';
 
 /** Frames below this size are cheap to allocate; above it fresh memory costs page faults and full garbage collections. */
@@ -48,16 +48,29 @@ export class FrameMemory {
 
 /**
  * Memory of what the kernel gave us, piece by piece: when a message is complete, its library has copied every piece but the one
- * at hand, and nobody looks at them again.
+ * at hand, and nobody looks at them again. Pieces with pings are left to the garbage collector: the answer to a ping is sent
+ * from the memory that it arrived in, whenever the other side reads it.
  */
 class ReadMemory {
   private pieces: Buffer[] = [];
+  /** The piece at hand ends a ping or a pong, and perhaps no message for long. */
+  private skipped = false;
 
   constructor(ws: WebSocket) {
     // The library listens first: a piece comes here when it is through with it, or keeps it for a message that goes on.
-    const listen = () => socketOf(ws)?.on('data', (piece: Buffer) => this.pieces.push(piece));
+    const listen = () => socketOf(ws)?.on('data', (piece: Buffer) => this.add(piece));
     if (ws.readyState === WebSocket.OPEN) listen();
     else ws.once('open', listen);
+    const skip = () => {
+      this.skipped = true;
+    };
+    ws.on('ping', skip);
+    ws.on('pong', skip);
+  }
+
+  private add(piece: Buffer): void {
+    if (!this.skipped && piece.byteLength >= RELEASED_FROM) this.pieces.push(piece);
+    this.skipped = false;
   }
 
   giveBack(): void {
@@ -127,8 +140,8 @@ export class WsSocket implements Socket {
         connection.receive(data as Buffer);
         // A frame is valid only during the call. A large one was put together from pieces in memory of its own.
         release([data as Buffer]);
-        read.giveBack();
       } else connection.reject('a text message');
+      read.giveBack();
     });
     ws.on('ping', hear);
     ws.on('pong', hear);

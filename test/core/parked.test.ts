@@ -27,13 +27,15 @@ describe('messages for a newer map', () => {
   });
 
   it('share the limit with whatever else waits on the node', () => {
-    const { waiting, all } = parked(100, 10);
+    const { waiting, all } = parked(100, 12);
     const lines = new PushLines(DEFAULT_POLICY, waiting);
-    lines.hold(5, 1, new Uint8Array(6));
-    lines.hold(5, 2, new Uint8Array(6));
+    lines.hold(5, 1, new Uint8Array(5));
+    lines.hold(5, 2, new Uint8Array(5));
     lines.hold(6, 1, new Uint8Array(4));
-    expect([waiting.used, lines.clients()]).toEqual([10, [5, 6]]);
-    all.add(7, message(1), [new Uint8Array(1)]);
+    // A quarter is not for pushes.
+    lines.hold(7, 1, new Uint8Array(1));
+    expect([waiting.used, lines.clients()]).toEqual([9, [5, 6]]);
+    all.add(7, message(1), [new Uint8Array(4)]);
     expect(ids(all)).toEqual([]);
     lines.shift(5);
     expect([waiting.used, lines.waiting(5)]).toEqual([4, false]);
@@ -83,17 +85,35 @@ describe('a node', () => {
     cluster.settle();
     const pushes = [1, 2, 3, 4].map(() => client.push({ 0: [{ keys: [1] }] }));
     const small = client.pull({ 0: [{ keys: [1] }] });
-    const large = client.pull({ 0: [{ keys: Array.from({ length: 200 }, (_, i) => i) }] });
+    const large = client.pull({ 0: [{ keys: Array.from({ length: 500 }, (_, i) => i) }] });
     cluster.settle();
     expect([small.done, large.error]).toEqual([false, 'LIMIT']);
     const { node } = cluster.nodeById(cluster.map.groups[0]!.data[0]!.node);
-    expect(node!.waiting.used).toBeGreaterThan(4000);
+    expect(node!.waiting.used).toBeGreaterThan(2000);
     expect(node!.waiting.used).toBeLessThanOrEqual(5000);
     answers.release();
     cluster.settle();
     cluster.advance(20_000);
     expect(pushes.map(({ done, error }) => [done, error])).toEqual(Array(4).fill([true, undefined]));
     expect([small.done, cluster.read(0, 1), node!.waiting.used]).toEqual([true, 5, 0]);
+  });
+
+  it('maxParkedBytes: pushes that wait do not have pulls rejected', () => {
+    const maxParkedBytes = 2 * section([{ keys: [1] }], true).byteLength;
+    const client = start({ policy: { maxParkedBytes, sinkStallMs: 60_000 } });
+    client.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    const answers = cluster.hold(kind('openAck'));
+    cluster.crash(0);
+    cluster.settle();
+    const pushes = Array.from({ length: 60 }, () => client.push({ 0: [{ keys: [1] }] }));
+    const pulls = Array.from({ length: 10 }, () => client.pull({ 0: [{ keys: [1] }] }));
+    cluster.settle();
+    expect(pulls.map((pull) => pull.error)).toEqual(Array(10).fill(undefined));
+    answers.release();
+    cluster.settle();
+    cluster.advance(20_000);
+    for (const each of [...pushes, ...pulls]) expect(each).toMatchObject({ done: true, error: undefined });
   });
 
   it('gives back what waits for a shard that goes elsewhere', () => {

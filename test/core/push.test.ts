@@ -1,5 +1,6 @@
 /** Pushes at an owner that serves: numbering, refusals, batches and when a push counts as durable (rules 7 to 9). */
 import { afterEach, describe, expect, it } from 'vitest';
+import { PUSH_WINDOW } from '../../src/core/requests.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, DIM, kind, section, tableSpec } from './harness.js';
 
@@ -97,6 +98,22 @@ describe('rule 7: numbers', () => {
       [0, 0, 1],
     ]);
     expect(cluster.read(0, 1)).toBe(5);
+  });
+
+  it('tells of every refusal, also when the answers to more pushes than it remembers were lost', () => {
+    const { client } = start();
+    const lost = cluster.lose(kind('pushAck'));
+    const reserved = { 0: [{ keys: [2n ** 64n - 1n] }] };
+    const pushes = Array.from({ length: 3 * PUSH_WINDOW }, (_, i) =>
+      client.push(i % 3 === 2 ? { 0: [{ keys: [5] }] } : reserved),
+    );
+    cluster.settle();
+    expect(cluster.sent('push').flatMap(({ message }) => message.items).length).toBe(PUSH_WINDOW);
+    lost();
+    cluster.advance(2000);
+    for (const [i, push] of pushes.entries())
+      expect(push).toMatchObject({ done: true, error: i % 3 === 2 ? undefined : 'KEY_RESERVED' });
+    expect(cluster.read(0, 5)).toBe(PUSH_WINDOW);
   });
 
   it('answers a number too high with Gap and applies nothing', () => {

@@ -284,6 +284,33 @@ describe('Peers', () => {
     expect(log.events.some(({ event }) => event === 'peer.unsent')).toBe(true);
   });
 
+  it('does not let one that is alone in its frame either', async () => {
+    const [one, other] = [await server(), await server()];
+    const { all, log } = peers(
+      new Map([
+        [2, at(one.port)],
+        [3, at(other.port)],
+      ]),
+    );
+    for (const [peer, there] of [[2, one] as const, [3, other] as const]) {
+      all.send(peer, ping(0), []);
+      expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+    }
+    all.post(2, ping(1), Array(20_000).fill(new Uint8Array(0)));
+    all.post(3, ping(2), []);
+    // Called at the end of a turn of the event loop, where nobody catches anything.
+    all.flush();
+    expect(all.anyPosted).toBe(false);
+    expect(await other.heard.next()).toEqual(ping(2));
+    expect(log.events.some(({ event }) => event === 'peer.unsent')).toBe(true);
+    // Also one that was queued while it dialed: those behind it are sent.
+    const late = await server();
+    const calling = peers(new Map([[4, at(late.port)]]));
+    calling.all.send(4, ping(3), Array(20_000).fill(new Uint8Array(0)));
+    calling.all.send(4, ping(4), []);
+    expect([await late.heard.next(), await late.heard.next()]).toEqual([HELLO, ping(4)]);
+  });
+
   it('is quiet after close', async () => {
     const there = await server();
     const { all } = peers(new Map([[2, at(there.port)]]));
