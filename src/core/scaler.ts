@@ -161,18 +161,22 @@ export class Scaler {
     return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
   }
 
+  /** Those of which something can move. */
+  private get movable(): Group[] {
+    return this.map.groups.filter((group) => !this.host.isLost(group));
+  }
+
   private get underWay(): number {
-    const { groups, pools } = this.map;
-    return groups.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
+    const { pools } = this.map;
+    return this.movable.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
   }
 
   private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
-    const { map } = this;
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
     const nodes = serving.length < this.roster.widest ? present : serving;
     return plan({
-      groups: map.groups,
+      groups: this.movable,
       nodes,
       leaving: emptied,
       weight,
@@ -235,7 +239,8 @@ export class Scaler {
       return;
     }
     const missing = this.missing(change);
-    const what = missing > 0 ? `${missing} of ${to} PS have not joined` : `${this.left} moves were left`;
+    const waited = this.waitingFor(change) || `${this.left} moves were left`;
+    const what = missing > 0 ? `${missing} of ${to} PS have not joined` : waited;
     this.cancel(change, `not done in ${change.timeoutMs / 1000} s: ${what}; ${from} PS are wanted as before`);
   }
 
@@ -281,7 +286,7 @@ export class Scaler {
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
     const make = (weight: (seat: Seat) => Weight) =>
       this.plan(weight).filter((move) => balancing || leaving.has(move.from));
-    const moves = this.agenda.open(key, this.map.groups, (seat) => this.weigh(seat), make);
+    const moves = this.agenda.open(key, this.movable, (seat) => this.weigh(seat), make);
     this.left = moves.length;
     return moves;
   }
@@ -430,6 +435,11 @@ export class Scaler {
   private waitingFor(change: Change): string {
     if (!this.settled) return 'waiting for redundancy';
     const missing = this.missing(change);
-    return missing > 0 ? `waiting for ${missing} PS to join` : '';
+    if (missing > 0) return `waiting for ${missing} PS to join`;
+    if (this.left > 0 || this.underWay > 0) return '';
+    const stay = this.roster.heldBy(change.leaving, this.movable);
+    const lost = this.roster.heldBy(change.leaving, this.map.groups) - stay;
+    if (lost > 0) return `${lost} shards are beyond repair and cannot move`;
+    return stay > 0 ? `waiting for PS that can take ${stay} shards` : '';
   }
 }

@@ -294,6 +294,46 @@ describe('draining', () => {
   });
 });
 
+describe('what can never be done', () => {
+  it('says so: what is left on a node that leaves fits nowhere', () => {
+    start({ spares: 1 });
+    fill();
+    const content = cluster.hold(kind('content'));
+    const { change: id } = drain('ps-0', 20_000);
+    cluster.advance(300);
+    cluster.crash(1);
+    content.release();
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status().redundancy).toBe('full');
+    const reason = `waiting for PS that can take ${held('ps-0')} shards`;
+    expect(change(id)).toMatchObject({ state: 'running', reason });
+    cluster.advance(15_000);
+    expect(change(id)).toMatchObject({
+      state: 'cancelled',
+      reason: `not done in 20 s: ${reason}; 3 PS are wanted as before`,
+    });
+  });
+
+  it('what is beyond repair does not move, and nobody but those that it is on wait for it', () => {
+    start({ spares: 3 });
+    fill();
+    const lost = cluster.lose(kind('equation'));
+    cluster.crash(0);
+    cluster.settle();
+    cluster.crash(2);
+    cluster.settle();
+    lost();
+    cluster.advance(3000);
+    expect(cluster.scheduler!.status().redundancy).toBe('lost');
+    const { change: id } = rebalance();
+    cluster.advance(6000);
+    expect(change(id)).toMatchObject({ state: 'done' });
+    const { change: drained } = drain('ps-1');
+    cluster.advance(6000);
+    expect(change(drained).reason).toBe(`${held('ps-1')} shards are beyond repair and cannot move`);
+  });
+});
+
 describe('rebalancing', () => {
   it('a dry run says what would move, and moves nothing', () => {
     start({ spares: 1 });
