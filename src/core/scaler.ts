@@ -335,14 +335,15 @@ export class Scaler {
     return sid;
   }
 
-  /** Moves that are over since we last looked. */
-  private count(): void {
+  /** Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet, too. */
+  private count(ending?: number): void {
     for (const [sid, move] of this.moving) {
       const group = this.map.groups[move.g]!;
       const sinks = group.sinks.filter((sink) => sink.kind === move.kind && sink.index === move.index);
       const there = sinks.some((sink) => sink.sid === sid);
       const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : there;
-      if (there && (sinks.length > 1 || move.kind === 'M')) continue;
+      const unsettled = move.kind === 'M' ? !(arrived && move.change === ending) : sinks.length > 1;
+      if (there && unsettled) continue;
       this.moving.delete(sid);
       if (!arrived) continue;
       this.tell('move.done', { ...move.told });
@@ -364,7 +365,9 @@ export class Scaler {
       if (change.leaving.some(({ node, inc }) => holds(node, inc))) continue;
       for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
       this.changes.update(change.id, { released: true });
-      if (change.kind === 'drain') this.changes.finish(change.id, this.afterwards(change));
+      if (change.kind !== 'drain') continue;
+      this.count(change.id);
+      this.changes.finish(change.id, this.afterwards(change));
     }
   }
 

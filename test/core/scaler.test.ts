@@ -209,6 +209,15 @@ describe('draining', () => {
     }
   });
 
+  it('counts every shard that it has moved by the time it is done', () => {
+    start({ spares: 1 });
+    fill();
+    const mark = held('ps-0');
+    const { change: id } = drain('ps-0');
+    while (change(id).state === 'running') cluster.advance(20);
+    expect(change(id)).toMatchObject({ state: 'done', shardsMoved: mark });
+  });
+
   it('a standby takes the place of the one that leaves', () => {
     start();
     fill();
