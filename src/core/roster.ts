@@ -43,6 +43,14 @@ export class Roster {
     return this.view().nodes.filter((node) => !leaving.has(node.id));
   }
 
+  /** How many would be left; after a restart most are alive and have not come back yet. */
+  without(id: PeerId): number {
+    const { leaving } = this;
+    const view = this.view();
+    const stays = (node: NodeEntry) => !leaving.has(node.id) && view.alive(node.id, node.inc);
+    return this.map.nodes.filter((node) => node.id !== id && stays(node)).length;
+  }
+
   get holders(): ReadonlySet<PeerId> {
     return new Set(loads(this.map.groups).keys());
   }

@@ -8,6 +8,7 @@ import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../protoco
 import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../protocol/messages.js';
 import { Agenda } from './agenda.js';
 import { Changes } from './changes.js';
+import { Ending } from './ending.js';
 import type { Change, Ledger } from './ledger.js';
 import type { Loads } from './loads.js';
 import { isPlanned, type MoveRequest, sinkForMove } from './moves.js';
@@ -52,6 +53,7 @@ export class Scaler {
   /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
   private readonly moving = new Map<number, MoveUnderWay>();
   private readonly agenda = new Agenda();
+  private readonly ending = new Ending();
   private left = 0;
 
   private readonly changes: Changes;
@@ -103,15 +105,15 @@ export class Scaler {
     const { id, inc, name } = node;
     const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
     if (same) return accepted(same.id);
-    // After a restart most are alive and have not come back yet.
-    const { leaving: gone } = this.roster;
     const view = this.host.view();
-    const others = this.map.nodes.filter(
-      (other) => other.id !== id && !gone.has(other.id) && view.alive(other.id, other.inc),
-    ).length;
+    const others = this.roster.without(id);
     if (this.roster.holders.has(id) && others < this.roster.widest) {
-      const text = `${name} cannot leave: ${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
-      return refused('NOT_ENOUGH_NODES', text);
+      const why = `${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
+      // A process that asks for itself ends when it is refused.
+      if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
+        return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
+      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs);
+      return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
     }
     const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
     const leaving = [{ node: id, inc, name }];

@@ -241,6 +241,28 @@ describe('draining', () => {
     expect(cluster.left).toEqual([]);
   });
 
+  it('a process that wants to end is asked to stay as long as others lack', () => {
+    start();
+    fill();
+    const wish = (index: number) =>
+      ask({ t: 'drain', id: 0, node: '', timeoutMs: 0 }, cluster.nodes[index]!.id);
+    // Both at once: the second one waits for what the first one takes with it.
+    expect(wish(0).code).toBe('NOT_ENOUGH_NODES');
+    expect(wish(1).code).toBe('UNRECOVERABLE');
+    cluster.crash(0);
+    cluster.advance(3000);
+    expect(wish(1).code).toBe('UNRECOVERABLE');
+    cluster.restart(0);
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status().redundancy).toBe('full');
+    expect(wish(1).code).toBe('NOT_ENOUGH_NODES');
+    cluster.crash(1);
+    cluster.restart(1);
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status()).toMatchObject({ redundancy: 'full', unrecoverable: [] });
+    cluster.checkParities();
+  });
+
   it('the same question twice is one change', () => {
     start({ spares: 1 });
     expect(drain('ps-1').change).toBe(drain('ps-1').change);
