@@ -59,8 +59,8 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       sequences.set(session, sequence);
       return sequence;
     },
-    read: ({ range }) =>
-      readRange({ file: options.files[range.file] ?? '', begin: range.begin, end: range.end, batch }),
+    read: ({ range: { file, begin, end } }, onRead) =>
+      readRange({ file: options.files[file] ?? '', begin, end, batch, onRead }),
     touched: (each) => exchanger.touched(each),
     onRange: (end) => {
       log.info('worker.range', fieldsOf(end, sequences.get(end.lease.session)));
