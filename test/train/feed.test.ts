@@ -150,7 +150,6 @@ describe('a lease', () => {
       ranges,
       bounded: false,
       open: () => ({ skip: () => {}, push: async () => {}, close: () => {} }),
-      // biome-ignore lint/correctness/useYield: it never comes that far
       read: async function* (_, reading) {
         onRead = reading;
         await new Promise(() => {});
