@@ -67,10 +67,9 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       sequences.set(session, sequence);
       return sequence;
     },
-    read: async function* ({ range }) {
-      const { file, begin, end } = range;
+    read: async function* ({ range: { file, begin, end } }, onRead) {
       await growing?.reached(file, end);
-      yield* readRange({ file: options.files[file] ?? '', begin, end, batch });
+      yield* readRange({ file: options.files[file] ?? '', begin, end, batch, onRead });
     },
     touched: (each) => exchanger.touched(each),
     onRange: (end) => {

@@ -1,6 +1,7 @@
 /** What may be given up and what may be moved, by the latest reports: pure functions for the scheduler (rules 28 and 30). */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../protocol/map.js';
 import { type ClusterView, isHealthy, lackingMembers, parities } from './placement.js';
+import type { SchedulerPolicy } from './policy.js';
 
 /**
  * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data that it still
@@ -57,4 +58,9 @@ export function isPlanned(group: Group, sid: number): boolean {
   if (used.includes(sink)) return false;
   const nodes = used.map((entry) => entry.node);
   return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** Few groups move one shard at a time: every extra sink costs throughput. */
+export function movesAtOnce(groups: number, { maxMoves, groupsPerMove }: SchedulerPolicy): number {
+  return Math.min(maxMoves, Math.max(1, Math.floor(groups / groupsPerMove)));
 }

@@ -1,7 +1,7 @@
 /** Who serves and who is on its way out, by the map, the changes that are under way, and who is there. */
-import type { ClusterMap, NodeEntry, PeerId } from '../protocol/map.js';
+import type { ClusterMap, Group, NodeEntry, PeerId } from '../protocol/map.js';
 import type { Changes } from './changes.js';
-import type { Ledger } from './ledger.js';
+import type { Change, Ledger } from './ledger.js';
 import { type ClusterView, loads } from './placement.js';
 
 export class Roster {
@@ -43,8 +43,24 @@ export class Roster {
     return this.view().nodes.filter((node) => !leaving.has(node.id));
   }
 
+  /** How many would be left; after a restart most are alive and have not come back yet. */
+  without(id: PeerId): number {
+    const { leaving } = this;
+    const view = this.view();
+    const stays = (node: NodeEntry) => !leaving.has(node.id) && view.alive(node.id, node.inc);
+    return this.map.nodes.filter((node) => node.id !== id && stays(node)).length;
+  }
+
   get holders(): ReadonlySet<PeerId> {
     return new Set(loads(this.map.groups).keys());
+  }
+
+  /** Shards of `groups` that these processes hold. */
+  heldBy(processes: Change['leaving'], groups: readonly Group[]): number {
+    const entries = groups.flatMap(({ data, sinks }) => [...data, ...sinks]);
+    return entries.filter((entry) =>
+      processes.some(({ node, inc }) => entry.node === node && entry.inc === inc),
+    ).length;
   }
 
   isServing(node: NodeEntry): boolean {

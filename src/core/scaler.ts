@@ -8,9 +8,10 @@ import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../protoco
 import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../protocol/messages.js';
 import { Agenda } from './agenda.js';
 import { Changes } from './changes.js';
+import { Ending } from './ending.js';
 import type { Change, Ledger } from './ledger.js';
 import type { Loads } from './loads.js';
-import { isPlanned, type MoveRequest, sinkForMove } from './moves.js';
+import { isPlanned, type MoveRequest, movesAtOnce, sinkForMove } from './moves.js';
 import { type ClusterView, isHealthy, parities } from './placement.js';
 import { type PlannedMove, plan, type Seat, type Weight } from './plan.js';
 import type { SchedulerPolicy } from './policy.js';
@@ -52,6 +53,7 @@ export class Scaler {
   /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
   private readonly moving = new Map<number, MoveUnderWay>();
   private readonly agenda = new Agenda();
+  private readonly ending = new Ending();
   private left = 0;
 
   private readonly changes: Changes;
@@ -103,15 +105,15 @@ export class Scaler {
     const { id, inc, name } = node;
     const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
     if (same) return accepted(same.id);
-    // After a restart most are alive and have not come back yet.
-    const { leaving: gone } = this.roster;
     const view = this.host.view();
-    const others = this.map.nodes.filter(
-      (other) => other.id !== id && !gone.has(other.id) && view.alive(other.id, other.inc),
-    ).length;
+    const others = this.roster.without(id);
     if (this.roster.holders.has(id) && others < this.roster.widest) {
-      const text = `${name} cannot leave: ${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
-      return refused('NOT_ENOUGH_NODES', text);
+      const why = `${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
+      // A process that asks for itself ends when it is refused.
+      if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
+        return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
+      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs);
+      return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
     }
     const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
     const leaving = [{ node: id, inc, name }];
@@ -161,23 +163,22 @@ export class Scaler {
     return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
   }
 
-  private get mostMoves(): number {
-    const { maxMoves, groupsPerMove } = this.host.policy;
-    return Math.min(maxMoves, Math.max(1, Math.floor(this.map.groups.length / groupsPerMove)));
+  /** Those of which something can move. */
+  private get movable(): Group[] {
+    return this.map.groups.filter((group) => !this.host.isLost(group));
   }
 
   private get underWay(): number {
-    const { groups, pools } = this.map;
-    return groups.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
+    const { pools } = this.map;
+    return this.movable.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
   }
 
   private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
-    const { map } = this;
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
     const nodes = serving.length < this.roster.widest ? present : serving;
     return plan({
-      groups: map.groups,
+      groups: this.movable,
       nodes,
       leaving: emptied,
       weight,
@@ -240,7 +241,8 @@ export class Scaler {
       return;
     }
     const missing = this.missing(change);
-    const what = missing > 0 ? `${missing} of ${to} PS have not joined` : `${this.left} moves were left`;
+    const waited = this.waitingFor(change) || `${this.left} moves were left`;
+    const what = missing > 0 ? `${missing} of ${to} PS have not joined` : waited;
     this.cancel(change, `not done in ${change.timeoutMs / 1000} s: ${what}; ${from} PS are wanted as before`);
   }
 
@@ -259,7 +261,7 @@ export class Scaler {
     if (leaving.size > 0) this.dropMoves((_, sink) => leaving.has(sink.node));
     const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
-      if (this.underWay >= this.mostMoves) break;
+      if (this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy)) break;
       this.start(move);
     }
     this.release();
@@ -286,7 +288,7 @@ export class Scaler {
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
     const make = (weight: (seat: Seat) => Weight) =>
       this.plan(weight).filter((move) => balancing || leaving.has(move.from));
-    const moves = this.agenda.open(key, this.map.groups, (seat) => this.weigh(seat), make);
+    const moves = this.agenda.open(key, this.movable, (seat) => this.weigh(seat), make);
     this.left = moves.length;
     return moves;
   }
@@ -335,14 +337,15 @@ export class Scaler {
     return sid;
   }
 
-  /** Moves that are over since we last looked. */
-  private count(): void {
+  /** Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet, too. */
+  private count(ending?: number): void {
     for (const [sid, move] of this.moving) {
       const group = this.map.groups[move.g]!;
       const sinks = group.sinks.filter((sink) => sink.kind === move.kind && sink.index === move.index);
       const there = sinks.some((sink) => sink.sid === sid);
       const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : there;
-      if (there && (sinks.length > 1 || move.kind === 'M')) continue;
+      const unsettled = move.kind === 'M' ? !(arrived && move.change === ending) : sinks.length > 1;
+      if (there && unsettled) continue;
       this.moving.delete(sid);
       if (!arrived) continue;
       this.tell('move.done', { ...move.told });
@@ -364,7 +367,9 @@ export class Scaler {
       if (change.leaving.some(({ node, inc }) => holds(node, inc))) continue;
       for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
       this.changes.update(change.id, { released: true });
-      if (change.kind === 'drain') this.changes.finish(change.id, this.afterwards(change));
+      if (change.kind !== 'drain') continue;
+      this.count(change.id);
+      this.changes.finish(change.id, this.afterwards(change));
     }
   }
 
@@ -435,6 +440,11 @@ export class Scaler {
   private waitingFor(change: Change): string {
     if (!this.settled) return 'waiting for redundancy';
     const missing = this.missing(change);
-    return missing > 0 ? `waiting for ${missing} PS to join` : '';
+    if (missing > 0) return `waiting for ${missing} PS to join`;
+    if (this.left > 0 || this.underWay > 0) return '';
+    const stay = this.roster.heldBy(change.leaving, this.movable);
+    const lost = this.roster.heldBy(change.leaving, this.map.groups) - stay;
+    if (lost > 0) return `${lost} shards are beyond repair and cannot move`;
+    return stay > 0 ? `waiting for PS that can take ${stay} shards` : '';
   }
 }

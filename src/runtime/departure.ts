@@ -36,15 +36,25 @@ export class Departure {
     const timers: NodeJS.Timeout[] = [];
     try {
       await new Promise<void>((resolve, reject) => {
-        const fail = (code: 'UNREACHABLE' | 'TIMEOUT', message: string, ms: number) =>
-          setTimeout(() => reject(new KintsugiError(code, message)), ms);
-        const silent = fail('UNREACHABLE', `${this.name} was not drained: no scheduler answers`, ANSWER_MS);
-        const late = `${this.name} was not drained in ${timeoutMs / 1000} s; what it held is recovered from parity`;
+        let rest = 'what it held is recovered from parity';
+        const fail = (code: 'UNREACHABLE' | 'TIMEOUT', message: () => string, ms: number) =>
+          setTimeout(() => reject(new KintsugiError(code, message())), ms);
+        const silent = fail(
+          'UNREACHABLE',
+          () => `${this.name} was not drained: no scheduler answers`,
+          ANSWER_MS,
+        );
+        const late = () => `${this.name} was not drained in ${timeoutMs / 1000} s; ${rest}`;
         const ask = () => this.send({ t: 'drain', id: 0, node: '', timeoutMs: limit });
         const asking = setInterval(ask, ASK_MS);
         timers.push(silent, asking, fail('TIMEOUT', late, limit));
         this.answered = ({ code, message }) => {
           clearTimeout(silent);
+          // Others lack already: it stays, and asks again until they do not.
+          if (code === 'UNRECOVERABLE') {
+            rest = message ?? code;
+            return;
+          }
           clearInterval(asking);
           if (code !== undefined) reject(new KintsugiError(code, message ?? code));
         };

@@ -35,7 +35,8 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
   try {
     mkdirSync(directory, { recursive: true });
     checkFile(join(directory, 'data.mdb'));
-    const database = open<Stored<T>, string>({ path: directory, encoding: 'msgpack' });
+    // Else a name with a dot in it is taken for a file's.
+    const database = open<Stored<T>, string>({ path: directory, noSubdir: false, encoding: 'msgpack' });
     return {
       load: async () => {
         const stored = database.get(KEY);

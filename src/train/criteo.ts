@@ -60,7 +60,7 @@ function bad(message: string, cause?: unknown): KintsugiError {
  * Bytes of a file from `from` on, decompressed. Every failure of the file system or of gzip becomes BAD_DATA with the file's
  * name. What is compressed can only be read from its start: what comes before `from` is thrown away.
  */
-async function* chunks(file: string, from = 0): AsyncGenerator<Buffer> {
+async function* chunks(file: string, from = 0, onRead = () => {}): AsyncGenerator<Buffer> {
   const packed = isPacked(file);
   const raw = createReadStream(file, { highWaterMark: READ_BYTES, start: packed ? 0 : from });
   const unzip = packed ? createGunzip({ chunkSize: READ_BYTES }) : undefined;
@@ -72,6 +72,7 @@ async function* chunks(file: string, from = 0): AsyncGenerator<Buffer> {
     let skip = packed ? from : 0;
     for await (const chunk of unzip ?? raw) {
       const bytes = chunk as Buffer;
+      onRead();
       if (skip < bytes.length) yield skip > 0 ? bytes.subarray(skip) : bytes;
       skip = Math.max(0, skip - bytes.length);
     }
@@ -311,13 +312,14 @@ async function* batchesOf(
   cursor: Cursor,
   begin = 0,
   end = Number.POSITIVE_INFINITY,
+  onRead?: () => void,
 ): AsyncGenerator<Batch, void, undefined> {
   // The line that is under way at `begin` is not ours; one that starts there has its newline just before.
   let foreign = begin > 0;
   let at = foreign ? begin - 1 : 0;
   const place: Place = { file, begin, line: 0 };
   let rest: Buffer = Buffer.alloc(0);
-  for await (const chunk of chunks(file, at)) {
+  for await (const chunk of chunks(file, at, onRead)) {
     const data = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
     let start = 0;
     for (let newline = data.indexOf(NEWLINE); newline >= 0; newline = data.indexOf(NEWLINE, start)) {
@@ -380,6 +382,8 @@ export interface RangeOptions {
   end: number;
   /** Rows per batch; the last one of the range may have fewer */
   batch: number;
+  /** Reading goes on, also where there is no batch to give for a long time. */
+  onRead?: () => void;
 }
 
 async function* batchesOfRange({
@@ -387,9 +391,10 @@ async function* batchesOfRange({
   begin,
   end,
   batch,
+  onRead,
 }: RangeOptions): AsyncGenerator<Batch, void, undefined> {
   const cursor = new Cursor(batch);
-  yield* batchesOf(file, cursor, begin, end);
+  yield* batchesOf(file, cursor, begin, end, onRead);
   const last = cursor.next();
   if (last) yield last;
 }

@@ -27,7 +27,8 @@ export interface Sequence {
 export interface FeedOptions {
   ranges: Ranges;
   open(session: number): Sequence;
-  read(lease: Lease): AsyncGenerator<Batch, void, undefined>;
+  /** `onRead`: to be called as long as reading goes on, also without a batch to give. */
+  read(lease: Lease, onRead: () => void): AsyncGenerator<Batch, void, undefined>;
   /** The keys that the push of a batch goes to. */
   touched(batch: Batch): PullRequest[];
   /** Ask before every batch whether others are too far behind. */
@@ -51,6 +52,8 @@ interface Work {
   read: number;
   samples: number;
   redone: number;
+  /** Something was read since the lease was last kept. */
+  reading: boolean;
   /** All are read. */
   wholly: boolean;
   /** Nothing more will be read. */
@@ -137,7 +140,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
     const work: Work = {
       ...{ lease, sequence: this.options.open(lease.session), done, given: done, pushed: done },
       ...{ read: 0, samples: 0, redone: 0, pending: 0, durable: new Set<number>() },
-      ...{ wholly: false, over: false, lost: false, ended: false },
+      ...{ reading: false, wholly: false, over: false, lost: false, ended: false },
     };
     this.works.add(work);
     this.timer ??= setInterval(() => this.keepLeases(), lease.leaseMs / REPORTS_PER_LEASE).unref();
@@ -149,7 +152,10 @@ export class RangeFeed implements AsyncIterable<Batch> {
     // Whoever holds the range now does the rest; after `stop` somebody else will.
     const isOver = () => work.lost || work.ended || this.stopping;
     try {
-      for await (const batch of this.options.read(lease)) {
+      const onRead = () => {
+        work.reading = true;
+      };
+      for await (const batch of this.options.read(lease, onRead)) {
         const index = work.read;
         if (index < lease.done) sequence.skip(this.options.touched(batch));
         else {
@@ -232,8 +238,11 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   private keepLeases(): void {
-    if (this.exchanging === 0) return;
-    for (const work of this.works) if (!work.lost) this.report(work);
+    for (const work of this.works) {
+      // What is compressed, or was done by somebody else, may take long to read through.
+      if ((this.exchanging > 0 || work.reading) && !work.lost) this.report(work);
+      work.reading = false;
+    }
   }
 
   // ---- the end of a range

@@ -209,6 +209,15 @@ describe('draining', () => {
     }
   });
 
+  it('counts every shard that it has moved by the time it is done', () => {
+    start({ spares: 1 });
+    fill();
+    const mark = held('ps-0');
+    const { change: id } = drain('ps-0');
+    while (change(id).state === 'running') cluster.advance(20);
+    expect(change(id)).toMatchObject({ state: 'done', shardsMoved: mark });
+  });
+
   it('a standby takes the place of the one that leaves', () => {
     start();
     fill();
@@ -230,6 +239,28 @@ describe('draining', () => {
       message: 'no PS "ps-9" is part of this job',
     });
     expect(cluster.left).toEqual([]);
+  });
+
+  it('a process that wants to end is asked to stay as long as others lack', () => {
+    start();
+    fill();
+    const wish = (index: number) =>
+      ask({ t: 'drain', id: 0, node: '', timeoutMs: 0 }, cluster.nodes[index]!.id);
+    // Both at once: the second one waits for what the first one takes with it.
+    expect(wish(0).code).toBe('NOT_ENOUGH_NODES');
+    expect(wish(1).code).toBe('UNRECOVERABLE');
+    cluster.crash(0);
+    cluster.advance(3000);
+    expect(wish(1).code).toBe('UNRECOVERABLE');
+    cluster.restart(0);
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status().redundancy).toBe('full');
+    expect(wish(1).code).toBe('NOT_ENOUGH_NODES');
+    cluster.crash(1);
+    cluster.restart(1);
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status()).toMatchObject({ redundancy: 'full', unrecoverable: [] });
+    cluster.checkParities();
   });
 
   it('the same question twice is one change', () => {
@@ -291,6 +322,46 @@ describe('draining', () => {
     content.release();
     cluster.advance(9000);
     expect(cluster.left).toEqual(['ps-0']);
+  });
+});
+
+describe('what can never be done', () => {
+  it('says so: what is left on a node that leaves fits nowhere', () => {
+    start({ spares: 1 });
+    fill();
+    const content = cluster.hold(kind('content'));
+    const { change: id } = drain('ps-0', 20_000);
+    cluster.advance(300);
+    cluster.crash(1);
+    content.release();
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status().redundancy).toBe('full');
+    const reason = `waiting for PS that can take ${held('ps-0')} shards`;
+    expect(change(id)).toMatchObject({ state: 'running', reason });
+    cluster.advance(15_000);
+    expect(change(id)).toMatchObject({
+      state: 'cancelled',
+      reason: `not done in 20 s: ${reason}; 3 PS are wanted as before`,
+    });
+  });
+
+  it('what is beyond repair does not move, and nobody but those that it is on wait for it', () => {
+    start({ spares: 3 });
+    fill();
+    const lost = cluster.lose(kind('equation'));
+    cluster.crash(0);
+    cluster.settle();
+    cluster.crash(2);
+    cluster.settle();
+    lost();
+    cluster.advance(3000);
+    expect(cluster.scheduler!.status().redundancy).toBe('lost');
+    const { change: id } = rebalance();
+    cluster.advance(6000);
+    expect(change(id)).toMatchObject({ state: 'done' });
+    const { change: drained } = drain('ps-1');
+    cluster.advance(6000);
+    expect(change(drained).reason).toBe(`${held('ps-1')} shards are beyond repair and cannot move`);
   });
 });
 

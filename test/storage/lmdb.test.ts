@@ -1,5 +1,5 @@
 // The stores of the scheduler's state: one value, replaced atomically, in call order.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { open } from 'lmdb';
@@ -26,6 +26,15 @@ describe('MemoryStore', () => {
 });
 
 describe('LMDB', () => {
+  it('uses a directory whatever its name looks like', async () => {
+    const path = join(directory(), 'job-1.0');
+    mkdirSync(path);
+    const store = openLmdbStore<number>(path);
+    await store.save(7);
+    await store.close();
+    expect(readdirSync(path)).toContain('data.mdb');
+  });
+
   it('gives a value back to the next process that opens the directory', async () => {
     const path = join(directory(), 'made', 'on', 'demand');
     const state = newJob('job', 5, [{ name: 'embedding', k: 4, r: 1, groups: 5 }]);

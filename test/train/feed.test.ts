@@ -1,5 +1,5 @@
 /** The batches of a worker: what it takes, what it skips, and what it says of every range in the end. */
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Lease, Outcome } from '../../src/dataset.js';
 import { KintsugiError } from '../../src/errors.js';
 import { RangeFeed, type Ranges, type Sequence } from '../../src/train/feed.js';
@@ -139,6 +139,32 @@ async function run(
 }
 
 const count = (log: string[], what: string) => log.filter((entry) => entry === what).length;
+
+describe('a lease', () => {
+  test('is kept while the way to its first batch is read, and not when nothing is read', async () => {
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
+    const ranges = new FakeRanges([lease(0)]);
+    let onRead = () => {};
+    const feed = new RangeFeed({
+      ranges,
+      bounded: false,
+      open: () => ({ skip: () => {}, push: async () => {}, close: () => {} }),
+      read: async function* (_, reading) {
+        onRead = reading;
+        await new Promise(() => {});
+      },
+      touched: () => [],
+    });
+    void feed[Symbol.asyncIterator]().next();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(ranges.reports).toEqual([]);
+    onRead();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(ranges.reports).toEqual([[0, 0, 0]]);
+    await feed.close();
+  });
+});
 
 describe('a range', () => {
   test('is finished when every batch is durable, and the next one is taken', async () => {

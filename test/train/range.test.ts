@@ -25,6 +25,19 @@ async function read(file: string, begin: number, end: number, batch = 4): Promis
   return batches;
 }
 
+test('reading through what comes before a range is told', async () => {
+  const text = lines(200_000);
+  const file = write('long.tsv.gz', gzipSync(text));
+  let reads = 0;
+  const onRead = () => {
+    reads += 1;
+  };
+  const begin = text.length - 1;
+  const batches = readRange({ file, begin, end: text.length, batch: 4, onRead });
+  expect(await batches.next()).toEqual({ done: true, value: undefined });
+  expect(reads).toBeGreaterThan(4);
+});
+
 describe('a range', () => {
   test.each([
     ['plain', 'a.tsv', lines(60), 60],
