@@ -88,7 +88,7 @@ export class Scheduler {
         this.onMessage(input.from, input.message);
         break;
       case 'closed':
-        this.sessions.closed(input.peer, input.link, this.now);
+        if (this.sessions.closed(input.peer, input.link, this.now)) this.samples.closed(input.peer);
         this.onClosed(input.peer, input.inc);
         break;
       case 'refused':
@@ -199,7 +199,6 @@ export class Scheduler {
   }
 
   private onClosed(peer: PeerId, inc: number): void {
-    this.samples.closed(peer);
     const member = this.members.get(peer);
     if (!member || member.inc !== inc) return;
     member.connected = false;

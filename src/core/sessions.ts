@@ -44,12 +44,13 @@ export class Sessions {
     return lease !== undefined;
   }
 
-  /** `link`: which of the client's connections; undefined: the only one. */
-  closed(id: PeerId, link: number | undefined, now: number): void {
+  /** `link`: which of the client's connections; undefined: the only one. True when it has none now. */
+  closed(id: PeerId, link: number | undefined, now: number): boolean {
     const lease = this.leases.get(id);
-    if (!lease || (link !== undefined && link !== lease.link)) return;
+    if (!lease || (link !== undefined && link !== lease.link)) return false;
     lease.link = undefined;
     lease.closedAt = now;
+    return true;
   }
 
   /** `slept`: time in which nobody could have come back, because this process did not run. */

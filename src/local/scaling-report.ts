@@ -16,12 +16,13 @@ const STEADY_MS = 1000;
 export function scalingsOf(events: readonly RoleEvent[], records: readonly ScalingRecord[]): ScalingReport[] {
   const span = trainingSpan(events) ?? { start: 0, end: 0 };
   const throughput = new Throughput(progressPoints(events));
+  const calm = calmRate(throughput, span, records);
   let calmFrom = span.start;
   return records.map((record): ScalingReport => {
     const { from, to, begun, ended, bytesMoved, shardsMoved, shareMoved, problem } = record;
     const warm = calmFrom + WARM_UP_MS;
     calmFrom = ended;
-    const steady = begun - warm >= STEADY_MS ? throughput.rate(warm, begun) : 0;
+    const steady = begun - warm >= STEADY_MS ? throughput.rate(warm, begun) : calm;
     const worst = worstWindow(throughput, begun, Math.min(ended, span.end - WINDOW_MS));
     return {
       from,
@@ -37,6 +38,25 @@ export function scalingsOf(events: readonly RoleEvent[], records: readonly Scali
       problem: problem ?? null,
     };
   });
+}
+
+/** Samples per second of the whole training but its scalings, where the time before one is too short; 0: unknown. */
+function calmRate(
+  throughput: Throughput,
+  span: { start: number; end: number },
+  records: readonly ScalingRecord[],
+): number {
+  let samples = 0;
+  let time = 0;
+  let from = span.start + WARM_UP_MS;
+  for (const { begun, ended } of [...records, { begun: span.end, ended: span.end }]) {
+    if (begun > from) {
+      samples += throughput.samplesAt(begun) - throughput.samplesAt(from);
+      time += begun - from;
+    }
+    from = Math.max(from, ended + WARM_UP_MS);
+  }
+  return time >= STEADY_MS ? (samples / time) * 1000 : 0;
 }
 
 /** The lowest rate of a second that begins between the two moments; undefined when training is over before. */

@@ -5,32 +5,52 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { describe } from '../errors.js';
 import { loadNative } from '../native.js';
 import type { SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
 import { huntMutants } from './mutants.js';
 import { World } from './world.js';
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    seed: { type: 'string', default: '1' },
-    seconds: { type: 'string', default: '60' },
-    /** Stop after so much processor time, however busy the machine is. */
-    'cpu-seconds': { type: 'string' },
-    schedules: { type: 'string' },
-    trace: { type: 'boolean', default: false },
-    'max-violations': { type: 'string', default: '5' },
-    /** `--pin k=2`: a parameter that is not drawn. */
-    pin: { type: 'string', multiple: true, default: [] },
-    mutants: { type: 'boolean', default: false },
-    only: { type: 'string' },
-    /** The reports of runs with different seeds, as one. */
-    merge: { type: 'boolean', default: false },
-    /** No summary for people. */
-    json: { type: 'boolean', default: false },
-  },
-});
+const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value] [--max-violations N] [--json]
+npm run sim -- --seed S --trace [--pin name=value]   one schedule as a transcript
+npm run sim -- --mutants [--seconds N] [--only TEXT]  planted bugs, each of which must be caught
+npm run sim -- --merge a.json b.json                  adds up reports of runs with different seeds`;
+
+function parse() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        seed: { type: 'string', default: '1' },
+        seconds: { type: 'string', default: '60' },
+        /** Stop after so much processor time, however busy the machine is. */
+        'cpu-seconds': { type: 'string' },
+        schedules: { type: 'string' },
+        trace: { type: 'boolean', default: false },
+        'max-violations': { type: 'string', default: '5' },
+        /** `--pin k=2`: a parameter that is not drawn. */
+        pin: { type: 'string', multiple: true, default: [] },
+        mutants: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        /** The reports of runs with different seeds, as one. */
+        merge: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+        /** No summary for people. */
+        json: { type: 'boolean', default: false },
+      },
+    });
+  } catch (error) {
+    console.error(`${describe(error)}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
+const { values, positionals } = parse();
+if (values.help) {
+  console.log(USAGE);
+  process.exit(0);
+}
 
 function pinnedValue(text: string): string | number | boolean {
   if (text === 'true' || text === 'false') return text === 'true';

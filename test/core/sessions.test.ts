@@ -1,6 +1,8 @@
 // Rule 31: sessions of clients end, in the order of the stream, and nothing of an ended one is taken any more.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../src/core/dedup.js';
+import type { MessageOf } from '../../src/protocol/messages.js';
+import { SPEC } from './book.js';
 import { Cluster, type ClusterOptions, kind } from './harness.js';
 
 const SESSION_MS = 3000;
@@ -36,6 +38,26 @@ const attach = (link: number, message: { id?: number; job?: string }) => {
   return cluster.replies.filter((reply) => reply.link === link).at(-1)?.message;
 };
 const open = () => cluster.disk.sessions.map(({ id }) => id);
+
+describe('the lease of a worker', () => {
+  it('is not lost when an older one of its connections closes late', () => {
+    start();
+    const { id } = cluster.clients[0]!;
+    const ask = (message: MessageOf<'openDataset'> | MessageOf<'acquire'>) =>
+      cluster.stepScheduler({ kind: 'message', from: id, message });
+    const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
+    ask({ t: 'openDataset', id: 1, name: 'd', spec: SPEC });
+    ask({ t: 'acquire', id: 2, name: 'd', clock: 0 });
+    expect(leases()).toEqual([id]);
+    expect(attach(77, { id })).toMatchObject({ t: 'welcome', id });
+    hangUp(0);
+    cluster.advance(SESSION_MS / 2);
+    expect(leases()).toEqual([id]);
+    hangUp(0, 77);
+    cluster.advance(SESSION_MS / 2);
+    expect(leases()).toEqual([0]);
+  });
+});
 
 function pushBoth() {
   for (const client of cluster.clients) client.push({ 0: [{ keys: [1] }] });

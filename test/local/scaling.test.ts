@@ -59,10 +59,17 @@ test('a scaling is measured against the steady rate before it', () => {
   });
 });
 
+test('an early one is measured against the calm time of the whole training', () => {
+  const early = { ...record, begun: 500, ended: 1500 };
+  const [first] = scalingsOf(training(), [early, record]);
+  // 2.5 to 5.0 s and 8.0 to 10.0 s.
+  expect(first).toMatchObject({ steadySamplesPerSecond: 1000, worstWindow: 1 });
+});
+
 test('what could not be measured is null', () => {
   const early = { ...record, begun: 500, ended: 1500 };
   const late = { ...record, begun: 9500, ended: 9900 };
-  const [first] = scalingsOf(training(), [early]);
+  const [first] = scalingsOf(training().slice(0, 30), [early]);
   expect([first!.steadySamplesPerSecond, first!.worstWindow]).toEqual([null, null]);
   const [last] = scalingsOf(training(), [late]);
   expect(last!.steadySamplesPerSecond).toBeGreaterThan(900);
