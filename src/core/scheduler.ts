@@ -125,7 +125,7 @@ export class Scheduler {
     const known = this.state.names[join.name];
     if (join.id !== undefined && join.inc !== undefined) {
       if (known?.id !== join.id || known.inc !== join.inc || this.isForeign(join.job)) {
-        this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
+        this.ledger.afterwards({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
         return;
       }
       if (known.left) {
@@ -176,7 +176,7 @@ export class Scheduler {
     const id = known ? (resumed ? attach.id : undefined) : this.sessions.lease(link);
     if (id === undefined) {
       const code = known ? 'SESSION_EXPIRED' : 'LIMIT';
-      this.ledger.now({ kind: 'reply', link, message: { t: 'stale', code } });
+      this.ledger.afterwards({ kind: 'reply', link, message: { t: 'stale', code } });
       return;
     }
     this.samples.attached(id);

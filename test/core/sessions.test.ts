@@ -39,6 +39,24 @@ const attach = (link: number, message: { id?: number; job?: string }) => {
 };
 const open = () => cluster.disk.sessions.map(({ id }) => id);
 
+describe('the end of a session', () => {
+  it('is durable before its client hears of it', () => {
+    start();
+    pushBoth();
+    const [, goes] = both();
+    hangUp(1);
+    cluster.slowDisk = true;
+    cluster.advance(SESSION_MS * 2);
+    // A scheduler that is killed now knows the session as an open one.
+    expect(open()).toContain(goes);
+    expect(attach(77, { id: goes! })).toBeUndefined();
+    cluster.slowDisk = false;
+    cluster.persist();
+    expect(open()).not.toContain(goes);
+    expect(attach(77, { id: goes! })).toEqual({ t: 'stale', code: 'SESSION_EXPIRED' });
+  });
+});
+
 describe('the lease of a worker', () => {
   it('is not lost when an older one of its connections closes late', () => {
     start();
