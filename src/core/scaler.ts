@@ -79,7 +79,7 @@ export class Scaler {
           ? this.drain(message, from)
           : this.rebalance(message);
     const answer = { t: 'changeReply' as const, id: message.id, ...verdict };
-    this.host.ledger.afterwards({ kind: 'send', to: from, message: answer, parts: [] });
+    this.host.ledger.answer(from, answer);
   }
 
   private scale({ ps, timeoutMs }: MessageOf<'scale'>): Verdict {
@@ -389,7 +389,7 @@ export class Scaler {
   }
 
   private tellToLeave(node: PeerId, inc: number): void {
-    this.host.ledger.afterwards({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });
+    this.host.ledger.answer(node, { t: 'leave', inc });
   }
 
   /** One that is nobody here is heard of: if it was told to leave, it has not heard it. */

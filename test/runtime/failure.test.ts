@@ -1,30 +1,12 @@
 // Nodes die while two clients push without a pause: every push resolves, and in the end every row is exactly the sum.
 import { describe, expect, it } from 'vitest';
-import type { Client } from '../../src/client.js';
 import type { LocalClusterOptions } from '../../src/runtime/cluster.js';
-import {
-  COUNTING,
-  client,
-  cluster,
-  expectExactSums,
-  noticed,
-  Pusher,
-  redundant,
-  statusWhere,
-} from './support.js';
+import { expectExactSums, noticed, redundant, statusWhere, twoPushers } from './support.js';
 
 const ROWS = 600;
 
 async function pushing(options: LocalClusterOptions) {
-  const job = await cluster(options);
-  const clients: [Client, Client] = [await client(job.address), await client(job.address)];
-  await clients[0].createTables([
-    { name: 'counts', ...COUNTING },
-    { name: 'mirrored', ...COUNTING, pool: 'dense' },
-  ]);
-  // A table that this client did not create, by its name, as soon as the map brings it.
-  await clients[1].createTable({ name: 'counts', ...COUNTING });
-  const pushers = clients.map((each, i) => new Pusher(each, 'counts', ROWS, i * 5));
+  const { job, clients, pushers } = await twoPushers(options, ROWS);
   const check = async () => {
     await expectExactSums(clients[1], 'counts', pushers);
     for (const each of clients) {

@@ -5,29 +5,20 @@ import type { LocalClusterOptions } from '../../src/runtime/cluster.js';
 import { checkParity } from '../../src/tools/parity.js';
 import { drain, plannedMoves, rebalance, scale } from '../../src/tools/scaling.js';
 import {
-  COUNTING,
   client,
-  cluster,
   expectExactSums,
-  Pusher,
   ps,
   redundant,
   rejection,
   scheduler,
   statusWhere,
+  twoPushers,
 } from './support.js';
 
 const ROWS = 600;
 
 async function pushing(options: LocalClusterOptions) {
-  const job = await cluster(options);
-  const clients: [Client, Client] = [await client(job.address), await client(job.address)];
-  await clients[0].createTables([
-    { name: 'counts', ...COUNTING },
-    { name: 'mirrored', ...COUNTING, pool: 'dense' },
-  ]);
-  await clients[1].createTable({ name: 'counts', ...COUNTING });
-  const pushers = clients.map((each, i) => new Pusher(each, 'counts', ROWS, i * 5));
+  const { job, clients, pushers } = await twoPushers(options, ROWS);
   const more = (count: number) => Promise.all(pushers.map((pusher) => pusher.more(count)));
   const check = async () => {
     await expectExactSums(clients[1], 'counts', pushers);

@@ -216,3 +216,17 @@ export async function connected(options: ConnectOptions = {}, of: LocalClusterOp
   const job = await cluster({ code: '2+1', ...of });
   return client(job.address, options);
 }
+
+/** A job with a table `counts`, a mirrored one beside it, and two clients that push to `rows` rows of `counts`. */
+export async function twoPushers(options: LocalClusterOptions, rows: number) {
+  const job = await cluster(options);
+  const clients: [Client, Client] = [await client(job.address), await client(job.address)];
+  await clients[0].createTables([
+    { name: 'counts', ...COUNTING },
+    { name: 'mirrored', ...COUNTING, pool: 'dense' },
+  ]);
+  // A table that this client did not create, by its name, as soon as the map brings it.
+  await clients[1].createTable({ name: 'counts', ...COUNTING });
+  const pushers = clients.map((each, i) => new Pusher(each, 'counts', rows, i * 5));
+  return { job, clients, pushers };
+}
