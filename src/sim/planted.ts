@@ -300,8 +300,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'change: a node is told to leave before that is durable',
     file: 'scaler',
-    from: "this.host.ledger.afterwards({ kind: 'send', to: node,",
-    to: "this.host.ledger.now({ kind: 'send', to: node,",
+    from: "this.host.ledger.answer(node, { t: 'leave', inc });",
+    to: "this.host.ledger.now({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });",
   },
   {
     name: 'change: a mirror in use is taken back',
