@@ -14,6 +14,8 @@ export interface ClusterView {
   whole(group: number, member: number, gen: number): boolean;
   /** Nodes that should get nothing new for now. */
   avoid?: ReadonlySet<PeerId>;
+  /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
+  leaving?: ReadonlySet<PeerId>;
 }
 
 /** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
@@ -246,7 +248,7 @@ class GroupRepair {
   private homeData(): void {
     for (const [m, entry] of this.data.entries()) {
       if (entry.node !== 0) continue;
-      const home = this.freeNode() ?? this.crowdedNode();
+      const home = this.freeNode() ?? this.leavingNode() ?? this.crowdedNode();
       if (!home) continue;
       this.data[m] = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
       this.take(home);
@@ -256,7 +258,7 @@ class GroupRepair {
   private addParities(): void {
     for (let index = 0; index < this.pool.r; index++) {
       if (this.sinksOf(index).length > 0) continue;
-      this.addSink('P', index);
+      this.addSink('P', index, this.freeNode() ?? this.leavingNode());
     }
   }
 
@@ -275,8 +277,7 @@ class GroupRepair {
     }
   }
 
-  private addSink(kind: 'P' | 'M', index: number): void {
-    const node = this.freeNode();
+  private addSink(kind: 'P' | 'M', index: number, node = this.freeNode()): void {
     if (!node) return;
     this.sinks.push({ sid: this.nextSid(), kind, index, node: node.id, inc: node.inc, init: false });
     this.take(node);
@@ -289,10 +290,19 @@ class GroupRepair {
 
   /** A node outside the group: on a host outside it if possible, then the least loaded (a standby has no load). */
   private freeNode(): NodeEntry | undefined {
+    return this.outside((node) => !this.view.leaving?.has(node.id));
+  }
+
+  /** Redundancy on a node that is being emptied is better than none until it has gone. */
+  private leavingNode(): NodeEntry | undefined {
+    return this.outside((node) => this.view.leaving?.has(node.id) === true);
+  }
+
+  private outside(which: (node: NodeEntry) => boolean): NodeEntry | undefined {
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const hosts = new Set(this.view.nodes.filter((node) => used.has(node.id)).map((node) => node.host));
     return this.best(
-      this.view.nodes.filter((node) => !used.has(node.id) && !this.view.avoid?.has(node.id)),
+      this.view.nodes.filter((node) => !used.has(node.id) && !this.view.avoid?.has(node.id) && which(node)),
       (node) => (hosts.has(node.host) ? 1 : 0),
     );
   }

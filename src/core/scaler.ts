@@ -304,7 +304,7 @@ export class Scaler {
 
   private start(move: PlannedMove): void {
     const view = this.host.view();
-    if (view.avoid?.has(move.to)) return;
+    if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return;
     const { pools, groups, nodes } = this.map;
     const group = groups[move.g]!;
     const node = nodes.find((entry) => entry.id === move.to);

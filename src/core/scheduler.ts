@@ -379,7 +379,8 @@ export class Scheduler {
       alive: (id, inc) => this.isAlive(id, inc),
       full: (sid) => this.facts.full.has(sid),
       whole: (group, member, gen) => this.facts.isWhole(group, member, gen),
-      avoid: new Set([...this.avoided.keys(), ...this.scaler.leaving]),
+      avoid: new Set(this.avoided.keys()),
+      leaving: this.scaler.leaving,
     };
   }
 

@@ -1,5 +1,6 @@
 /** Changes of what serves: joining, growing, shrinking, draining, balancing, and how each is taken back (rule 28). */
 import { afterEach, describe, expect, it } from 'vitest';
+import { parities } from '../../src/core/placement.js';
 import { seatsOf } from '../../src/core/plan.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind } from './harness.js';
@@ -322,6 +323,34 @@ describe('draining', () => {
     content.release();
     cluster.advance(9000);
     expect(cluster.left).toEqual(['ps-0']);
+  });
+
+  it('takes what is lost where nobody else can, so that redundancy does not wait for the end of a drain', () => {
+    start({ spares: 1 });
+    fill();
+    // Two groups leave it, and then it is the only node outside of them.
+    const content = cluster.hold(({ message }) => message.t === 'content' && message.g >= 2);
+    const { change: id } = drain('ps-0');
+    cluster.advance(3000);
+    const here = cluster.nodes[0]!.id;
+    const used = cluster.map.groups.map((group) =>
+      [...group.data, ...parities(group)].map(({ node }) => node),
+    );
+    expect(used.filter((nodes) => nodes.includes(here)).length).toBe(2);
+    content.drop();
+    cluster.crash(2);
+    cluster.advance(9000);
+    expect(cluster.scheduler!.status()).toMatchObject({ redundancy: 'full', unrecoverable: [] });
+    for (const group of cluster.map.groups)
+      expect(new Set([...group.data, ...group.sinks].map((entry) => entry.node)).size).toBe(3);
+    expect(change(id).state).toBe('running');
+    cluster.checkParities();
+    // With another node it can go.
+    cluster.addNode();
+    cluster.advance(9000);
+    expect(cluster.left).toEqual(['ps-0']);
+    expect(cluster.scheduler!.status().redundancy).toBe('full');
+    cluster.checkParities();
   });
 });
 
