@@ -201,16 +201,21 @@ export class Owner implements StreamOwner {
     // A flush in here may commit at once, and committing serves who waits: never one inside the other.
     if (this.phase !== 'ACTIVE' || this.serving) return;
     this.serving = true;
-    for (const client of this.lines.clients()) {
-      for (let held = this.lines.first(client); held; held = this.lines.first(client)) {
-        const result = this.offer(client, held.cseq, held.section);
-        if (result === 'wait') break;
-        if (result === 'gap') this.lines.drop(client);
-        else this.lines.shift(client);
-      }
+    try {
+      for (const client of this.lines.clients()) this.serveLine(client);
+      this.pulls.serve((blocks) => this.recovery.demand(blocks));
+    } finally {
+      this.serving = false;
     }
-    this.pulls.serve((blocks) => this.recovery.demand(blocks));
-    this.serving = false;
+  }
+
+  private serveLine(client: PeerId): void {
+    for (let held = this.lines.first(client); held; held = this.lines.first(client)) {
+      const result = this.offer(client, held.cseq, held.section);
+      if (result === 'wait') break;
+      if (result === 'gap') this.lines.drop(client);
+      else this.lines.shift(client);
+    }
   }
 
   /** Rule 8: one atomic delta for everything since the last flush, to every started sink. */
