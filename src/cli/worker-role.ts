@@ -15,6 +15,7 @@ import { createDlrm } from '../train/dlrm.js';
 import { cutFiles, cutGrowingFiles } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
+import { Spool } from '../train/spool.js';
 import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
 import type { ClientTls, ServerTls } from '../transport/index.js';
 import { checkTrained, trainRanges } from './worker-training.js';
@@ -42,6 +43,8 @@ export interface WorkerOptions {
   epochs: number;
   /** The files grow: train what is there, and then what comes, until `signal`. */
   follow: boolean;
+  /** Standard input is appended to this file, which is all of `data`. */
+  spool?: { file: string; maxLead: number } | undefined;
   /** Name of the data set: workers that give the same share the samples. */
   run: string;
   /** Batches of a range of samples; undefined: by the size of the data. */
@@ -115,6 +118,7 @@ async function trainAll(
   model: Model,
   store: ParameterStore,
   client: Client,
+  spool: Spool | undefined,
   watch: (progress: Progress) => void,
 ) {
   const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
@@ -124,7 +128,7 @@ async function trainAll(
   watch(progress);
   log.info('worker.training', { client: client.id });
   const end = await trainRanges({
-    ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal },
+    ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal, spool },
     spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
   });
@@ -134,6 +138,20 @@ async function trainAll(
 
 /** Trains, then evaluates if there is test data. @throws BAD_DATA, MODEL, UNRECOVERABLE, ABORTED and what `connect` throws */
 export async function runWorker(options: WorkerOptions): Promise<void> {
+  const { spool } = options;
+  if (!spool) return runWith(options, undefined);
+  const opened = await Spool.open(spool.file, spool.maxLead, process.stdin.fd);
+  const { file, size, cut } = opened;
+  if (cut > 0) options.log.warn('worker.spool', { file, bytes: size, cut });
+  else options.log.info('worker.spool', { file, bytes: size });
+  try {
+    await runWith(options, opened);
+  } finally {
+    await opened.close();
+  }
+}
+
+async function runWith(options: WorkerOptions, spool: Spool | undefined): Promise<void> {
   const { log, test, signal } = options;
   const helpers = loadNative();
   // A file that cannot be read shows before the job is touched.
@@ -157,6 +175,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
       samples: ['Samples trained since the start.', () => now().samples],
       loss: ['Loss over the newest batches.', () => now().loss],
       pushes_in_flight: ['Pushes that are not durable yet.', () => client?.unacknowledged ?? 0],
+      ...(spool && { spool_lead_bytes: ['Bytes in the spool that no worker has taken.', () => spool.lead] }),
     },
   } satisfies EndpointOptions;
   const { listen, token, certificate } = options;
@@ -176,7 +195,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
     if (epochs > 0) {
-      await trainAll(options, files, model, store, client, (watched) => {
+      await trainAll(options, files, model, store, client, spool, (watched) => {
         progress = watched;
       });
     }

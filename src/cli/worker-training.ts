@@ -14,6 +14,7 @@ import { Exchanger } from '../train/exchange.js';
 import { type RangeEnd, RangeFeed } from '../train/feed.js';
 import { Follower, GrowingFiles } from '../train/follow.js';
 import { train } from '../train/loop.js';
+import type { Spool } from '../train/spool.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
 /** How long a worker that failed may still try to hand its ranges back; their leases would end by themselves. */
@@ -29,6 +30,8 @@ export interface TrainingOptions {
   /** Name of the data set: workers that give the same share it. */
   run: string;
   spec: DatasetSpec;
+  /** Standard input is appended to it: the one file, of which there is no more when the input has ended. */
+  spool?: Spool | undefined;
   inFlight: number;
   deterministic: boolean;
   /** Ends after the batch, hands back what is not done. */
@@ -44,21 +47,30 @@ export interface TrainingEnd {
   trainLoss: number | null;
 }
 
-/** Trains until every range is finished or set aside (of files that grow: never), or `stop`. @throws what the model, the reader or the job throw */
+/**
+ * Trains until every range is finished or set aside (of files that grow: never, of a spool: after the end of its input), or
+ * `stop`. @throws what the model, the reader, the job or standard input throw
+ */
 export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd> {
-  const { client, model, log, stop } = options;
+  const { client, model, log, stop, spool } = options;
   const helpers = loadNative();
   const dataset = await Dataset.open(client, options.run, options.spec);
   const { batch, staleness } = dataset.spec;
   const sequences = new Map<number, PushSequence>();
   const exchanger = new Exchanger(model, options.store, helpers);
   const growing = options.spec.follow ? new GrowingFiles(options.files) : undefined;
-  const follower = growing && new Follower(dataset, growing);
+  const status = () => Dataset.status(client, options.run);
+  const feeding = spool && { inlet: spool, status, onEnd: () => feed.stop() };
+  const follower = growing && new Follower(dataset, growing, feeding);
   const feed = new RangeFeed({
     ranges: {
       acquire: (clock) => (follower ?? dataset).acquire(clock),
       report: (...progress) => dataset.report(...progress),
-      release: (...outcome) => dataset.release(...outcome),
+      release: async (...outcome) => {
+        await dataset.release(...outcome);
+        // It may have been the last one.
+        growing?.notify();
+      },
       advance: (clock) => dataset.advance(clock),
     },
     bounded: staleness !== UNBOUNDED,
@@ -80,6 +92,11 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   dataset.onLost((range, lease) => feed.lost(range, lease));
   if (stop.aborted) feed.stop();
   stop.addEventListener('abort', () => feed.stop(), { once: true });
+  if (spool && growing) {
+    const [known] = await dataset.extend([0]);
+    spool.resume(known ?? 0);
+    void spool.fill(process.stdin, () => growing.notify()).then(() => tellInput(log, spool));
+  }
   const store: ParameterStore = {
     createTables: (specs) => options.store.createTables(specs),
     pull: (requests) => feed.exchange(options.store.pull(requests)),
@@ -120,7 +137,15 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   }
   await feed.close();
   growing?.close();
+  if (spool?.failure) throw spool.failure;
   return { samples, seconds, trainLoss: samples > 0 ? lossSum / samples : null };
+}
+
+/** Standard input is not read any more. */
+function tellInput(log: Logger, { lines, size, dropped, failure }: Spool): void {
+  const fields = { lines, bytes: size, dropped };
+  if (failure) log.error('worker.input', { ...fields, code: failure.code, message: failure.message });
+  else log.info('worker.input', fields);
 }
 
 function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefined) {

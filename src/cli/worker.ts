@@ -1,13 +1,16 @@
 /** `kintsugi worker`: trains a model on data files against a running job. */
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { KintsugiError } from '../errors.js';
+import { isPacked } from '../train/criteo.js';
 import { RANGE_BATCHES } from '../train/files.js';
+import { MAX_SPOOL_LEAD } from '../train/spool.js';
 import {
   certificateOf,
   clientTlsOf,
   loggerOf,
   optimizerSpec,
   type SharedFlags,
+  size,
   stalenessOf,
   type TrainingFlags,
   tokenOf,
@@ -16,8 +19,8 @@ import {
   withScheduler,
   withTraining,
 } from './flags.js';
-import { followLauncher, stopSignal } from './lifetime.js';
-import { runWorker } from './worker-role.js';
+import { followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
+import { runWorker, type WorkerOptions } from './worker-role.js';
 
 interface Flags extends SharedFlags, TrainingFlags {
   scheduler: string;
@@ -25,10 +28,39 @@ interface Flags extends SharedFlags, TrainingFlags {
   connectTimeout: number;
   data?: string[];
   follow: boolean;
+  spool?: string;
+  spoolLead?: number;
   name: string;
   run: string;
   audit: boolean;
   evaluate: boolean;
+}
+
+/** Where standard input is kept, if it is what is trained. @throws BAD_ARGUMENT */
+function spoolOf({ data = [], follow, spool: file, spoolLead }: Flags): WorkerOptions['spool'] {
+  const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
+  if (!data.includes('-')) {
+    if (file !== undefined)
+      throw refuse('--spool needs --data - --follow: it keeps what standard input brings');
+    if (spoolLead !== undefined) throw refuse('--spool-lead needs --spool');
+    return undefined;
+  }
+  if (!follow || file === undefined) {
+    const text = 'standard input can be read only once, and what a worker dies with would be lost';
+    throw refuse(`--data -: ${text}: add --follow --spool FILE, and its lines are kept there`);
+  }
+  if (data.length > 1) throw refuse('--data - takes no further files: standard input ends, they do not');
+  if (isPacked(file)) throw refuse(`--spool ${file}: lines are kept as they are, not compressed`);
+  if (process.env[LIFELINE_ENV] === 'stdin')
+    throw refuse('--data -: standard input is what ties this worker to its launcher');
+  return { file, maxLead: spoolLead ?? MAX_SPOOL_LEAD };
+}
+
+/** A lead of nothing would never let anything in. */
+function leadOf(text: string): number {
+  const bytes = size('--spool-lead')(text);
+  if (bytes > 0) return bytes;
+  throw new KintsugiError('BAD_ARGUMENT', `--spool-lead must be at least 1 byte, not "${text}"`);
 }
 
 async function run(flags: Flags): Promise<void> {
@@ -37,15 +69,11 @@ async function run(flags: Flags): Promise<void> {
   if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
   if (!evaluate && !flags.data)
     throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
-  if (flags.data?.includes('-')) {
-    const text =
-      'standard input can be read only once, and what a worker dies with would be lost: append it to a file and give that with --follow';
-    throw new KintsugiError('BAD_ARGUMENT', `--data -: ${text}`);
-  }
   if (flags.follow && (evaluate || flags.test || flags.epochs !== 1)) {
     const text = 'goes on until it is stopped: it takes no --epochs, --test and --evaluate';
     throw new KintsugiError('BAD_ARGUMENT', `--follow ${text}`);
   }
+  const spool = spoolOf(flags);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
   await runWorker({
@@ -58,10 +86,11 @@ async function run(flags: Flags): Promise<void> {
     log: loggerOf(flags, { role: 'worker', name }),
     bar: process.stderr.isTTY && flags.logFormat !== 'json',
     signal: abort.signal,
-    data: evaluate ? [] : (flags.data ?? []),
+    data: evaluate ? [] : spool ? [spool.file] : (flags.data ?? []),
     test: flags.test ?? [],
     epochs: evaluate ? 0 : flags.epochs,
     follow: flags.follow,
+    spool,
     name,
     run: flags.run,
     // One worker that takes them in order needs no more of them.
@@ -89,12 +118,25 @@ async function run(flags: Flags): Promise<void> {
 export function registerWorker(program: Command): void {
   const command = withScheduler(
     program.command('worker').description('Train a model on data in the Criteo layout.'),
-  ).option('--data <file...>', 'files to train on, plain or .gz; repeatable');
+  ).option(
+    '--data <file...>',
+    'files to train on, plain or .gz; repeatable; "-" is standard input, see --spool',
+  );
   withTraining(command)
     .option(
       '--follow',
       'the files grow: train what is there and then every line that is appended, until SIGTERM',
       false,
+    )
+    .option(
+      '--spool <file>',
+      'with --data - --follow: lines of standard input are appended to this file and trained from it; restarted on it, the worker goes on; it exits when the input has ended and all is trained',
+    )
+    .addOption(
+      new Option(
+        '--spool-lead <size>',
+        'standard input waits while so much of the spool is taken by no worker (default: 64MiB)',
+      ).argParser(leadOf),
     )
     .option('--listen <host:port>', 'address where /healthz and /metrics answer', '127.0.0.1:0')
     .option('--evaluate', 'do not train: only evaluate on --test', false)

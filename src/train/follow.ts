@@ -1,11 +1,11 @@
 /**
  * Files that grow, as a worker sees them: it takes ranges like any other, and whenever there is none for it, it looks how far
- * the whole lines go and tells the scheduler. A line without its newline waits for it. Who finds nothing sleeps until the
- * file system has news, or for a while where it never has.
+ * the whole lines go and tells the scheduler, once they are on disk. A line without its newline waits for it. Who finds nothing
+ * sleeps until the file system has news, or for a while where it never has.
  */
 import { type FSWatcher, watch } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
-import type { Lease } from '../dataset.js';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import type { DatasetStatus, Lease } from '../dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import { MAX_LINE_BYTES } from './criteo.js';
 
@@ -18,7 +18,6 @@ const LAG_MS = 10_000;
 const NEWLINE = 10;
 
 interface Seen {
-  size: number;
   /** End of the last whole line. */
   whole: number;
   /** Which file it is. */
@@ -38,20 +37,23 @@ export class GrowingFiles {
     private readonly pollMs = POLL_MS,
     private readonly lagMs = LAG_MS,
   ) {
-    this.seen = files.map(() => ({ size: 0, whole: 0, inode: undefined }));
-    const told = () => {
-      this.news = true;
-      this.wake(true);
-    };
+    this.seen = files.map(() => ({ whole: 0, inode: undefined }));
     for (const file of files) {
       try {
         // A watcher that fails leaves the slow way.
-        this.watchers.push(watch(file, { persistent: false }, told).on('error', () => {}));
+        const watcher = watch(file, { persistent: false }, () => this.notify());
+        this.watchers.push(watcher.on('error', () => {}));
       } catch {}
     }
   }
 
-  /** Bytes of each file up to the end of its last whole line. @throws BAD_DATA for one that did not only grow */
+  /** There is something to look at: ends a sleep, or the next one before it begins. */
+  notify(): void {
+    this.news = true;
+    this.wake(true);
+  }
+
+  /** Bytes of each file up to the end of its last whole line, all of them on disk. @throws BAD_DATA for one that did not only grow */
   async look(): Promise<number[]> {
     this.news = false;
     for (const [index, file] of this.files.entries()) {
@@ -113,28 +115,59 @@ async function lookAt(file: string, seen: Seen): Promise<void> {
   const handle = await open(file);
   try {
     const { size, ino } = await handle.stat();
-    if (size < seen.size || ino !== (seen.inode ?? ino)) {
+    // Half a line may be taken back: nobody was told of it.
+    if (size < seen.whole || ino !== (seen.inode ?? ino)) {
       throw new KintsugiError('BAD_DATA', `${file}: was cut or replaced; what is followed must only grow`);
     }
     seen.inode = ino;
-    if (size === seen.size) return;
-    const from = Math.max(seen.whole, size - MAX_LINE_BYTES);
-    const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - from), 0, size - from, from);
-    const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
-    if (newline < 0 && from > seen.whole) {
-      throw new KintsugiError('BAD_DATA', `${file}: ends in a line of more than ${MAX_LINE_BYTES} bytes`);
-    }
-    seen.size = size;
-    if (newline >= 0) seen.whole = from + newline + 1;
+    const whole = await wholeLines(handle, file, size, seen.whole);
+    if (whole === seen.whole) return;
+    // Whoever wrote it may not have: what a power failure takes away must not be known to the scheduler.
+    await handle.datasync();
+    seen.whole = whole;
   } finally {
     await handle.close();
   }
+}
+
+/** End of the last whole line in `size` bytes of a file, where one is known to end at `known`. @throws BAD_DATA */
+export async function wholeLines(
+  handle: FileHandle,
+  file: string,
+  size: number,
+  known: number,
+): Promise<number> {
+  if (size === known) return known;
+  const from = Math.max(known, size - MAX_LINE_BYTES - 1);
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - from), 0, size - from, from);
+  const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
+  if (newline < 0 && from > known) {
+    throw new KintsugiError('BAD_DATA', `${file}: ends in a line of more than ${MAX_LINE_BYTES} bytes`);
+  }
+  return newline < 0 ? known : from + newline + 1;
 }
 
 /** What following needs of the data set. */
 export interface Extendable {
   acquire(clock: number): Promise<Lease | undefined>;
   extend(sizes: readonly number[]): Promise<number[]>;
+}
+
+/** What the one file is fed from, when this worker feeds it (see spool.ts). */
+export interface Inlet {
+  /** It waits for room: for word that workers have taken more. */
+  readonly paused: boolean;
+  /** Nothing more will come. */
+  readonly ended: boolean;
+  /** Workers have taken the file up to here. */
+  taken(end: number): void;
+}
+
+export interface Feeding {
+  inlet: Inlet;
+  status(): Promise<DatasetStatus | undefined>;
+  /** The inlet has ended, and all that came is finished or set aside: no range will be given any more. */
+  onEnd(): void;
 }
 
 /** Asks for a range, and as long as there is none looks for what has grown. @throws BAD_DATA, see `GrowingFiles.look` */
@@ -145,6 +178,7 @@ export class Follower {
   constructor(
     private readonly dataset: Extendable,
     private readonly files: GrowingFiles,
+    private readonly feeding?: Feeding,
   ) {
     this.known = files.files.map(() => 0);
   }
@@ -156,13 +190,27 @@ export class Follower {
       this.files.interrupt();
     });
     asked.catch(() => {});
+    const { inlet } = this.feeding ?? {};
     while (waits) {
+      const last = inlet?.ended;
       const sizes = await this.files.look();
       if (waits && sizes.some((size, file) => size > this.known[file]!)) {
         this.known = await this.dataset.extend(sizes);
       }
+      if (waits && (last || inlet?.paused)) {
+        const status = await this.feeding?.status();
+        // Who waits after that has been left nothing of what the scheduler knew before.
+        if (!waits) break;
+        inlet?.taken(this.known[0]!);
+        if (last && status && status.finished + status.setAside.length === status.ranges) {
+          this.feeding?.onEnd();
+          break;
+        }
+      }
       if (waits) await this.files.change();
     }
-    return asked;
+    const lease = await asked;
+    if (lease) inlet?.taken(lease.range.end);
+    return lease;
   }
 }

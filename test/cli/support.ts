@@ -28,10 +28,15 @@ export interface Running {
   line(matches: (line: string) => boolean): Promise<string>;
 }
 
-export function start(args: string[], env: NodeJS.ProcessEnv = {}): Running {
+/** `stdin`: "pipe" to write to it, by `process.stdin`. */
+export function start(
+  args: string[],
+  env: NodeJS.ProcessEnv = {},
+  stdin: 'ignore' | 'pipe' = 'ignore',
+): Running {
   const child = spawn(process.execPath, [CLI, ...args], {
     env: { ...process.env, KINTSUGI_TOKEN: '', ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [stdin, 'pipe', 'pipe'],
   });
   let stdout = '';
   const lines: string[] = [];

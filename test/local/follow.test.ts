@@ -151,8 +151,6 @@ test('a scheduler that was killed knows how far the file was trained; its worker
 test('what cannot be followed is refused', async () => {
   const file = join(directory, 'all.tsv');
   for (const [flags, message] of [
-    [['--data', '-', '--follow'], /standard input can be read only once/],
-    [['--data', '-'], /standard input can be read only once/],
     [['--data', file, '--follow', '--epochs', '2'], /--follow goes on until it is stopped/],
     [['--data', file, '--follow', '--test', file], /--follow goes on until it is stopped/],
     [['--data', `${file}.gz`, '--follow'], /is compressed/],

@@ -1,11 +1,12 @@
 /** Files that grow: whole lines only, word when there are more, and errors when they do something else than grow. */
 import { appendFileSync, mkdtempSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Lease } from '../../src/dataset.js';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { DatasetStatus, Lease } from '../../src/dataset.js';
 import { cutGrowingFiles } from '../../src/train/files.js';
-import { Follower, GrowingFiles } from '../../src/train/follow.js';
+import { type Feeding, Follower, GrowingFiles } from '../../src/train/follow.js';
 
 let directory = '';
 let file = '';
@@ -53,6 +54,34 @@ describe('growing files', () => {
     const wide = join(directory, 'wide.tsv');
     writeFileSync(wide, 'x'.repeat(70_000));
     await expect(new GrowingFiles([wide]).look()).rejects.toMatchObject({ code: 'BAD_DATA' });
+  });
+
+  it('may take back half a line, which nobody was told of', async () => {
+    writeFileSync(file, 'one\ntw');
+    expect(await growing.look()).toEqual([4]);
+    truncateSync(file, 4);
+    expect(await growing.look()).toEqual([4]);
+    // As long as what was there before.
+    appendFileSync(file, '2\n');
+    expect(await growing.look()).toEqual([6]);
+  });
+
+  it('are on disk as far as they are told of', async () => {
+    const handle = await open(file);
+    const synced = vi.spyOn(Object.getPrototypeOf(handle) as typeof handle, 'datasync');
+    await handle.close();
+    appendFileSync(file, 'one');
+    await growing.look();
+    expect(synced).toHaveBeenCalledTimes(0);
+    appendFileSync(file, '\n');
+    await growing.look();
+    await growing.look();
+    expect(synced).toHaveBeenCalledTimes(1);
+    appendFileSync(file, 'two\n');
+    synced.mockRejectedValueOnce(new Error('EIO: i/o error, fdatasync'));
+    await expect(growing.look()).rejects.toMatchObject({ code: 'BAD_DATA', message: /a\.tsv: EIO/ });
+    expect(await growing.look()).toEqual([8]);
+    synced.mockRestore();
   });
 
   it('give word when they grow, also where the file system does not', async () => {
@@ -127,6 +156,62 @@ describe('a follower', () => {
     scheduler.answer(undefined);
     expect(await again).toBeUndefined();
     expect(scheduler.told).toHaveLength(2);
+  });
+
+  describe('that feeds its file', () => {
+    const lease = (end: number) => ({ range: { end } }) as Lease;
+
+    /** What it says of the file, in order; `statuses` are the answers of the scheduler. */
+    function feeding(states: { paused?: boolean; ended?: boolean }, statuses: Partial<DatasetStatus>[]) {
+      const told: (number | 'end')[] = [];
+      const fed: Feeding = {
+        inlet: { paused: false, ended: false, ...states, taken: (end) => void told.push(end) },
+        status: async () => ({ setAside: [], ...statuses.shift() }) as unknown as DatasetStatus,
+        onEnd: () => void told.push('end'),
+      };
+      return { fed, told, statuses };
+    }
+
+    it('makes room by what it takes, and by what is left for nobody', async () => {
+      const scheduler = new Scheduler();
+      const { fed, told } = feeding({ paused: true }, [{ finished: 0, ranges: 1 }]);
+      const follower = new Follower(scheduler, growing, fed);
+      appendFileSync(file, 'one\n');
+      const room = new Promise<void>((resolve) => {
+        fed.inlet.taken = (end) => {
+          told.push(end);
+          resolve();
+        };
+      });
+      const asked = follower.acquire(0);
+      await room;
+      scheduler.answer(lease(9));
+      await asked;
+      expect(told).toEqual([4, 9]);
+    });
+
+    it('ends when its input has ended, everything was told, and every range is finished or set aside', async () => {
+      const scheduler = new Scheduler();
+      const open = { finished: 1, ranges: 3 };
+      const over = { finished: 2, ranges: 3, setAside: [{}] as DatasetStatus['setAside'] };
+      const { fed, told, statuses } = feeding({ ended: true }, [open, over]);
+      const quick = new GrowingFiles([file], 5);
+      appendFileSync(file, 'one\n');
+      const ended = new Promise<void>((resolve) => {
+        fed.onEnd = () => {
+          told.push('end');
+          resolve();
+        };
+      });
+      const asked = new Follower(scheduler, quick, fed).acquire(0);
+      await ended;
+      expect(scheduler.told).toEqual([[4]]);
+      expect([told, statuses]).toEqual([[4, 4, 'end'], []]);
+      // A range that comes all the same, because it was returned at this moment, is for whoever asked: to be handed back.
+      scheduler.answer(lease(4));
+      expect(await asked).toEqual(lease(4));
+      quick.close();
+    });
   });
 
   it('fails with its files', async () => {

@@ -1,0 +1,212 @@
+/**
+ * A stream that can be read only once, as a file that grows: its lines are appended to a spool, whole ones only, and ranges,
+ * leases and what a crash leaves are those of any file that is followed. Nobody else writes the spool. It keeps everything; what
+ * is limited is how far it may be ahead of those who train it, so that a fast producer waits and does not fill the disk.
+ */
+import { fstat as fstatOf } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { Readable } from 'node:stream';
+import { promisify } from 'node:util';
+import { describe, KintsugiError } from '../errors.js';
+import { MAX_LINE_BYTES } from './criteo.js';
+import { type Inlet, wholeLines } from './follow.js';
+
+/** Bytes that may be spooled and not taken by any worker. */
+export const MAX_SPOOL_LEAD = 64 * 2 ** 20;
+const NEWLINE = 10;
+const fstat = promisify(fstatOf);
+
+export class Spool implements Inlet {
+  /** Nothing is read any more: the input has ended, failed, or was not wanted any more. */
+  ended = false;
+  /** Why it ended early; what came before is in the spool. */
+  failure: KintsugiError | undefined;
+  /** Lines that were appended, and bytes of a line that was under way at `stop`: nobody has them now. */
+  lines = 0;
+  dropped = 0;
+  /** The spool up to here is with workers, or trained. Not known before the first word of it. */
+  private given = 0;
+  private stopping = false;
+  private input: Readable | undefined;
+  private filled: Promise<void> = Promise.resolve();
+  private wake: () => void = () => {};
+
+  private constructor(
+    readonly file: string,
+    private readonly handle: FileHandle,
+    /** Bytes in the file, all of whole lines. */
+    private bytes: number,
+    /** Bytes of half a line that a crash had left, and that were cut off. */
+    readonly cut: number,
+    private readonly maxLead: number,
+  ) {}
+
+  /**
+   * Opens a spool to append to, or makes one. `inputFd`: what will be appended, which must be something else.
+   * @throws BAD_ARGUMENT for what cannot be written, BAD_DATA for what does not look like lines
+   */
+  static async open(file: string, maxLead = MAX_SPOOL_LEAD, inputFd?: number): Promise<Spool> {
+    const handle = await attempt(file, () => open(file, 'a+'));
+    try {
+      const { size, ino, dev } = await attempt(file, () => regular(handle));
+      if (inputFd !== undefined && (await isSame(inputFd, ino, dev)))
+        throw new KintsugiError('BAD_ARGUMENT', `${file} cannot be both standard input and its spool`);
+      const whole = await wholeLines(handle, file, size, 0);
+      if (whole < size) await attempt(file, () => handle.truncate(whole));
+      // A new one is not there after a power failure unless its directory says so.
+      if (size === 0) await attempt(file, () => syncDirectory(dirname(file)));
+      return new Spool(file, handle, whole, size - whole, maxLead);
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+
+  get size(): number {
+    return this.bytes;
+  }
+
+  /** Bytes that nobody has taken yet. */
+  get lead(): number {
+    return Math.max(0, this.bytes - this.given);
+  }
+
+  get paused(): boolean {
+    return !this.ended && this.lead >= this.maxLead;
+  }
+
+  taken(end: number): void {
+    this.given = Math.max(this.given, end);
+    if (!this.paused) this.wake();
+  }
+
+  /** The scheduler knows of so many bytes. @throws BAD_DATA when the spool has fewer: what comes now would be taken for old */
+  resume(known: number): void {
+    if (known <= this.bytes) return;
+    const text = `has ${this.bytes} bytes, and ${known} were there before: give the spool of before, or another --run`;
+    throw new KintsugiError('BAD_DATA', `${this.file}: ${text}`);
+  }
+
+  /** Appends what comes, until there is no more or `close`; never rejects. `onNews`: there is more, or this has ended. */
+  fill(input: Readable, onNews: () => void): Promise<void> {
+    this.input = input;
+    this.filled = this.follow(input, onNews)
+      .catch((error: unknown) => {
+        // Who was told to stop has closed the input itself.
+        if (!this.stopping) this.failure = asFailure(error);
+      })
+      .then(() => {
+        this.ended = true;
+        onNews();
+      });
+    return this.filled;
+  }
+
+  private async follow(input: Readable, onNews: () => void): Promise<void> {
+    let rest: Buffer = Buffer.alloc(0);
+    await this.room();
+    for await (const chunk of input) {
+      rest = await this.take(rest, chunk as Buffer);
+      onNews();
+      await this.room();
+      this.dropped = rest.length;
+      if (this.stopping) return;
+    }
+    if (this.stopping) return;
+    this.dropped = 0;
+    // The end of the input is the end of its last line, as in a file that does not grow.
+    if (rest.length > 0) await this.append(Buffer.concat([rest, Buffer.of(NEWLINE)]), 1);
+  }
+
+  /** Appends the whole lines; returns what is left. */
+  private async take(rest: Buffer, chunk: Buffer): Promise<Buffer> {
+    const data = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
+    let start = 0;
+    let count = 0;
+    let newline = data.indexOf(NEWLINE);
+    while (newline >= 0 && newline - start <= MAX_LINE_BYTES) {
+      start = newline + 1;
+      count += 1;
+      newline = data.indexOf(NEWLINE, start);
+    }
+    if (start > 0) await this.append(data.subarray(0, start), count);
+    if ((newline < 0 ? data.length : newline) - start > MAX_LINE_BYTES) {
+      const text = `standard input: line ${this.lines + 1} has more than ${MAX_LINE_BYTES} bytes`;
+      throw new KintsugiError('BAD_DATA', text);
+    }
+    return data.subarray(start);
+  }
+
+  private async append(data: Buffer, lines: number): Promise<void> {
+    const { handle, file } = this;
+    await attempt(file, async () => {
+      const { size } = await handle.stat();
+      if (size !== this.bytes) {
+        const text = `has ${size} bytes where ${this.bytes} were written: somebody else writes it, too`;
+        throw new KintsugiError('BAD_DATA', `${file}: ${text}`);
+      }
+      for (let at = 0; at < data.length; ) {
+        const { bytesWritten } = await handle.write(data, at, data.length - at);
+        at += bytesWritten;
+      }
+    });
+    this.bytes += data.length;
+    this.lines += lines;
+  }
+
+  /** Resolves when more may be read. */
+  private async room(): Promise<void> {
+    while (this.paused && !this.stopping) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+    }
+  }
+
+  /** Reads no more; resolves when what was read is appended. */
+  async close(): Promise<void> {
+    this.stopping ||= !this.ended;
+    this.wake();
+    this.input?.destroy();
+    await this.filled;
+    await this.handle.close();
+  }
+}
+
+/** Failures of the file system in the words of a user. */
+async function attempt<T>(file: string, action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (error) {
+    if (error instanceof KintsugiError) throw error;
+    throw new KintsugiError('BAD_ARGUMENT', `--spool ${file} cannot be written: ${describe(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+async function regular(handle: FileHandle) {
+  const stat = await handle.stat();
+  if (!stat.isFile()) throw new Error('it is not a regular file');
+  return stat;
+}
+
+async function isSame(fd: number, ino: number, dev: number): Promise<boolean> {
+  const input = await fstat(fd).catch(() => undefined);
+  return input?.ino === ino && input.dev === dev;
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+function asFailure(error: unknown): KintsugiError {
+  if (error instanceof KintsugiError) return error;
+  return new KintsugiError('BAD_DATA', `standard input: ${describe(error)}`, { cause: error });
+}
