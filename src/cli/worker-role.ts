@@ -1,7 +1,8 @@
 /**
  * The worker role: a model, a client and the training loop, wired together. It tells what it does in log events that a
  * launcher reads: `worker.training` (it starts), `worker.progress` (its samples so far), `worker.range` (a range of samples
- * that it is done with, for the audit), `worker.done` and `worker.test`.
+ * that it is done with, for the audit), `worker.done` and `worker.test`. Of standard input, `worker.spool` says where it is kept,
+ * and `worker.input` that no more of it is read.
  */
 import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client.js';

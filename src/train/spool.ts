@@ -50,8 +50,7 @@ export class Spool implements Inlet {
     const handle = await attempt(file, () => open(file, 'a+'));
     try {
       const { size, ino, dev } = await attempt(file, () => regular(handle));
-      if (inputFd !== undefined && (await isSame(inputFd, ino, dev)))
-        throw new KintsugiError('BAD_ARGUMENT', `${file} cannot be both standard input and its spool`);
+      if (inputFd !== undefined) await checkInput(inputFd, file, { ino, dev });
       const whole = await wholeLines(handle, file, size, 0);
       if (whole < size) await attempt(file, () => handle.truncate(whole));
       // A new one is not there after a power failure unless its directory says so.
@@ -192,9 +191,12 @@ async function regular(handle: FileHandle) {
   return stat;
 }
 
-async function isSame(fd: number, ino: number, dev: number): Promise<boolean> {
+/** What would read as nothing, or never end. */
+async function checkInput(fd: number, file: string, spool: { ino: number; dev: number }): Promise<void> {
   const input = await fstat(fd).catch(() => undefined);
-  return input?.ino === ino && input.dev === dev;
+  if (input?.isDirectory()) throw new KintsugiError('BAD_ARGUMENT', 'standard input is a directory');
+  if (input?.ino === spool.ino && input.dev === spool.dev)
+    throw new KintsugiError('BAD_ARGUMENT', `${file} cannot be both standard input and its spool`);
 }
 
 async function syncDirectory(path: string): Promise<void> {

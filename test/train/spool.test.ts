@@ -1,5 +1,5 @@
 /** A spool: whole lines of what can be read only once, kept, limited, and gone on with. */
-import { appendFileSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, closeSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
@@ -140,7 +140,14 @@ describe('the file', () => {
     writeFileSync(at('wide'), 'x'.repeat(2 * MAX_LINE_BYTES));
     await expect(Spool.open(at('wide'))).rejects.toMatchObject({ code: BAD_DATA });
     const input = openSync(at('same'), 'a+');
-    await expect(Spool.open(at('same'), 1, input)).rejects.toMatchObject({ code: BAD_ARGUMENT });
+    const folder = openSync(at('folder'), 'r');
+    for (const [fd, message] of [
+      [input, /both standard input and its spool/],
+      [folder, /is a directory/],
+    ] as const)
+      await expect(Spool.open(at('same'), 1, fd)).rejects.toMatchObject({ code: BAD_ARGUMENT, message });
+    closeSync(input);
+    closeSync(folder);
     const { spool } = await opened('one\n');
     spool.resume(4);
     expect(() => spool.resume(5)).toThrow(expect.objectContaining({ code: BAD_DATA }));
