@@ -67,8 +67,13 @@ test('a worker follows a file; killed, another one goes on; stopped, it hands ba
     const first = worker();
     await first.line((line) => line.includes('"event":"worker.training"'));
     // Alone with an empty file, it waits; then it trains what comes, part after part.
-    await finished(first, write(500));
-    await finished(first, write(7));
+    for (const part of [500, 7]) {
+      write(part);
+      for (let samples = 0; samples < written; ) {
+        const status = await Dataset.status(client, 'train');
+        samples = status?.samples[0] ?? 0;
+      }
+    }
     // Killed with most of a part before it.
     await finished(first, write(1500));
     first.process.kill('SIGKILL');
