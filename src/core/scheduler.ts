@@ -302,6 +302,7 @@ export class Scheduler {
       case 'createTables':
         return this.onCreateTables(from, message);
       case 'detach':
+        this.samples.closed(from); // Now: when the connection closes it has no session any more.
         return this.sessions.end(from);
       case 'sessions':
         return this.ledger.answer(from, this.sessions.answer());

@@ -1,8 +1,8 @@
 // Rule 31: sessions of clients end, in the order of the stream, and nothing of an ended one is taken any more.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../src/core/dedup.js';
-import type { MessageOf } from '../../src/protocol/messages.js';
-import { SPEC } from './book.js';
+import type { Message, MessageOf } from '../../src/protocol/messages.js';
+import { FOLLOWED, SPEC } from './book.js';
 import { Cluster, type ClusterOptions, kind } from './harness.js';
 
 const SESSION_MS = 3000;
@@ -72,6 +72,25 @@ describe('the lease of a worker', () => {
     cluster.advance(SESSION_MS / 2);
     expect(leases()).toEqual([id]);
     hangUp(0, 77);
+    cluster.advance(SESSION_MS / 2);
+    expect(leases()).toEqual([0]);
+  });
+
+  it('ends with its goodbye: one that waited for a range is given none, and what it held is soon free', () => {
+    start();
+    const [stays, goes] = both();
+    const ask = (from: number | undefined, message: Message) =>
+      cluster.stepScheduler({ kind: 'message', from: from!, message });
+    const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
+    ask(goes, { t: 'openDataset', id: 1, name: 'd', spec: FOLLOWED });
+    ask(goes, { t: 'acquire', id: 2, name: 'd', clock: 0 });
+    detach(goes!);
+    hangUp(1);
+    ask(stays, { t: 'extendDataset', id: 3, name: 'd', sizes: [40, 0] });
+    expect(leases()).toEqual([]);
+    ask(stays, { t: 'acquire', id: 4, name: 'd', clock: 0 });
+    expect(leases()).toEqual([stays]);
+    detach(stays!);
     cluster.advance(SESSION_MS / 2);
     expect(leases()).toEqual([0]);
   });
