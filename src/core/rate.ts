@@ -40,8 +40,13 @@ export class RateLimit {
   }
 
   get open(): boolean {
-    if (this.bytesPerSecond > 0) return this.allowance > 0;
+    if (this.bytesPerSecond > 0) return this.within;
     return this.what === 'rows' ? this.pace.open : this.pace.openForParities;
+  }
+
+  /** The limit that was asked for, if one was, allows more. */
+  get within(): boolean {
+    return this.bytesPerSecond <= 0 || this.allowance > 0;
   }
 
   /** How much to ask for at once. */

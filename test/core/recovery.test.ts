@@ -305,6 +305,24 @@ describe('little is asked for twice', () => {
     cluster.advance(200);
     expect(asked(mark).length).toBeGreaterThan(1);
   });
+
+  it('what rides along is not held to the pace that leaves room for requests', () => {
+    const { client } = start({ groups: 3, spares: 0, policy: { recoveryChunk: 8 } });
+    fill(2000);
+    // Who takes it over serves requests for other shards.
+    for (let i = 0; i < 3; i++) {
+      for (const g of [1, 2]) client.pull({ 0: [{ keys: [1] }], 1: [{ keys: [1] }] }, g);
+      cluster.advance(100);
+    }
+    cluster.crash(0);
+    cluster.settle();
+    // All that the pace gives at first is used up.
+    expect(absentRows()).toBeGreaterThan(10);
+    const mark = cluster.history.length;
+    for (const key of [1999, 1500]) client.pull({ 0: [{ keys: [key] }] });
+    cluster.settle();
+    expect(asked(mark).map((blocks) => blocks.length / 2)).toEqual([4, 4]);
+  });
 });
 
 describe('limits', () => {
