@@ -78,9 +78,9 @@ Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents);
 /** Members of a mask, ascending. */
 Napi::Array toMembers(Napi::Env env, std::uint32_t mask);
 
-/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is what the caller gave for
- * it, or else V8's own, so that the garbage collector sees how much there is and gives it back in time, but not
- * zeroed first. */
+/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is what the caller gave
+ * for it, or else V8's own, so that the garbage collector sees how much there is and gives it back in time,
+ * but not zeroed first. */
 class Answer {
  public:
   explicit Answer(Napi::Env env) : env_(env) {}
