@@ -3,7 +3,7 @@
  * parity of its shards has it. Pulls may see values that are not durable yet.
  */
 import { auditKeys, auditTable, isAuditTable } from './audit.js';
-import type { Query, ShardSection } from './core/client.js';
+import type { Query } from './core/client.js';
 import { tableProblem } from './core/tables.js';
 import { KintsugiError } from './errors.js';
 import { type InitializerSpec, loadNative, type OptimizerSpec, type SectionPart } from './native.js';
@@ -11,14 +11,16 @@ import { type ClusterMap, locate, type Pool, type TableSpec, tableByName } from 
 import type { JobStatus, Message, MessageOf } from './protocol/messages.js';
 import {
   cut,
-  type Piece,
+  encodeRounds,
+  type Plan,
   piecesByShard,
-  rounds,
+  type Round,
   rowBytes,
   SECTION_BYTES,
   type TableCall,
 } from './sections.js';
 import { type ConnectOptions, type RequestOptions, Session, type Waiting } from './session.js';
+import { PartMemory } from './transport/index.js';
 
 export type { ConnectOptions, RequestOptions } from './session.js';
 
@@ -73,13 +75,9 @@ export interface Turn {
   end(): void;
 }
 
-interface Section {
-  item: ShardSection;
-  pieces: Piece[];
-}
-
 export class Client {
   private readonly native = loadNative();
+  private readonly memory = new PartMemory();
 
   private constructor(
     private readonly session: Session,
@@ -201,17 +199,19 @@ export class Client {
     mode: 0 | 1,
     options: RequestOptions,
   ): Promise<Float32Array[]> {
-    const { sections, sizes } = this.sections(calls, mode);
-    for (const { from, to } of rounds(sizes)) {
+    for (const { items, pieces, done } of this.rounds(calls, mode)) {
       const onRows = (item: number, rows: Uint8Array) => {
         let offset = 0;
-        for (const { call, part } of sections[from + item]?.pieces ?? []) {
+        for (const { call, part } of pieces[item] ?? []) {
           const { width, order, start, end } = part;
           offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
         }
       };
-      const items = sections.slice(from, to).map((section) => section.item);
-      await this.session.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+      try {
+        await this.session.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+      } finally {
+        done();
+      }
     }
     return results;
   }
@@ -263,14 +263,13 @@ export class Client {
     options: RequestOptions,
     turn?: Turn,
   ): Promise<void> {
-    const { sections, sizes } = this.sections(mode === 0 ? this.distinct(calls) : calls, mode, turn?.client);
+    const rounds = this.rounds(mode === 0 ? this.distinct(calls) : calls, mode, turn?.client);
     await turn?.begins;
-    for (const { from, to, bytes } of rounds(sizes)) {
-      const items = sections.slice(from, to).map((section) => section.item);
-      const last = to === sections.length;
+    for (const [index, round] of rounds.entries()) {
+      const last = index === rounds.length - 1;
       // With the numbers of the last section given, the next push may have the numbers behind them.
       const whose = turn && { ...turn, numbered: () => last && turn.end() };
-      await this.session.push(items, bytes, options, whose);
+      await this.session.push(round, options, whose);
     }
   }
 
@@ -289,28 +288,19 @@ export class Client {
   }
 
   /** Splits calls by shard: a section per shard with all its tables, or several where that would be too large. */
-  private sections(
-    calls: TableCall[],
-    mode: 0 | 1,
-    client = this.session.id,
-  ): { sections: Section[]; sizes: number[] } {
-    const sections: Section[] = [];
-    const sizes: number[] = [];
+  private rounds(calls: TableCall[], mode: 0 | 1, client = this.session.id): Round[] {
+    const plans: Plan[] = [];
     for (const pool of this.map.pools) {
       for (const [shard, list] of piecesByShard(this.native, calls, pool)) {
-        const { group, member } = locate(pool, shard);
         for (const pieces of cut(list)) {
           const parts = pieces.map((piece) => piece.part);
           if (this.options.audit && parts.some((part) => part.rows))
             parts.push(this.auditPart(pool, shard, mode, client));
-          const section = this.native.encodeRequest(mode, parts);
-          sections.push({ item: { g: group, m: member, section }, pieces });
-          // Of a pull the answer is what weighs.
-          sizes.push(parts.reduce((sum, part) => sum + (part.end - part.start) * rowBytes(part.width), 0));
+          plans.push({ pool, shard, pieces, parts });
         }
       }
     }
-    return { sections, sizes };
+    return encodeRounds(this.native, this.memory, this.map, mode, plans);
   }
 
   // ---- pushes under other numbers than this client's own

@@ -83,8 +83,8 @@ export interface NativeShard {
   adopt(table: number, extent: number): void;
   /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
   push(section: Uint8Array): number;
-  /** ROWS for a REQUEST section, or a status other than APPLIED. */
-  pull(section: Uint8Array): Uint8Array | number;
+  /** ROWS for a REQUEST section, or a status other than APPLIED; in `into` from byte `at` on, if they fit there. */
+  pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number;
   /** The absent blocks that made the last `push` or `pull` answer ABSENT. */
   missing(): BlockList;
   /** True when the open batch holds deltas. */
@@ -225,7 +225,8 @@ export interface NativeAddon {
   /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */
   rowWidth(dim: number, optimizer: OptimizerSpec): number;
   partition(keys: BigUint64Array, shards: number): Partition;
-  encodeRequest(mode: 0 | 1, parts: SectionPart[]): Uint8Array;
+  /** A REQUEST section, of `requestBytes`; in `into` from byte `at` on, if it fits there. */
+  encodeRequest(mode: 0 | 1, parts: SectionPart[], into?: Uint8Array, at?: number): Uint8Array;
   /** Copies the rows at byte `offset` of a ROWS section to their positions; returns the offset after them. */
   scatterRows(
     target: Float32Array,

@@ -3,8 +3,17 @@
  * Both stay far below the largest frame, also where they grow on the way: a delta carries optimizer state and slots, up to
  * four times the bytes of its push.
  */
+import type { ShardSection } from './core/client.js';
 import type { NativeAddon, SectionPart } from './native.js';
-import { type Pool, shardCount, type TableSpec } from './protocol/map.js';
+import {
+  type ClusterMap,
+  locate,
+  type PeerId,
+  type Pool,
+  shardCount,
+  type TableSpec,
+} from './protocol/map.js';
+import type { PartBuffer, PartMemory } from './transport/index.js';
 
 /** What a push or pull asks of one shard beyond this, keys and rows together, goes in further sections. */
 export const SECTION_BYTES = 4 << 20;
@@ -27,11 +36,23 @@ export interface Piece {
   part: SectionPart;
 }
 
-/** A range of sections that go together. */
+/** What one shard is asked at once. */
+export interface Plan {
+  pool: Pool;
+  shard: number;
+  pieces: Piece[];
+  /** Of the pieces, and what goes with them. */
+  parts: SectionPart[];
+}
+
+/** Sections that go together. */
 export interface Round {
-  from: number;
-  to: number;
+  items: ShardSection[];
+  /** Of each item. */
+  pieces: Piece[][];
   bytes: number;
+  /** To be called when no section is needed any more: their memory is used again. */
+  done(): void;
 }
 
 /** Bytes of a key and its row. */
@@ -86,15 +107,66 @@ export function cut(pieces: readonly Piece[]): Piece[][] {
   return lists;
 }
 
-/** Sections in order, as many together as a round may hold. */
-export function rounds(sizes: readonly number[]): Round[] {
-  const ranges: Round[] = [];
-  for (const [index, size] of sizes.entries()) {
-    const last = ranges.at(-1);
-    if (last && last.bytes + size <= ROUND_BYTES && last.to - last.from < ROUND_SECTIONS) {
-      last.to = index + 1;
-      last.bytes += size;
-    } else ranges.push({ from: index, to: index + 1, bytes: size });
+/** Bytes of a REQUEST section. */
+function requestBytes(parts: readonly SectionPart[]): number {
+  let bytes = 8 + 16 * parts.length;
+  for (const { start, end, width, rows } of parts)
+    bytes += 8 * (end - start) + (rows ? 8 * Math.ceil(((end - start) * width) / 2) : 0);
+  return bytes;
+}
+
+/** Keys and rows that go either way: of a pull the answer is what weighs. */
+const weight = (plan: Plan): number =>
+  plan.parts.reduce((sum, part) => sum + (part.end - part.start) * rowBytes(part.width), 0);
+
+/** Sections in order, as many together as a round may hold. All are encoded before this returns. */
+export function encodeRounds(
+  native: NativeAddon,
+  memory: PartMemory,
+  map: ClusterMap,
+  mode: 0 | 1,
+  plans: readonly Plan[],
+): Round[] {
+  const rounds: Round[] = [];
+  for (let from = 0; from < plans.length; ) {
+    let bytes = 0;
+    let to = from;
+    for (; to < plans.length && to - from < ROUND_SECTIONS; to++) {
+      const more = weight(plans[to]!);
+      if (to > from && bytes + more > ROUND_BYTES) break;
+      bytes += more;
+    }
+    rounds.push(encodeRound(native, memory, map, mode, plans.slice(from, to), bytes));
+    from = to;
   }
-  return ranges;
+  return rounds;
+}
+
+/** What goes to one node stands in one buffer, so that its frame can be built there. */
+function encodeRound(
+  native: NativeAddon,
+  memory: PartMemory,
+  map: ClusterMap,
+  mode: 0 | 1,
+  plans: readonly Plan[],
+  bytes: number,
+): Round {
+  const places = plans.map(({ pool, shard, parts }) => {
+    const { group: g, member: m } = locate(pool, shard);
+    return { g, m, parts, node: map.groups[g]?.data[m]?.node ?? 0 };
+  });
+  const sizes = new Map<PeerId, number>();
+  for (const { node, parts } of places) sizes.set(node, (sizes.get(node) ?? 0) + requestBytes(parts));
+  const buffers = new Map<PeerId, PartBuffer>();
+  for (const [node, size] of sizes) buffers.set(node, memory.open(size));
+  const items = places.map(({ g, m, parts, node }): ShardSection => {
+    const buffer = buffers.get(node)!;
+    const section = native.encodeRequest(mode, parts, buffer.memory, buffer.at);
+    buffer.took(section);
+    return { g, m, section };
+  });
+  const done = () => {
+    for (const buffer of buffers.values()) buffer.close();
+  };
+  return { items, pieces: plans.map((plan) => plan.pieces), bytes, done };
 }

@@ -17,7 +17,7 @@ import { each } from './runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
 import { Peers } from './runtime/peers.js';
 import { Uplink } from './runtime/uplink.js';
-import { type ClientTls, release } from './transport/index.js';
+import type { ClientTls } from './transport/index.js';
 
 export interface ConnectOptions {
   token?: string | undefined;
@@ -48,6 +48,13 @@ const DEFAULT_TIMEOUT_MS = 10_000;
 const REASONS_MS = 1000;
 const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
 
+/** What a push sends; `done` is called when no section is kept any more. */
+export interface Sections {
+  items: ShardSection[];
+  bytes: number;
+  done(): void;
+}
+
 export interface Waiting {
   resolve(answer?: Message): void;
   reject(error: Error): void;
@@ -73,7 +80,7 @@ export class Session {
   private inFlightBytes = 0;
   private readonly room: (() => void)[] = [];
   /** What pushes hold of the room, whether somebody waits for them or not. */
-  private readonly held = new Map<number, { bytes: number; items: readonly ShardSection[] }>();
+  private readonly held = new Map<number, Sections>();
   /** Why nothing can be asked any more. */
   private closed: KintsugiError | undefined;
 
@@ -142,25 +149,24 @@ export class Session {
   }
 
   /**
-   * Pushes sections, when there is room for `bytes`. The room is free again when no section is kept any more: a push that
+   * Pushes sections, when there is room for them. The room is free again when no section is kept any more: a push that
    * nobody waits for is still delivered, one that has failed may still be under way to another shard.
    */
   async push(
-    items: readonly ShardSection[],
-    bytes: number,
+    sections: Sections,
     options: RequestOptions,
     whose?: { client: PeerId; check(): void; numbered(): void },
   ): Promise<void> {
-    await this.takeRoom(bytes, options.signal);
+    await this.takeRoom(sections.bytes, options.signal);
     let begun = false;
     try {
       whose?.check();
       const pushed = this.request(
         (ticket) => {
           begun = true;
-          this.held.set(ticket, { bytes, items });
+          this.held.set(ticket, sections);
           const client = whose && { client: whose.client };
-          return { kind: 'push', ticket, items: [...items], ...client };
+          return { kind: 'push', ticket, items: sections.items, ...client };
         },
         options,
         {},
@@ -168,7 +174,7 @@ export class Session {
       whose?.numbered();
       await pushed;
     } finally {
-      if (!begun) this.freeRoom(bytes);
+      if (!begun) this.letGo(sections);
     }
   }
 
@@ -176,9 +182,13 @@ export class Session {
     const held = this.held.get(ticket);
     if (!held) return;
     this.held.delete(ticket);
-    this.freeRoom(held.bytes);
-    // None is sent again.
-    release(held.items.map((item) => item.section));
+    this.letGo(held);
+  }
+
+  /** None is sent (again). */
+  private letGo({ bytes, done }: Sections): void {
+    this.freeRoom(bytes);
+    done();
   }
 
   /** Tells the scheduler that this client is done. */

@@ -166,6 +166,44 @@ describe('kernels', () => {
 });
 
 describe('shard', () => {
+  it('writes sections and answers where it is told to, if they fit there', () => {
+    const shard = newShard(0, 1, 1);
+    const keys = [5n, 6n, 7n];
+    const section = pullSection(keys);
+    const part = {
+      table: 3,
+      width: 4,
+      keys: BigUint64Array.from(keys),
+      order: range(3),
+      start: 0,
+      end: 3,
+    };
+    const rows = shard.pull(section) as Uint8Array;
+    const memory = new Uint8Array(256).fill(0xee).subarray(8);
+    const before = memory.slice();
+    const encoded = native.encodeRequest(0, [part], memory, 16);
+    expect([encoded.buffer, encoded.byteOffset]).toEqual([memory.buffer, 24]);
+    expect(encoded).toEqual(section);
+    const answer = shard.pull(section, memory, 248 - rows.byteLength) as Uint8Array;
+    expect([answer.buffer, answer.byteOffset]).toEqual([memory.buffer, 256 - rows.byteLength]);
+    expect(answer).toEqual(rows);
+    before.set(section, 16);
+    before.set(rows, 248 - rows.byteLength);
+    expect(memory).toEqual(before);
+    for (const at of [248 - rows.byteLength + 1, 248, 249, 4294967295]) {
+      const elsewhere = shard.pull(section, memory, at) as Uint8Array;
+      expect(elsewhere.buffer).not.toBe(memory.buffer);
+      expect(elsewhere).toEqual(rows);
+    }
+    expect(memory).toEqual(before);
+    expect(codeOf(() => shard.pull(section, new Uint32Array(64) as never, 0))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => shard.pull(section, memory, -1))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => shard.pull(section, memory, undefined))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => native.encodeRequest(0, [part], [] as never, 0))).toBe('BAD_ARGUMENT');
+    structuredClone(memory.buffer, { transfer: [memory.buffer] });
+    expect(shard.pull(section, memory, 0)).toEqual(rows);
+  });
+
   it('pushes and pulls', () => {
     const shard = newShard(0, 1, 0);
     const initial = pullRows(shard, [0n, 7n]);

@@ -188,7 +188,18 @@ Napi::Uint8Array toBytes(Napi::Env env, const std::vector<std::uint8_t>& bytes) 
 /** Below this, zeroing costs less than the detour. */
 static constexpr std::size_t kUnzeroedFrom = std::size_t{4} << 10;
 
+Answer::Answer(Napi::Env env, Arguments& arguments) : env_(env) {
+  if (!arguments.more()) return;
+  const auto into = arguments.typed<Napi::Uint8Array>(napi_uint8_array, "expected a Uint8Array");
+  at_ = arguments.u32();
+  if (arguments.ok()) into_ = into;
+}
+
 std::uint8_t* Answer::allocate(std::size_t size) {
+  if (!into_.IsEmpty() && size && at_ <= into_.ByteLength() && size <= into_.ByteLength() - at_) {
+    array_ = Napi::Uint8Array::New(env_, size, into_.ArrayBuffer(), into_.ByteOffset() + at_);
+    return env_.IsExceptionPending() ? nullptr : array_.Data();
+  }
   napi_value buffer;
   void* data;
   if (size >= kUnzeroedFrom && napi_create_buffer(env_, size, &data, &buffer) == napi_ok) {

@@ -49,6 +49,8 @@ class Arguments {
     return typed<Napi::Uint32Array>(napi_uint32_array, "indices must be a Uint32Array");
   }
   Napi::Value next();
+  /** There is a further argument. */
+  bool more() const { return at_ < info_.Length() && !info_[at_].IsUndefined(); }
   void refuse(const char* message);
 
  private:
@@ -76,11 +78,14 @@ Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents);
 /** Members of a mask, ascending. */
 Napi::Array toMembers(Napi::Env env, std::uint32_t mask);
 
-/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is V8's own, so that the
- * garbage collector sees how much there is and gives it back in time, but not zeroed first. */
+/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is what the caller gave
+ * for it, or else V8's own, so that the garbage collector sees how much there is and gives it back in time,
+ * but not zeroed first. */
 class Answer {
  public:
   explicit Answer(Napi::Env env) : env_(env) {}
+  /** Reads the arguments (into?, at?): memory for the answer, from byte `at`, if it fits. */
+  Answer(Napi::Env env, Arguments& arguments);
   std::uint8_t* allocate(std::size_t size);
   Allocate allocator() {
     return [this](std::size_t size) { return allocate(size); };
@@ -89,7 +94,8 @@ class Answer {
 
  private:
   Napi::Env env_;
-  Napi::Uint8Array array_;
+  Napi::Uint8Array array_, into_;
+  std::size_t at_ = 0;
   std::uint8_t empty_ = 0;
 };
 

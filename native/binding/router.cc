@@ -68,6 +68,7 @@ Napi::Value encode(const Napi::CallbackInfo& info) {
   const std::uint32_t mode = arguments.u32(1);
   const Napi::Value list = arguments.next();
   if (arguments.ok() && !list.IsArray()) arguments.refuse("parts must be an array");
+  Answer answer(env, arguments);
   if (!arguments.ok()) return env.Undefined();
   const auto array = list.As<Napi::Array>();
   if (array.Length() > kMaxTables) return fail(env, "BAD_ARGUMENT", "too many parts");
@@ -79,7 +80,6 @@ Napi::Value encode(const Napi::CallbackInfo& info) {
   }
   const std::size_t bytes = requestBytes(parts);
   if (bytes > kMaxAnswerBytes) return fail(env, "LIMIT", "the request is too large");
-  Answer answer(env);
   std::uint8_t* out = answer.allocate(bytes);
   if (!out) return env.Undefined();
   if (!encodeRequest(mode, parts, out)) return fail(env, "BAD_ARGUMENT", "order has an index out of range");

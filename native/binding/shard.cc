@@ -84,8 +84,8 @@ Napi::Value ShardObject::pull(const Napi::CallbackInfo& info) {
   if (!open(info.Env())) return info.Env().Undefined();
   Arguments arguments(info);
   const View section = arguments.bytes();
+  Answer answer(info.Env(), arguments);
   if (!arguments.ok()) return info.Env().Undefined();
-  Answer answer(info.Env());
   const Status status = shard_->pull(section, answer.allocator());
   if (info.Env().IsExceptionPending()) return info.Env().Undefined();
   if (status == Status::Applied) return answer.array();

@@ -37,6 +37,11 @@ export interface EncodeOptions {
   maxBytes?: number;
   /** Memory for the frame; need not be zeroed. The default is a new array. */
   allocate?: (bytes: number) => Uint8Array;
+  /**
+   * Asked when all parts stand in one buffer, as far apart as in the frame: the frame of `bytes` in that buffer, with `first` at
+   * `start`, so that no part is copied; or undefined. What is before and between the parts is overwritten.
+   */
+  around?: (first: Uint8Array, start: number, bytes: number) => Uint8Array | undefined;
 }
 
 // 'auto' (a number where it is exact, else a bigint) exists in the library but is missing from its types.
@@ -76,24 +81,31 @@ export function encodeMessages(messages: readonly Outgoing[], options: EncodeOpt
   if (packed.byteLength > MAX_HEADER_BYTES) {
     throw limit(`a header of ${packed.byteLength} bytes, the limit is ${MAX_HEADER_BYTES}`);
   }
-  let total = PREFIX_BYTES + packed.byteLength;
-  for (const [, parts] of messages) for (const part of parts) total = align8(total) + part.byteLength;
+  const headerEnd = PREFIX_BYTES + packed.byteLength;
+  const all = messages.flatMap(([, parts]) => parts);
+  const [first] = all;
+  const start = align8(headerEnd);
+  let total = headerEnd;
+  let together = first !== undefined;
+  for (const part of all) {
+    total = align8(total);
+    together &&= part.buffer === first?.buffer && part.byteOffset - first.byteOffset === total - start;
+    total += part.byteLength;
+  }
   if (total > maxBytes) throw limit(`a frame of ${total} bytes, the limit is ${maxBytes}`);
 
-  const frame = options.allocate?.(total) ?? new Uint8Array(total);
+  const around = together && first ? options.around?.(first, start, total) : undefined;
+  const frame = around ?? options.allocate?.(total) ?? new Uint8Array(total);
   frame[0] = packed.byteLength & 255;
   frame[1] = (packed.byteLength >>> 8) & 255;
   frame[2] = (packed.byteLength >>> 16) & 255;
   frame[3] = packed.byteLength >>> 24;
   frame.set(packed, PREFIX_BYTES);
-  let at = PREFIX_BYTES + packed.byteLength;
-  for (const [, parts] of messages) {
-    for (const part of parts) {
-      const start = align8(at);
-      for (; at < start; at++) frame[at] = 0;
-      frame.set(part, start);
-      at = start + part.byteLength;
-    }
+  let at = headerEnd;
+  for (const part of all) {
+    for (const end = align8(at); at < end; at++) frame[at] = 0;
+    if (!around) frame.set(part, at);
+    at += part.byteLength;
   }
   return frame;
 }

@@ -112,7 +112,7 @@ export class Peers {
       this.posted.set(to, posted);
     }
     posted.messages.push([message, parts]);
-    posted.bytes += sizeOf(parts);
+    posted.bytes += bytesOf(parts);
     if (posted.bytes < SEND_AT_BYTES && posted.messages.length < SEND_AT_MESSAGES) return;
     this.posted.delete(to);
     this.sendAll(to, posted.messages);
@@ -138,7 +138,7 @@ export class Peers {
     }
     if (!peer || !address) return;
     for (const [message, parts] of messages) {
-      const bytes = sizeOf(parts);
+      const bytes = bytesOf(parts);
       if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
         peer.queue.push([message, parts.map((part) => part.slice())]);
         peer.queuedBytes += bytes;
@@ -157,7 +157,7 @@ export class Peers {
       link.sendAll(messages);
       this.sentFrames++;
       this.sentMessages += messages.length;
-      for (const [, parts] of messages) this.sentBytes += sizeOf(parts);
+      for (const [, parts] of messages) this.sentBytes += bytesOf(parts);
     } catch (error) {
       // Together they break a limit of frames, or one of them does alone: the others must not suffer for it.
       if (messages.length > 1) for (const message of messages) this.transmit(link, [message]);
@@ -303,7 +303,7 @@ export class Peers {
   }
 }
 
-function sizeOf(parts: readonly Uint8Array[]): number {
+export function bytesOf(parts: readonly Uint8Array[]): number {
   let bytes = 0;
   for (const part of parts) bytes += part.byteLength;
   return bytes;

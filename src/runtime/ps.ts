@@ -12,12 +12,13 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { Answers } from './answers.js';
 import { Departure } from './departure.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
-import { Peers } from './peers.js';
+import { bytesOf, Peers } from './peers.js';
 import { Uplink } from './uplink.js';
 
 const TICK_MS = 20;
@@ -68,6 +69,7 @@ class PsRuntime {
   private listener: Listener | undefined;
   private readonly memory: NativeMemory;
   private readonly native = loadNative();
+  private readonly answers = new Answers();
   private readonly policy: Policy;
   private timer: NodeJS.Timeout | undefined;
   private endScheduled = false;
@@ -137,9 +139,16 @@ class PsRuntime {
         ...identity,
       }),
       onWelcome: ({ id, inc, map }) => {
-        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, (bytes) => {
-          this.garbage.push(bytes);
-        });
+        this.node ??= new PsNode(
+          id,
+          inc,
+          this.answers.lendTo(this.native),
+          this.memory,
+          this.policy,
+          (bytes) => {
+            this.garbage.push(bytes);
+          },
+        );
         // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
@@ -183,9 +192,11 @@ class PsRuntime {
 
   private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     if (this.closed || !this.node) return;
-    const before = this.node.map;
-    this.run(this.node.step({ kind: 'message', from, message, parts }));
-    if (this.node.map !== before) this.peers.welcome(before, this.node.map);
+    const { node } = this;
+    const before = node.map;
+    const step = () => node.step({ kind: 'message', from, message, parts });
+    this.run(message.t === 'pull' ? this.answers.during(bytesOf(parts), step) : step());
+    if (node.map !== before) this.peers.welcome(before, node.map);
   }
 
   private run(effects: Effect[] | undefined): void {
@@ -212,6 +223,7 @@ class PsRuntime {
   }
 
   private collect(): void {
+    this.answers.sent();
     if (this.garbage.length === 0) return;
     release(this.garbage);
     this.garbage = [];

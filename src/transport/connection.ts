@@ -7,6 +7,7 @@
 import { describe, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
 import type { Handshake } from './auth.js';
+import { bufferOf, type PartBuffer } from './part-memory.js';
 import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from './types.js';
 
 /** A WebSocket of some library. Callbacks of the library call `receive` and `closed` of the connection. */
@@ -15,8 +16,8 @@ export interface Socket {
   readonly bufferedBytes: number;
   /** Memory for a frame that is sent next; it belongs to the socket until `send` has returned, and longer if it wants. */
   allocate(bytes: number): Uint8Array;
-  /** Sends or buffers, never drops. */
-  send(frame: Uint8Array): void;
+  /** Sends or buffers, never drops. `sent` is called sometime when the frame's memory is not from `allocate`: it is free again. */
+  send(frame: Uint8Array, sent?: () => void): void;
   /** Sends what is buffered and a close message, within `closeMs`. Must call back `closed` sometime. */
   end(code: number, reason: string): void;
   /** Closes at once. Must call back `closed` sometime. */
@@ -131,11 +132,20 @@ export class Connection implements Link {
 
   #write(messages: readonly Outgoing[]): boolean {
     const { maxFrameBytes, maxBufferedBytes } = this.#options.limits;
+    let buffer: PartBuffer | undefined;
     const frame = encodeMessages(messages, {
       maxBytes: maxFrameBytes,
       allocate: (bytes) => this.#socket.allocate(bytes),
+      around: (first, start, bytes) => {
+        const its = bufferOf(first);
+        const built = its?.frame(first, start, bytes);
+        if (built) buffer = its;
+        return built;
+      },
     });
-    this.#socket.send(frame);
+    const lent = buffer;
+    if (lent) this.#socket.send(frame, () => lent.sent());
+    else this.#socket.send(frame);
     if (this.#state === 'closed') return false;
     const { bufferedBytes } = this.#socket;
     if (bufferedBytes <= maxBufferedBytes) return true;

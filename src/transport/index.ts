@@ -16,6 +16,7 @@ import { listenUws, loadUws } from './uws-server.js';
 import { dialWs } from './ws-client.js';
 import { listenWs } from './ws-server.js';
 
+export { type PartBuffer, PartMemory } from './part-memory.js';
 export { release } from './release.js';
 export type { ClientTls, RoleTls, ServerTls } from './tls.js';
 export {

@@ -14,7 +14,8 @@ export interface Link {
   /** True if this side dialed. */
   readonly outgoing: boolean;
   /**
-   * Sends one frame. The parts are copied before this returns: the caller may reuse them at once. False when the link is
+   * Sends one frame. The parts are copied before this returns, so that the caller may reuse them at once; those that stand in
+   * a `PartBuffer` are sent from there, and it is used again when they have been. False when the link is
    * closed, or was closed by this call because the other side reads too slowly (`maxBufferedBytes`). True means "will be
    * sent while the link lives", not "arrived". Frames arrive whole and in order.
    * @throws LIMIT when the frame breaks a limit of `protocol/frame.ts`; the link lives on.

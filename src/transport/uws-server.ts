@@ -113,8 +113,9 @@ class UwsSocket implements Socket {
     return scratch.subarray(0, bytes);
   }
 
-  send(frame: Uint8Array): void {
+  send(frame: Uint8Array, sent?: () => void): void {
     if (!this.#gone) this.#ws.send(frame, true);
+    sent?.();
   }
 
   /** After the library's `end` the socket cannot be touched any more, so what is buffered is waited for before it. */

@@ -105,9 +105,9 @@ export class WsSocket implements Socket {
     return this.#memory.take(bytes);
   }
 
-  send(frame: Uint8Array): void {
-    if (this.#ws.readyState !== WebSocket.OPEN) return;
-    this.#ws.send(frame, { binary: true, compress: false }, () => this.#memory.giveBack(frame));
+  send(frame: Uint8Array, sent: () => void = () => this.#memory.giveBack(frame)): void {
+    if (this.#ws.readyState === WebSocket.OPEN) this.#ws.send(frame, { binary: true, compress: false }, sent);
+    else sent();
   }
 
   end(code: number, reason: string): void {

@@ -41,6 +41,43 @@ describe('frames', () => {
     );
   });
 
+  it('built around parts that stand in place are the bytes of a copied frame', () => {
+    fc.assert(
+      fc.property(header, fc.array(bytes, { minLength: 1, maxLength: 6 }), (head, parts) => {
+        const memory = new Uint8Array(32 * 1024).fill(0xee);
+        let at = 16 * 1024;
+        const placed = parts.map((part) => {
+          memory.set(part, at);
+          const view = memory.subarray(at, at + part.byteLength);
+          at = Math.ceil((at + part.byteLength) / 8) * 8;
+          return view;
+        });
+        const frame = encodeFrame(head, placed, {
+          allocate: () => expect.unreachable('copied'),
+          around: (first, start, size) =>
+            memory.subarray(first.byteOffset - start, first.byteOffset - start + size),
+        });
+        expect(frame.buffer).toBe(memory.buffer);
+        expect(frame).toEqual(encodeFrame(head, parts));
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('of parts that stand elsewhere are copies', () => {
+    const memory = new Uint8Array(256).fill(7);
+    const around = () => expect.unreachable('not in place');
+    const at = (from: number, size: number) => memory.subarray(from, from + size);
+    for (const parts of [
+      [at(64, 8), at(80, 8)],
+      [at(64, 8), at(56, 8)],
+      [at(64, 9), at(73, 8)],
+      [at(64, 8), at(64, 8)],
+      [at(64, 8), Uint8Array.of(1), at(72, 8)],
+    ])
+      expect(decodeFrame(encodeFrame({ t: 'a' }, parts, { around })).parts).toEqual(parts);
+  });
+
   it('that are cut anywhere are BAD_FRAME', () => {
     fc.assert(
       fc.property(header, fc.array(bytes, { minLength: 1, maxLength: 3 }), fc.nat(), (head, parts, at) => {

@@ -1,0 +1,56 @@
+/**
+ * Where a PS puts the answer to a pull: into memory with room for the header of a frame, which is then built around the rows
+ * (transport/part-memory.ts). All sections of a request go into one buffer, one after the other, as they do in its answer.
+ */
+import type { NativeAddon, NativeShard } from '../native.js';
+import { type PartBuffer, PartMemory } from '../transport/index.js';
+
+/** Rows that do not fit get memory of their own, and are copied into their frame. */
+const ANSWER_BYTES = 4 << 20;
+/** An answer to less than this, some hundred keys, is copied sooner than arranged. */
+const FROM_BYTES = 1024;
+/** Answers that wait for the end of a turn of the event loop, all in buffers of that size. */
+const MAX_WAITING = 8;
+
+export class Answers {
+  private readonly memory = new PartMemory();
+  private current: PartBuffer | undefined;
+  private waiting: PartBuffer[] = [];
+
+  /** An engine whose shards answer the pulls of a request into its buffer. */
+  lendTo(native: NativeAddon): NativeAddon {
+    const createShard: NativeAddon['createShard'] = (...of) => this.answering(native.createShard(...of));
+    return { ...native, createShard };
+  }
+
+  private answering(shard: NativeShard): NativeShard {
+    const pull = shard.pull.bind(shard);
+    const answer: NativeShard['pull'] = (section) => {
+      const buffer = this.current;
+      if (!buffer) return pull(section);
+      const rows = pull(section, buffer.memory, buffer.at);
+      if (typeof rows !== 'number') buffer.took(rows);
+      return rows;
+    };
+    return Object.defineProperty(shard, 'pull', { value: answer });
+  }
+
+  /** What is pulled within `step` goes into one buffer; `bytes`: of the request. */
+  during<T>(bytes: number, step: () => T): T {
+    if (bytes < FROM_BYTES || this.waiting.length === MAX_WAITING) return step();
+    const buffer = this.memory.open(ANSWER_BYTES);
+    this.waiting.push(buffer);
+    this.current = buffer;
+    try {
+      return step();
+    } finally {
+      this.current = undefined;
+    }
+  }
+
+  /** All answers have been sent. */
+  sent(): void {
+    for (const buffer of this.waiting) buffer.close();
+    this.waiting = [];
+  }
+}

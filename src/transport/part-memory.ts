@@ -1,0 +1,111 @@
+/**
+ * Memory for large parts of messages that are about to be sent. Before its first part there is room for the header of a frame:
+ * when the parts of a frame stand in one such buffer where the frame wants them, the frame is built around them and nothing is
+ * copied (`frameAround`). And the memory is used again, so that whoever writes into it finds it in a cache.
+ *
+ * A buffer is used again when whoever opened it has closed it and no socket has a frame in it any more.
+ */
+import { release } from './release.js';
+
+/** A longer header, of some hundred items, makes the frame a copy. A multiple of 64, so that parts begin where allocators begin. */
+const HEADROOM = 4096;
+const SMALLEST_BYTES = 4096;
+/** What is kept for later, of all sizes together. */
+const KEPT_BYTES = 16 << 20;
+/** A buffer is not used for less than this share of it. */
+const SMALLEST_SHARE = 8;
+
+const align8 = (bytes: number): number => (bytes + 7) & ~7;
+
+export class PartBuffer {
+  readonly memory: Uint8Array;
+  /** Where the next part goes. */
+  at = HEADROOM;
+  /** Whoever opened it may still look at the parts, or send them once more. */
+  private held = true;
+  /** A socket has a frame in it. */
+  private sending = false;
+
+  /** @internal */
+  constructor(
+    private readonly owner: PartMemory,
+    readonly capacity: number,
+  ) {
+    this.memory = Buffer.allocUnsafeSlow(HEADROOM + capacity);
+    buffers.set(this.memory.buffer, this);
+  }
+
+  /** A part was written at `at`. The next one goes where a frame has it. */
+  took(part: Uint8Array): void {
+    if (part.buffer === this.memory.buffer) this.at = align8(part.byteOffset + part.byteLength);
+  }
+
+  /** Nobody looks at the parts any more but sockets that are sending them. */
+  close(): void {
+    if (!this.held) return;
+    this.held = false;
+    this.settle();
+  }
+
+  /** The frame of `bytes` with `first` at `start`, for one sending at a time; undefined when there is no room for it. */
+  frame(first: Uint8Array, start: number, bytes: number): Uint8Array | undefined {
+    const from = first.byteOffset - start;
+    if (this.sending || first.byteOffset !== HEADROOM || from < 0) return undefined;
+    this.sending = true;
+    return new Uint8Array(this.memory.buffer, from, bytes);
+  }
+
+  /** The socket has done with the frame. */
+  sent(): void {
+    this.sending = false;
+    this.settle();
+  }
+
+  /** @internal */
+  reopen(): void {
+    this.held = true;
+    this.at = HEADROOM;
+  }
+
+  private settle(): void {
+    if (!this.held && !this.sending) this.owner.giveBack(this);
+  }
+}
+
+const buffers = new WeakMap<ArrayBufferLike, PartBuffer>();
+
+/** The buffer in which a part was written, if it was written in one. */
+export function bufferOf(part: Uint8Array): PartBuffer | undefined {
+  return buffers.get(part.buffer);
+}
+
+export class PartMemory {
+  private readonly free: PartBuffer[] = [];
+  private freeBytes = 0;
+
+  /** A buffer for parts of `bytes` altogether, each padded to a multiple of 8. */
+  open(bytes: number): PartBuffer {
+    // The one that was used last is the warmest.
+    for (let i = this.free.length - 1; i >= 0; i--) {
+      const buffer = this.free[i]!;
+      if (buffer.capacity < bytes || buffer.capacity > SMALLEST_SHARE * Math.max(bytes, SMALLEST_BYTES))
+        continue;
+      this.free.splice(i, 1);
+      this.freeBytes -= buffer.capacity;
+      buffer.reopen();
+      return buffer;
+    }
+    return new PartBuffer(this, 2 ** Math.ceil(Math.log2(Math.max(bytes, SMALLEST_BYTES))));
+  }
+
+  /** @internal */
+  giveBack(buffer: PartBuffer): void {
+    this.free.push(buffer);
+    this.freeBytes += buffer.capacity;
+    while (this.freeBytes > KEPT_BYTES) {
+      const oldest = this.free.shift()!;
+      this.freeBytes -= oldest.capacity;
+      release([oldest.memory]);
+    }
+  }
+}
