@@ -1,19 +1,25 @@
 /**
  * Memory for large parts of messages that are about to be sent. Before its first part there is room for the header of a frame:
  * when the parts of a frame stand in one such buffer where the frame wants them, the frame is built around them and nothing is
- * copied (`frameAround`). And the memory is used again, so that whoever writes into it finds it in a cache.
+ * copied (`EncodeOptions.around`). And the memory is used again, so that whoever writes into it finds it in a cache.
  *
  * A buffer is used again when whoever opened it has closed it and no socket has a frame in it any more.
  */
 import { release } from './release.js';
 
-/** A longer header, of some hundred items, makes the frame a copy. A multiple of 64, so that parts begin where allocators begin. */
+/** A longer header, of some hundred items, makes the frame a copy. */
 const HEADROOM = 4096;
 const SMALLEST_BYTES = 4096;
-/** What is kept for later, of all sizes together. */
-const KEPT_BYTES = 16 << 20;
+/** What is kept for later, of all sizes together: more than a round of a large push takes (sections.ts). */
+const KEPT_BYTES = 32 << 20;
 /** A buffer is not used for less than this share of it. */
 const SMALLEST_SHARE = 8;
+
+/** Sizes come in steps of an eighth, so that one of about the same size fits. */
+function capacityFor(bytes: number): number {
+  const step = Math.max(SMALLEST_BYTES, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))) / 8);
+  return Math.max(1, Math.ceil(bytes / step)) * step;
+}
 
 const align8 = (bytes: number): number => (bytes + 7) & ~7;
 
@@ -95,7 +101,7 @@ export class PartMemory {
       buffer.reopen();
       return buffer;
     }
-    return new PartBuffer(this, 2 ** Math.ceil(Math.log2(Math.max(bytes, SMALLEST_BYTES))));
+    return new PartBuffer(this, capacityFor(bytes));
   }
 
   /** @internal */

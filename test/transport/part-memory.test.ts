@@ -109,7 +109,7 @@ describe('memory of parts', () => {
     const large = Array.from({ length: 40 }, () => memory.open(1 << 20));
     for (const buffer of large) buffer.close();
     const again = Array.from({ length: 40 }, () => memory.open(1 << 20));
-    expect(again.filter((buffer) => large.includes(buffer)).length).toBe(16);
+    expect(again.filter((buffer) => large.includes(buffer)).length).toBe(32);
     for (const buffer of again) buffer.close();
     expect(again).not.toContain(memory.open(8));
   });
