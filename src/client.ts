@@ -204,6 +204,9 @@ export class Client {
         let offset = 0;
         for (const { call, part } of pieces[item] ?? []) {
           const { width, order, start, end } = part;
+          // The caller's own memory: it may have been transferred to somewhere else by now.
+          if (results[call]!.length === 0)
+            throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
           offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
         }
       };

@@ -21,8 +21,8 @@ export const SECTION_BYTES = 4 << 20;
 export const ROUND_BYTES = 16 << 20;
 /** Sections of one round: an answer has one part for each. */
 export const ROUND_SECTIONS = 4096;
-/** Sections of a round that are less than this altogether have memory of their own, and are copied into their frames. */
-const ARRANGED_FROM = 4096;
+/** Sections to one node that are less than this altogether have memory of their own, and are copied into their frame. */
+const ARRANGED_FROM = 16_384;
 
 /** What a request asks of one table: keys, and the rows that go with them. */
 export interface TableCall {
@@ -154,18 +154,15 @@ function encodeRound(
   bytes: number,
 ): Round {
   const sizes = plans.map(({ parts }) => requestBytes(parts));
-  const arranged = sizes.reduce((sum, size) => sum + size, 0) >= ARRANGED_FROM;
   const buffers = new Map<PeerId, PartBuffer>();
   const places = plans.map(({ pool, shard, parts }, index) => {
     const { group: g, member: m } = locate(pool, shard);
     const node = map.groups[g]?.data[m]?.node ?? 0;
     return { g, m, node, parts, size: sizes[index] ?? 0 };
   });
-  if (arranged) {
-    const perNode = new Map<PeerId, number>();
-    for (const { node, size } of places) perNode.set(node, (perNode.get(node) ?? 0) + size);
-    for (const [node, size] of perNode) buffers.set(node, memory.open(size));
-  }
+  const perNode = new Map<PeerId, number>();
+  for (const { node, size } of places) perNode.set(node, (perNode.get(node) ?? 0) + size);
+  for (const [node, size] of perNode) if (size >= ARRANGED_FROM) buffers.set(node, memory.open(size));
   const items = places.map(({ g, m, node, parts }): ShardSection => {
     const buffer = buffers.get(node);
     const section = native.encodeRequest(mode, parts, buffer?.memory, buffer?.at);

@@ -343,6 +343,7 @@ export class Session {
 
   private run(effects: ClientEffect[]): void {
     let unreadable: Error | undefined;
+    const released: number[] = [];
     each(effects, this.log, (effect) => {
       switch (effect.kind) {
         case 'send':
@@ -356,13 +357,15 @@ export class Session {
           unreadable ??= this.read(effect);
           break;
         case 'released':
-          this.released(effect.ticket);
+          released.push(effect.ticket);
           break;
         case 'done':
           this.settle(effect.ticket, effect.error);
           break;
       }
     });
+    // Last: another effect of the same step may still send one of these sections.
+    for (const ticket of released) this.released(ticket);
     // It came with a message, whose connection is closed for it.
     if (unreadable) throw unreadable;
   }
@@ -379,7 +382,8 @@ export class Session {
       this.waiting.delete(effect.ticket);
       waiting?.reject(error instanceof KintsugiError ? error : unreadable);
       this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
-      return unreadable;
+      // Not the fault of the answer, nor of who sent it.
+      return error instanceof KintsugiError && error.code === 'BAD_ARGUMENT' ? undefined : unreadable;
     }
   }
 

@@ -11,6 +11,8 @@ const ANSWER_BYTES = 4 << 20;
 const FROM_BYTES = 1024;
 /** Answers that wait for the end of a turn of the event loop, all in buffers of that size. */
 const MAX_WAITING = 8;
+/** While sockets hold so much, further answers have memory of their own: whoever reads slowly must not cost a buffer for each. */
+const MAX_LENT_BYTES = 64 << 20;
 
 export class Answers {
   private readonly memory = new PartMemory();
@@ -37,12 +39,19 @@ export class Answers {
 
   /** What is pulled within `step` goes into one buffer; `bytes`: of the request. */
   during<T>(bytes: number, step: () => T): T {
-    if (bytes < FROM_BYTES || this.waiting.length === MAX_WAITING) return step();
-    const buffer = this.memory.open(ANSWER_BYTES);
-    this.waiting.push(buffer);
+    const { memory, waiting } = this;
+    if (bytes < FROM_BYTES || waiting.length === MAX_WAITING || memory.lentBytes >= MAX_LENT_BYTES)
+      return step();
+    const buffer = memory.open(ANSWER_BYTES);
     this.current = buffer;
     try {
-      return step();
+      const result = step();
+      waiting.push(buffer);
+      return result;
+    } catch (error) {
+      // What it had answered before may still be sent, sometime.
+      memory.abandon(buffer);
+      throw error;
     } finally {
       this.current = undefined;
     }

@@ -28,6 +28,8 @@ export class Spool implements Inlet {
   /** The spool up to here is with workers, or trained. Not known before the first word of it. */
   private given = 0;
   private stopping = false;
+  /** Waits for the next piece of the input, of which nothing is here. */
+  private idle = false;
   private input: Readable | undefined;
   private filled: Promise<void> = Promise.resolve();
   private wake: () => void = () => {};
@@ -105,17 +107,30 @@ export class Spool implements Inlet {
   private async follow(input: Readable, onNews: () => void): Promise<void> {
     let rest: Buffer = Buffer.alloc(0);
     await this.room();
-    for await (const chunk of input) {
-      rest = await this.take(rest, chunk as Buffer);
-      onNews();
-      await this.room();
+    const chunks = input[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+    for (;;) {
+      // What was read ahead is nowhere else any more.
+      if (this.stopping) rest = await this.takeAll(rest, input);
       this.dropped = rest.length;
       if (this.stopping) return;
+      this.idle = true;
+      const next = await chunks.next();
+      this.idle = false;
+      if (next.done) break;
+      rest = await this.take(rest, next.value);
+      onNews();
+      await this.room();
     }
     if (this.stopping) return;
     this.dropped = 0;
     // The end of the input is the end of its last line, as in a file that does not grow.
     if (rest.length > 0) await this.append(Buffer.concat([rest, Buffer.of(NEWLINE)]), 1);
+  }
+
+  private async takeAll(rest: Buffer, input: Readable): Promise<Buffer> {
+    let left = rest;
+    for (let chunk = input.read(); chunk !== null; chunk = input.read()) left = await this.take(left, chunk);
+    return left;
   }
 
   /** Appends the whole lines; returns what is left. */
@@ -167,8 +182,10 @@ export class Spool implements Inlet {
   async close(): Promise<void> {
     this.stopping ||= !this.ended;
     this.wake();
-    this.input?.destroy();
+    // Who waits for more would wait for ever; who does not still takes what is there.
+    if (this.idle) this.input?.destroy();
     await this.filled;
+    this.input?.destroy();
     await this.handle.close();
   }
 }

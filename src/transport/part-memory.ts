@@ -5,6 +5,7 @@
  *
  * A buffer is used again when whoever opened it has closed it and no socket has a frame in it any more.
  */
+import { invariant } from '../errors.js';
 import { release } from './release.js';
 
 /** A longer header, of some hundred items, makes the frame a copy. */
@@ -53,8 +54,12 @@ export class PartBuffer {
     this.settle();
   }
 
-  /** The frame of `bytes` with `first` at `start`, for one sending at a time; undefined when there is no room for it. */
+  /**
+   * The frame of `bytes` with `first` at `start`, for one sending at a time; undefined when there is no room for it.
+   * @throws INTERNAL when it was closed before: its parts may be somebody else's by now
+   */
   frame(first: Uint8Array, start: number, bytes: number): Uint8Array | undefined {
+    invariant(this.held, 'parts are sent before their memory is given back', { bytes });
     const from = first.byteOffset - start;
     if (this.sending || first.byteOffset !== HEADROOM || from < 0) return undefined;
     this.sending = true;
@@ -63,6 +68,7 @@ export class PartBuffer {
 
   /** The socket has done with the frame. */
   sent(): void {
+    if (!this.sending) return;
     this.sending = false;
     this.settle();
   }
@@ -88,6 +94,8 @@ export function bufferOf(part: Uint8Array): PartBuffer | undefined {
 export class PartMemory {
   private readonly free: PartBuffer[] = [];
   private freeBytes = 0;
+  /** Of buffers that are open, or that a socket has a frame in. */
+  lentBytes = 0;
 
   /** A buffer for parts of `bytes` altogether, each padded to a multiple of 8. */
   open(bytes: number): PartBuffer {
@@ -97,20 +105,32 @@ export class PartMemory {
       if (buffer.capacity < bytes || buffer.capacity > SMALLEST_SHARE * Math.max(bytes, SMALLEST_BYTES))
         continue;
       this.free.splice(i, 1);
-      this.freeBytes -= buffer.capacity;
+      this.freeBytes -= buffer.memory.byteLength;
       buffer.reopen();
-      return buffer;
+      return this.lend(buffer);
     }
-    return new PartBuffer(this, capacityFor(bytes));
+    return this.lend(new PartBuffer(this, capacityFor(bytes)));
+  }
+
+  private lend(buffer: PartBuffer): PartBuffer {
+    this.lentBytes += buffer.memory.byteLength;
+    return buffer;
+  }
+
+  /** Nobody knows who still looks at it: it is not used again. */
+  abandon(buffer: PartBuffer): void {
+    this.lentBytes -= buffer.memory.byteLength;
   }
 
   /** @internal */
   giveBack(buffer: PartBuffer): void {
+    const { byteLength } = buffer.memory;
+    this.lentBytes -= byteLength;
     this.free.push(buffer);
-    this.freeBytes += buffer.capacity;
+    this.freeBytes += byteLength;
     while (this.freeBytes > KEPT_BYTES) {
       const oldest = this.free.shift()!;
-      this.freeBytes -= oldest.capacity;
+      this.freeBytes -= oldest.memory.byteLength;
       release([oldest.memory]);
     }
   }

@@ -4,6 +4,15 @@ import { afterEach, expect, it, vi } from 'vitest';
 import { PartBuffer } from '../../src/transport/part-memory.js';
 import { client, cluster } from './support.js';
 
+/** What the session of a client keeps to itself. */
+interface Insides {
+  session: {
+    held: Map<number, { items: []; bytes: number; done(): void }>;
+    peers: { send(): void };
+    run(effects: unknown[]): void;
+  };
+}
+
 afterEach(() => {
   vi.restoreAllMocks();
 });
@@ -29,4 +38,29 @@ it('requests and answers of several shards are sent from where they were written
     expect(built()).toBeGreaterThanOrEqual(6);
     expect(Buffer.from(after.buffer).equals(Buffer.from(expected.buffer))).toBe(true);
   }
+});
+
+it('memory of a push is given back after all that the same step sends', async () => {
+  const { address } = await cluster({ ps: 1, code: 'none', groups: 1 });
+  const { session } = (await client(address)) as unknown as Insides;
+  const order: string[] = [];
+  vi.spyOn(session.peers, 'send').mockImplementation(() => void order.push('sent'));
+  session.held.set(77, { items: [], bytes: 0, done: () => order.push('given back') });
+  session.run([
+    { kind: 'released', ticket: 77 },
+    { kind: 'send', to: 1, message: { t: 'status', id: 1 }, parts: [] },
+  ]);
+  expect(order).toEqual(['sent', 'given back']);
+});
+
+it('a pull whose memory is taken away fails alone', async () => {
+  const { address } = await cluster({ ps: 1, code: 'none', groups: 1 });
+  const trainer = await client(address);
+  const table = await trainer.createTable({ name: 'rows', dim: 8 });
+  const keys = BigUint64Array.from({ length: 100 }, (_, i) => BigInt(i));
+  const into = new Float32Array(800);
+  const [taken, other] = [trainer.pull([{ table, keys, into }]), table.pull(keys)];
+  structuredClone(into.buffer, { transfer: [into.buffer] });
+  await expect(taken).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+  expect((await other).length).toBe(800);
 });

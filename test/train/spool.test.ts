@@ -71,6 +71,21 @@ describe('what is read', () => {
     expect(text()).toBe('one\n');
   });
 
+  it('is taken to the end of what was read ahead when it is closed while it waits for room', async () => {
+    const { spool, text } = await opened('', 4);
+    const input = new PassThrough();
+    const first = new Promise<void>((resolve) => {
+      void spool.fill(input, resolve);
+    });
+    input.write('one\ntwo\n');
+    await first;
+    expect(spool.paused).toBe(true);
+    input.write('three\nfour\nfi');
+    await spool.close();
+    expect(text()).toBe('one\ntwo\nthree\nfour\n');
+    expect(spool).toMatchObject({ ended: true, failure: undefined, lines: 4, dropped: 2 });
+  });
+
   it('is not read any more after close; half a line is counted as dropped', async () => {
     const { spool, text } = await opened();
     const input = new PassThrough();

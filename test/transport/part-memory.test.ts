@@ -109,8 +109,32 @@ describe('memory of parts', () => {
     const large = Array.from({ length: 40 }, () => memory.open(1 << 20));
     for (const buffer of large) buffer.close();
     const again = Array.from({ length: 40 }, () => memory.open(1 << 20));
-    expect(again.filter((buffer) => large.includes(buffer)).length).toBe(32);
+    expect(again.filter((buffer) => large.includes(buffer)).length).toBe(31);
     for (const buffer of again) buffer.close();
     expect(again).not.toContain(memory.open(8));
+  });
+
+  it("is not sent when it was given back: it may be somebody else's by then", () => {
+    const [connection, socket] = open();
+    const memory = new PartMemory();
+    const buffer = memory.open(8);
+    const parts = write(buffer, 8);
+    buffer.close();
+    expect(() => connection.send({ t: 'push' }, parts)).toThrow('before their memory is given back');
+    expect(socket.frames).toEqual([]);
+  });
+
+  it('is counted while it is lent: until it was closed and sent', () => {
+    const [connection, socket] = open();
+    const memory = new PartMemory();
+    const [buffer, other] = [memory.open(8), memory.open(8)];
+    const each = buffer.memory.byteLength;
+    expect(memory.lentBytes).toBe(2 * each);
+    memory.abandon(other);
+    connection.send({ t: 'push' }, write(buffer, 8));
+    buffer.close();
+    expect(memory.lentBytes).toBe(each);
+    socket.frames[0]?.sent();
+    expect(memory.lentBytes).toBe(0);
   });
 });
