@@ -215,7 +215,7 @@ export class Scheduler {
 
   private onRefused(node: PeerId, inc: number): void {
     const member = this.members.get(node);
-    if (member && member.inc === inc && !member.connected) this.lose(node, 'refused');
+    if (member && member.inc === inc && !member.connected) this.lose([node, 'refused']);
   }
 
   private indispensable(node: PeerId): boolean {
@@ -227,25 +227,26 @@ export class Scheduler {
     return [...this.lost.values()].some((lost) => lost.g === group.id && lost.v === group.version);
   }
 
-  private lose(node: PeerId, reason: string): void {
+  /** Whoever is lost at once is lost in one decision: before the second is known, the first one's repair would count on it. */
+  private lose(...late: [node: PeerId, reason: string][]): void {
+    for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
+      this.reconfigure('lost', fields);
+  }
+
+  private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
     const member = this.members.get(node);
-    if (!member || member.dead) return;
+    if (!member || member.dead) return [];
+    const lost = { node, inc: member.inc, reason };
     if (reason !== 'refused' && this.indispensable(node)) {
-      if (!member.suspected) {
-        member.suspected = true;
-        this.ledger.now({
-          kind: 'event',
-          name: 'node.suspected',
-          fields: { node, inc: member.inc, reason },
-        });
-      }
-      return;
+      if (!member.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
+      member.suspected = true;
+      return [];
     }
     this.changed();
     member.dead = true;
     const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
-    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { node, name, inc: member.inc, reason } });
-    this.reconfigure('lost', { node, name, inc: member.inc });
+    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
+    return [{ node, name, inc: member.inc }];
   }
 
   private onTick(now: number): void {
@@ -261,14 +262,16 @@ export class Scheduler {
       this.avoided.delete(node);
       this.changed();
     }
+    const late: [PeerId, string][] = [];
     for (const [id, member] of this.members) {
       member.heardAt = first ? now : member.heardAt + slept;
       member.closedAt = first ? now : member.closedAt + slept;
       if (member.dead) continue;
-      if (!member.connected && now - member.closedAt > this.policy.reconnectMs)
-        this.lose(id, 'did not reconnect');
-      else if (now - member.heardAt > this.policy.silentMs) this.lose(id, 'silent');
+      const gone = !member.connected && now - member.closedAt > this.policy.reconnectMs;
+      if (gone || now - member.heardAt > this.policy.silentMs)
+        late.push([id, gone ? 'did not reconnect' : 'silent']);
     }
+    this.lose(...late);
     this.scaler.tick(now);
   }
 
@@ -441,10 +444,7 @@ export class Scheduler {
     const { state } = redundancyOf(this.reports());
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
-    this.ledger.afterwards({
-      kind: 'event',
-      name: 'redundancy',
-      fields: { state, epoch: this.state.map.epoch },
-    });
+    const fields = { state, epoch: this.state.map.epoch };
+    this.ledger.afterwards({ kind: 'event', name: 'redundancy', fields });
   }
 }

@@ -238,3 +238,23 @@ describe('redundancy', () => {
     expect(cluster.events.slice(mark).filter(({ name }) => name === 'redundancy')).toEqual([]);
   });
 });
+
+describe('two nodes that are lost at once', () => {
+  it('are lost in one decision: the end of a move is not given up for one that died as well (seed 1702009784)', () => {
+    start({ k: 2, r: 2, groups: 1, spares: 1 });
+    cluster.client.push({ 0: [{ keys: [1] }], 1: [{ keys: [2] }] });
+    cluster.settle();
+    const [, data, parity, , spare] = cluster.nodes;
+    cluster.hold(kind('heartbeat', { from: spare!.id }));
+    cluster.stepScheduler({ kind: 'move', g: 0, index: 0, node: spare!.id });
+    cluster.settle();
+    // It is complete there, and the scheduler has not heard of it.
+    expect(cluster.map.groups[0]!.sinks.map(({ node }) => node)).toContain(spare!.id);
+    for (const { id, inc } of [data!, parity!]) cluster.stepScheduler({ kind: 'closed', peer: id, inc });
+    for (const index of [1, 2]) cluster.crash(index, { noticed: false });
+    cluster.advance(1500);
+    const group = cluster.map.groups[0]!;
+    expect(group.sinks.find(({ index }) => index === 0)?.node).toBe(spare!.id);
+    expect(group.data[1]!.node).not.toBe(spare!.id);
+  });
+});
