@@ -12,6 +12,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { Client } from '../client.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
+import { syncDirectory } from '../storage/sync.js';
 import { rowParts, shapeOf, takePart } from './layout.js';
 import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manifest } from './manifest.js';
 import { poolOfTable, pullRows, shardKeys } from './rows.js';
@@ -221,15 +222,5 @@ async function writeDurably(path: string, text: string): Promise<void> {
     await file.sync();
   } finally {
     await file.close();
-  }
-}
-
-/** Makes the names in a directory durable. */
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
   }
 }

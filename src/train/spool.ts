@@ -9,6 +9,7 @@ import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { describe, KintsugiError } from '../errors.js';
+import { syncDirectory } from '../storage/sync.js';
 import { MAX_LINE_BYTES } from './criteo.js';
 import { type Inlet, wholeLines } from './follow.js';
 
@@ -214,15 +215,6 @@ async function checkInput(fd: number, file: string, spool: { ino: number; dev: n
   if (input?.isDirectory()) throw new KintsugiError('BAD_ARGUMENT', 'standard input is a directory');
   if (input?.ino === spool.ino && input.dev === spool.dev)
     throw new KintsugiError('BAD_ARGUMENT', `${file} cannot be both standard input and its spool`);
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }
 
 function asFailure(error: unknown): KintsugiError {
