@@ -153,12 +153,11 @@ function encodeRound(
   plans: readonly Plan[],
   bytes: number,
 ): Round {
-  const sizes = plans.map(({ parts }) => requestBytes(parts));
   const buffers = new Map<PeerId, PartBuffer>();
-  const places = plans.map(({ pool, shard, parts }, index) => {
+  const places = plans.map(({ pool, shard, parts }) => {
     const { group: g, member: m } = locate(pool, shard);
     const node = map.groups[g]?.data[m]?.node ?? 0;
-    return { g, m, node, parts, size: sizes[index] ?? 0 };
+    return { g, m, node, parts, size: requestBytes(parts) };
   });
   const perNode = new Map<PeerId, number>();
   for (const { node, size } of places) perNode.set(node, (perNode.get(node) ?? 0) + size);

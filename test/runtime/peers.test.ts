@@ -81,6 +81,22 @@ const ping = (expected: number): Message => ({ t: 'gap', g: 0, m: 0, expected })
 const HELLO = { t: 'hello', peer: 1, inc: 7, job: JOB };
 const at = (port: number, inc = 1): PeerAddress => ({ host: '127.0.0.1', port, inc });
 
+/** Two servers, 2 and 3, and a connection to each, so that nothing waits for one. */
+async function connectedToTwo() {
+  const [one, other] = [await server(), await server()];
+  const { all, log } = peers(
+    new Map([
+      [2, at(one.port)],
+      [3, at(other.port)],
+    ]),
+  );
+  for (const [peer, there] of [[2, one] as const, [3, other] as const]) {
+    all.send(peer, ping(0), []);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
+  }
+  return { one, other, all, log };
+}
+
 describe('Peers', () => {
   it('sends what was queued while it dialed, in order, after a hello', async () => {
     const there = await server();
@@ -230,18 +246,7 @@ describe('Peers', () => {
   });
 
   it('holds what is posted until the flush, and sends it to each peer as one frame, in order', async () => {
-    const [one, other] = [await server(), await server()];
-    const { all } = peers(
-      new Map([
-        [2, at(one.port)],
-        [3, at(other.port)],
-      ]),
-    );
-    // A connection each, so that nothing waits for one below.
-    for (const [peer, there] of [[2, one] as const, [3, other] as const]) {
-      all.send(peer, ping(0), []);
-      expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
-    }
+    const { one, other, all } = await connectedToTwo();
     const frames = all.sentFrames;
     for (let i = 1; i < 6; i++) {
       all.post(2, ping(i), [Uint8Array.of(i)]);
@@ -285,17 +290,7 @@ describe('Peers', () => {
   });
 
   it('does not let one that is alone in its frame either', async () => {
-    const [one, other] = [await server(), await server()];
-    const { all, log } = peers(
-      new Map([
-        [2, at(one.port)],
-        [3, at(other.port)],
-      ]),
-    );
-    for (const [peer, there] of [[2, one] as const, [3, other] as const]) {
-      all.send(peer, ping(0), []);
-      expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(0)]);
-    }
+    const { other, all, log } = await connectedToTwo();
     all.post(2, ping(1), Array(20_000).fill(new Uint8Array(0)));
     all.post(3, ping(2), []);
     // Called at the end of a turn of the event loop, where nobody catches anything.
