@@ -34,7 +34,7 @@ export interface TableOptions {
   initializer?: InitializerSpec | undefined;
   /** Integer from 0 to 2^53-1; default 0. */
   seed?: number | undefined;
-  /** `embedding` (default) or `dense`. */
+  /** `embedding` (default), with the code of the job, or `mirrored`, with r copies. */
   pool?: string | undefined;
 }
 

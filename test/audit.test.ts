@@ -73,7 +73,7 @@ describe('an audited client', () => {
       }
       expect(rows.reduce((sum, row) => sum + row, 0)).toBe(counts.reduce((sum, { sent }) => sum + sent, 0));
     }
-    expect(await counted(a, a, 'dense')).toEqual([0, 0, 0]);
+    expect(await counted(a, a, 'mirrored')).toEqual([0, 0, 0]);
   });
 
   it('does not count what was refused', async () => {

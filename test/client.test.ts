@@ -43,7 +43,7 @@ describe('tables', () => {
     { seed: 6 },
     { optimizer: { kind: 'sgd' as const, lr: 0.1 } },
     { initializer: { kind: 'zeros' as const } },
-    { pool: 'dense' },
+    { pool: 'mirrored' },
   ])('refuses the name with another specification: %o', async (change) => {
     const job = await connected();
     await job.createTable({ name: 'user', dim: 8, seed: 5 });
@@ -210,21 +210,21 @@ describe('push', () => {
     const job = await connected();
     await job.createTables([
       { name: 'sparse', ...COUNTING },
-      { name: 'dense', ...COUNTING, pool: 'dense' },
+      { name: 'copied', ...COUNTING, pool: 'mirrored' },
     ]);
     const keys = firstKeys(40);
     const of = (value: number) => new Float32Array(80).fill(value);
     await job.push([
       { table: 'sparse', keys, gradients: of(1) },
-      { table: 'dense', keys, gradients: of(2) },
+      { table: 'copied', keys, gradients: of(2) },
     ]);
     expect(
       await job.pull([
-        { table: 'dense', keys },
+        { table: 'copied', keys },
         { table: 'sparse', keys },
       ]),
     ).toEqual([of(2), of(1)]);
-    expect(new Set(job.pushCounts().map((count) => count.pool))).toEqual(new Set(['embedding', 'dense']));
+    expect(new Set(job.pushCounts().map((count) => count.pool))).toEqual(new Set(['embedding', 'mirrored']));
   });
 
   it('waits while as many bytes are under way as it was allowed', async () => {

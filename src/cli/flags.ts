@@ -61,7 +61,7 @@ const OPTIMIZERS = ['sgd', 'momentum', 'adagrad', 'rowwise_adagrad', 'adam'] as 
 type OptimizerKind = (typeof OPTIMIZERS)[number];
 
 /** An optimizer by name, with the usual constants. @throws BAD_ARGUMENT */
-export function optimizerSpec(kind: string, lr: number): OptimizerSpec {
+export function optimizerSpec(kind: string, lr: number, flag = '--optimizer'): OptimizerSpec {
   switch (kind as OptimizerKind) {
     case 'sgd':
       return { kind: 'sgd', lr };
@@ -74,7 +74,7 @@ export function optimizerSpec(kind: string, lr: number): OptimizerSpec {
     case 'adam':
       return { kind: 'adam', lr, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
     default:
-      throw bad(`--optimizer must be one of ${OPTIMIZERS.join(', ')}, not "${kind}"`);
+      throw bad(`${flag} must be one of ${OPTIMIZERS.join(', ')}, not "${kind}"`);
   }
 }
 
@@ -155,7 +155,8 @@ export function withTraining(command: Command): Command {
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
     .option('--optimizer <name>', `of the embedding: ${OPTIMIZERS.join(', ')}`, 'adagrad')
     .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
-    .option('--dense-lr <rate>', 'learning rate of the dense parameters (Adam)', positive('--dense-lr'), 1e-3)
+    .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
+    .option('--dense-lr <rate>', 'learning rate of the dense parameters', positive('--dense-lr'), 1e-3)
     .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
     .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
     .option(
@@ -187,6 +188,7 @@ export interface TrainingFlags {
   dim: number;
   optimizer: string;
   lr: number;
+  denseOptimizer: string;
   denseLr: number;
   bottom?: string;
   top?: string;

@@ -62,8 +62,11 @@ function sizeText(flag: string) {
 /** The training flags as arguments of a worker. */
 export function workerArgs(flags: TrainingFlags): string[] {
   optimizerSpec(flags.optimizer, flags.lr);
+  optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer');
   const args = ['--batch', flags.batch, '--dim', flags.dim, '--optimizer', flags.optimizer, '--lr', flags.lr];
   args.push(
+    '--dense-optimizer',
+    flags.denseOptimizer,
     '--dense-lr',
     flags.denseLr,
     '--seed',

@@ -110,7 +110,7 @@ async function run(flags: Flags): Promise<void> {
       seed: flags.seed,
       threads: flags.deterministic ? 1 : flags.threads,
       optimizer: optimizerSpec(flags.optimizer, flags.lr),
-      denseOptimizer: { kind: 'adam', lr: flags.denseLr, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+      denseOptimizer: optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer'),
     },
   });
 }

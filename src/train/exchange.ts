@@ -58,10 +58,7 @@ export class Exchanger {
   tableSpecs(seed: number): TableSpec[] {
     const { tables, tensors } = this.model;
     return [
-      ...tables.map(({ name, dim, optimizer, initializer }) => ({
-        ...{ name, dim, optimizer, initializer, seed },
-        pool: 'embedding' as const,
-      })),
+      ...tables.map(({ name, dim, optimizer, initializer }) => ({ name, dim, optimizer, initializer, seed })),
       ...tensors.map((tensor, index) => denseTableSpec(tensor, this.layouts[index]!, seed)),
     ];
   }

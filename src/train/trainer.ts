@@ -18,7 +18,7 @@ export interface SparseTable {
   initializer: InitializerSpec;
 }
 
-/** A dense parameter of any shape. It lives on the PS as a mirrored table of chunk rows; no worker initialises it. */
+/** A dense parameter of any shape. It lives on the PS as a table of chunk rows; no worker initialises it. */
 export interface DenseTensor {
   name: string;
   shape: number[];
@@ -88,8 +88,6 @@ export interface TableSpec {
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
   seed: number;
-  /** `dense` is mirrored, `embedding` erasure coded. */
-  pool: 'embedding' | 'dense';
 }
 
 export interface PullRequest {

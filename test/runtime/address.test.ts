@@ -60,12 +60,12 @@ describe('codes', () => {
 });
 
 describe('pools of a job', () => {
-  it('have one group per node, and the dense pool is mirrored', () => {
+  it('have one group per node, and one pool is mirrored', () => {
     expect(poolsFor({ k: 4, r: 2 }, 8)).toEqual([
       { name: 'embedding', k: 4, r: 2, groups: 8 },
-      { name: 'dense', k: 1, r: 2, groups: 8 },
+      { name: 'mirrored', k: 1, r: 2, groups: 8 },
     ]);
-    expect(poolsFor({ k: 2, r: 1 }, 3, 16)[1]).toEqual({ name: 'dense', k: 1, r: 1, groups: 3 });
+    expect(poolsFor({ k: 2, r: 1 }, 3, 16)[1]).toEqual({ name: 'mirrored', k: 1, r: 1, groups: 3 });
   });
 
   it('need as many nodes as a group has members', () => {

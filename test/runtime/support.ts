@@ -223,7 +223,7 @@ export async function twoPushers(options: LocalClusterOptions, rows: number) {
   const clients: [Client, Client] = [await client(job.address), await client(job.address)];
   await clients[0].createTables([
     { name: 'counts', ...COUNTING },
-    { name: 'mirrored', ...COUNTING, pool: 'dense' },
+    { name: 'mirrored', ...COUNTING, pool: 'mirrored' },
   ]);
   // A table that this client did not create, by its name, as soon as the map brings it.
   await clients[1].createTable({ name: 'counts', ...COUNTING });

@@ -41,7 +41,7 @@ export function keysOf(count: number): BigUint64Array {
   return keys;
 }
 
-/** One table per optimizer in the embedding pool, one in the dense pool; some rows are pushed twice. */
+/** One table per optimizer in the embedding pool, one in the mirrored pool; some rows are pushed twice. */
 export async function fill(client: Client, rows = 300): Promise<void> {
   const tables = OPTIMIZERS.map((optimizer, i) => ({
     name: `t/${optimizer.kind}`,
@@ -49,7 +49,10 @@ export async function fill(client: Client, rows = 300): Promise<void> {
     optimizer,
     seed: 7,
   }));
-  await client.createTables([...tables, { name: 'dense', dim: 5, pool: 'dense', optimizer: OPTIMIZERS[2] }]);
+  await client.createTables([
+    ...tables,
+    { name: 'copied', dim: 5, pool: 'mirrored', optimizer: OPTIMIZERS[2] },
+  ]);
   const keys = keysOf(rows);
   for (const part of [keys, keys.subarray(0, rows / 3), keys.subarray(rows / 2)]) {
     await client.push(

@@ -52,12 +52,10 @@ class SlowStore extends FakeStore {
 }
 
 describe('exchange', () => {
-  test('creates the tables of the model, tensors in the dense pool', async () => {
+  test('creates the tables of the model, tensors as tables of chunks', async () => {
     const store = await storeFor(toyModel());
-    const specs = [...store.tables.values()].map(
-      ({ spec }) => `${spec.name} ${spec.dim} ${spec.pool} ${spec.seed}`,
-    );
-    expect(specs).toEqual(['a 2 embedding 1', 'b 3 embedding 1', 'dense/t 256 dense 1']);
+    const specs = [...store.tables.values()].map(({ spec }) => `${spec.name} ${spec.dim} ${spec.seed}`);
+    expect(specs).toEqual(['a 2 1', 'b 3 1', 'dense/t 256 1']);
   });
 
   test('gradients of duplicate keys are summed and pushed once', async () => {

@@ -12,8 +12,8 @@ import { seededRandom } from '../../local/kills.js';
 const OWN_ROWS = 256;
 const OWN_PER_PUSH = 8;
 const SHARED_PER_PUSH = 24;
-const DENSE_ROWS = 64;
-const DENSE_PER_PUSH = 2;
+const MIRRORED_ROWS = 64;
+const MIRRORED_PER_PUSH = 2;
 const ADD = { kind: 'sgd', lr: -1 } as const;
 const ZEROS = { kind: 'zeros' } as const;
 
@@ -26,12 +26,12 @@ const MOMENTS = {
   seed: 7,
 };
 const SHARED = { name: 'shared', dim: 16, optimizer: ADD, initializer: ZEROS };
-const DENSE = { name: 'mirrored', dim: 32, optimizer: ADD, initializer: ZEROS, pool: 'dense' };
+const MIRRORED = { name: 'mirrored', dim: 32, optimizer: ADD, initializer: ZEROS, pool: 'mirrored' };
 
 /** Of clients that are killed; named like an audit, because a quiet run cannot repeat it and digests leave audits out. */
 export const CRASHED = { ...OWN, name: '__audit/crashed' };
 
-export const TABLES: TableOptions[] = [OWN, MOMENTS, SHARED, DENSE, CRASHED];
+export const TABLES: TableOptions[] = [OWN, MOMENTS, SHARED, MIRRORED, CRASHED];
 
 /** What the n-th push (from 1) to an own row adds; prefix sums stay exact to two million pushes of a row. */
 function weight(n: number): number {
@@ -106,14 +106,14 @@ export class PushStream {
       },
     );
     const shared = Array.from({ length: SHARED_PER_PUSH }, () => BigInt(random() % this.sharedRows));
-    const dense = distinct(DENSE_PER_PUSH, DENSE_ROWS, random).map(BigInt);
+    const mirrored = distinct(MIRRORED_PER_PUSH, MIRRORED_ROWS, random).map(BigInt);
     const integer = () => (random() % 5) - 2;
     return {
       requests: [
         own,
         moments,
         request(SHARED.name, SHARED.dim, shared, integer),
-        request(DENSE.name, DENSE.dim, dense, integer),
+        request(MIRRORED.name, MIRRORED.dim, mirrored, integer),
       ],
       done,
     };

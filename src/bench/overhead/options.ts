@@ -28,9 +28,18 @@ const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 's
 /** A round takes some seconds on two cores. */
 function jobsOf(smoke: boolean): Job[] {
   if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
-  const ecrec = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
+  const layers = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
+  /** The paper trains all parameters with the same optimizer. */
+  const ecrec = (optimizer: string): Job => ({
+    name: `ecrec-${optimizer}`,
+    worker: [...layers, '--optimizer', optimizer, '--dense-optimizer', optimizer],
+    samples: 16_384,
+    batch: 2048,
+    dim: 128,
+  });
   return [
-    { name: 'ecrec', worker: ecrec, samples: 16_384, batch: 2048, dim: 128 },
+    ecrec('sgd'),
+    ecrec('adagrad'),
     { name: 'light', worker: [], samples: 65_536, batch: 256, dim: 16 },
     { name: 'pushes', samples: 800_000, batch: 4096, dim: 64 },
   ];
