@@ -1,11 +1,11 @@
 /**
  * The default model: DLRM (Naumov et al., 2019) on the Criteo layout. All 26 category columns share one table: the key
- * carries its column, so a table per column would only multiply requests. The dense math runs in ONNX runtime, which is
- * loaded when a model is made, so that everything else works without the package.
+ * carries its column, so a table per column would only multiply requests. The dense math runs in ONNX runtime, on a thread
+ * of its own.
  */
-import type { InferenceSession, Tensor, TensorConstructor } from 'onnxruntime-node';
-import { describe, KintsugiError } from '../errors.js';
+import { KintsugiError } from '../errors.js';
 import type { InitializerSpec } from '../native.js';
+import { ComputeThread } from './compute.js';
 import {
   buildDlrm,
   DENSE,
@@ -18,6 +18,7 @@ import {
   LOSS,
   PROBABILITIES,
 } from './dlrm-graph.js';
+import type { Graphs, NamedValues, Values } from './onnx-sessions.js';
 import {
   type Batch,
   CATEGORY_FIELDS,
@@ -28,21 +29,6 @@ import {
   type SparseTable,
   type StepResult,
 } from './trainer.js';
-
-type Runtime = Pick<typeof import('onnxruntime-node'), 'InferenceSession' | 'Tensor'>;
-
-async function importRuntime(load: () => Promise<unknown>): Promise<Runtime> {
-  try {
-    const module = (await load()) as Runtime & { default?: Runtime };
-    return module.default ?? module;
-  } catch (error) {
-    throw new KintsugiError(
-      'DEPENDENCY_MISSING',
-      `DLRM needs the package onnxruntime-node (${describe(error).slice(0, 160)}); run "npm install onnxruntime-node", or pass --model`,
-      { cause: error },
-    );
-  }
-}
 
 /** Widths of layers as in "256-64-1". Throws BAD_ARGUMENT. */
 export function parseWidths(flag: string, text: string): number[] {
@@ -80,17 +66,16 @@ const EMBEDDING_LIMIT = 0.05;
 class Dlrm implements Model {
   readonly tables: readonly SparseTable[];
   readonly tensors: readonly DenseTensor[];
-  /** Results of full batches are written to the same memory every time. */
-  private readonly buffers: Record<string, Tensor> = {};
+  /** Memory of inputs and of the trainer's outputs, used again where the size is the same. */
+  private inputs: NamedValues = {};
+  private outputs: NamedValues | undefined;
 
   constructor(
     private readonly options: ModelOptions,
     private readonly parameters: readonly DlrmParameter[],
-    private readonly tensorOf: TensorConstructor,
-    private readonly trainer: InferenceSession,
-    private readonly predictor: InferenceSession,
+    private readonly compute: ComputeThread,
   ) {
-    const { dim, batch, optimizer, denseOptimizer } = options;
+    const { dim, optimizer, denseOptimizer } = options;
     const initializer: InitializerSpec = { kind: 'uniform', low: -EMBEDDING_LIMIT, high: EMBEDDING_LIMIT };
     this.tables = [{ name: 'embedding', dim, optimizer, initializer }];
     this.tensors = parameters.map((parameter) => ({
@@ -98,38 +83,44 @@ class Dlrm implements Model {
       optimizer: denseOptimizer,
       initializer: initializerOf(parameter),
     }));
-    this.buffer(LOSS, []);
-    this.buffer(gradientName(EMBEDDINGS), [batch, CATEGORY_FIELDS, dim]);
-    for (const { name, shape } of parameters) this.buffer(gradientName(name), shape);
-  }
-
-  private buffer(name: string, shape: number[]): void {
-    const size = shape.reduce((product, extent) => product * extent, 1);
-    this.buffers[name] = new this.tensorOf('float32', new Float32Array(size), shape);
   }
 
   keys(batch: Batch): BigUint64Array[] {
     return [batch.keys];
   }
 
-  private feeds(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Record<string, Tensor> {
+  /** A copy in memory that can go to the other thread: what the loop gives belongs to the loop. */
+  private input(name: string, values: Float32Array, dims: readonly number[]): Values {
+    const before = this.inputs[name]?.data;
+    const data = before?.length === values.length ? before : new Float32Array(values.length);
+    data.set(values);
+    return { data, dims };
+  }
+
+  private feeds(batch: Batch, rows: Float32Array[], dense: Float32Array[]): NamedValues {
     const { size } = batch;
-    const feeds: Record<string, Tensor> = {
-      [DENSE]: new this.tensorOf('float32', batch.dense, [size, DENSE_FIELDS]),
-      [EMBEDDINGS]: new this.tensorOf('float32', rows[0]!, [size, CATEGORY_FIELDS, this.options.dim]),
+    const feeds: NamedValues = {
+      [DENSE]: this.input(DENSE, batch.dense, [size, DENSE_FIELDS]),
+      [EMBEDDINGS]: this.input(EMBEDDINGS, rows[0]!, [size, CATEGORY_FIELDS, this.options.dim]),
     };
     for (const [index, { name, shape }] of this.parameters.entries()) {
-      feeds[name] = new this.tensorOf('float32', dense[index]!, shape);
+      feeds[name] = this.input(name, dense[index]!, shape);
     }
     return feeds;
   }
 
   async step(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<StepResult> {
-    const feeds = this.feeds(batch, rows, dense);
-    feeds[LABELS] = new this.tensorOf('float32', batch.labels, [batch.size]);
+    const inputs = this.feeds(batch, rows, dense);
+    inputs[LABELS] = this.input(LABELS, batch.labels, [batch.size]);
     const full = batch.size === this.options.batch;
-    const results = full ? await this.trainer.run(feeds, this.buffers) : await this.trainer.run(feeds);
-    const values = (name: string) => results[name]!.data as Float32Array;
+    const done = await this.compute.run({
+      graph: 'trainer',
+      inputs,
+      outputs: full ? this.outputs : undefined,
+    });
+    this.inputs = done.inputs;
+    if (full) this.outputs = done.outputs;
+    const values = (name: string) => done.outputs[name]!.data;
     return {
       loss: values(LOSS)[0]!,
       rowGrads: [values(gradientName(EMBEDDINGS))],
@@ -138,13 +129,14 @@ class Dlrm implements Model {
   }
 
   async predict(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<Float32Array> {
-    const results = await this.predictor.run(this.feeds(batch, rows, dense));
-    return results[PROBABILITIES]!.data as Float32Array;
+    const inputs = this.feeds(batch, rows, dense);
+    const done = await this.compute.run({ graph: 'predictor', inputs });
+    this.inputs = done.inputs;
+    return done.outputs[PROBABILITIES]!.data;
   }
 
-  async close(): Promise<void> {
-    await this.trainer.release();
-    await this.predictor.release();
+  close(): Promise<void> {
+    return this.compute.close();
   }
 }
 
@@ -154,26 +146,16 @@ class Dlrm implements Model {
  */
 export async function createDlrm(
   options: ModelOptions,
-  load: () => Promise<unknown> = () => import('onnxruntime-node'),
+  start: (graphs: Graphs) => Promise<ComputeThread> = (graphs) => ComputeThread.start(graphs),
 ): Promise<Model> {
   const shape: DlrmShape = {
     dim: options.dim,
     bottom: widthsOption(options, 'bottom', [64, options.dim]),
     top: widthsOption(options, 'top', [256, 64, 1]),
   };
-  const parameters = dlrmParameters(shape);
-  const runtime = await importRuntime(load);
-  const session = (training: boolean) =>
-    runtime.InferenceSession.create(buildDlrm(shape, training), {
-      executionProviders: ['cpu'],
-      executionMode: 'sequential',
-      intraOpNumThreads: options.threads,
-      interOpNumThreads: 1,
-      graphOptimizationLevel: 'all',
-      // 3 = errors only: warnings about optimisations that did not apply are not for the user.
-      logSeverityLevel: 3,
-    });
-  return new Dlrm(options, parameters, runtime.Tensor, await session(true), await session(false));
+  const [trainer, predictor] = [buildDlrm(shape, true), buildDlrm(shape, false)];
+  const compute = await start({ trainer, predictor, threads: options.threads });
+  return new Dlrm(options, dlrmParameters(shape), compute);
 }
 
 export default createDlrm;

@@ -1,11 +1,11 @@
 import { afterAll, describe, expect, test } from 'vitest';
-import { createDlrm, parseWidths } from '../../src/train/dlrm.js';
+import { parseWidths } from '../../src/train/dlrm.js';
 import { dlrmParameters } from '../../src/train/dlrm-graph.js';
 import type { Batch, Model } from '../../src/train/trainer.js';
-import { numbers, options, randomBatch } from './rows.js';
+import { dlrm, numbers, options, randomBatch } from './rows.js';
 
 const SHAPE = { dim: 4, bottom: [5, 4], top: [6, 3, 1] };
-const SMALL = { ...options, dim: 4, batch: 3, bottom: '5-4', top: '6-3-1' };
+const SMALL = { dim: 4, batch: 3, bottom: '5-4', top: '6-3-1' };
 const parameters = dlrmParameters(SHAPE);
 
 type Vector = ArrayLike<number>;
@@ -81,7 +81,7 @@ function expectClose(actual: Vector, expected: Vector, name: string): void {
 }
 
 describe('DLRM', async () => {
-  const model: Model = await createDlrm(SMALL);
+  const model: Model = await dlrm(SMALL);
   afterAll(() => model.close?.());
 
   test.each([3, 2])('loss and all gradients agree with finite differences, %i rows', async (size) => {
@@ -120,6 +120,20 @@ describe('DLRM', async () => {
     expect(rowGrads[0]!.every(Number.isFinite)).toBe(true);
   });
 
+  test('steps of one size use memory again, and a step of another size or a failure between them changes nothing', async () => {
+    const { batch, rows, dense } = inputs(3);
+    const first = await model.step(batch, [rows], dense);
+    const expected = { loss: first.loss, rows: first.rowGrads[0]!.slice() };
+    for (const between of [3, 2, 0]) {
+      const other = inputs(between);
+      const step = model.step(other.batch, [between === 0 ? rows : other.rows], other.dense);
+      if (between === 0) await expect(step).rejects.toMatchObject({ code: 'MODEL' });
+      else await step;
+      const again = await model.step(batch, [rows], dense);
+      expect({ loss: again.loss, rows: again.rowGrads[0] }).toEqual(expected);
+    }
+  });
+
   test('inputs that are windows of larger memory are read from where they are', async () => {
     const { batch, rows, dense } = inputs(2);
     const moved = dense.map((values) => {
@@ -133,7 +147,7 @@ describe('DLRM', async () => {
 });
 
 test('declares one table and the layers, with biases that start at zero', async () => {
-  const model = await createDlrm(options);
+  const model = await dlrm();
   const { optimizer, denseOptimizer } = options;
   expect(model.tables).toMatchObject([{ name: 'embedding', dim: 16, optimizer }]);
   expect(model.tensors.map(({ name, shape }) => `${name} ${shape.join('x')}`)).toEqual([
@@ -149,24 +163,21 @@ test('declares one table and the layers, with biases that start at zero', async 
 });
 
 test('another dim changes the default bottom layers', async () => {
-  const model = await createDlrm({ ...options, dim: 8 });
+  const model = await dlrm({ dim: 8 });
   expect(model.tensors.find(({ name }) => name === 'bottom.1.weight')?.shape).toEqual([64, 8]);
   await model.close?.();
 });
 
 test('layers that do not fit are refused', async () => {
   for (const wrong of [{ bottom: '64-8' }, { top: '64-2' }, { top: '64-x-1' }, { bottom: '' }, { top: 64 }]) {
-    await expect(createDlrm({ ...options, ...wrong })).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+    await expect(dlrm(wrong)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
   }
   expect(parseWidths('top', '256-64-1')).toEqual([256, 64, 1]);
 });
 
 test('without onnxruntime-node the error says what to install', async () => {
-  const missing = async () => {
-    throw new Error("Cannot find package 'onnxruntime-node'");
-  };
-  await expect(createDlrm(options, missing)).rejects.toMatchObject({
+  await expect(dlrm({}, 'onnxruntime-missing')).rejects.toMatchObject({
     code: 'DEPENDENCY_MISSING',
-    message: expect.stringContaining('npm install onnxruntime-node'),
+    message: expect.stringContaining('npm install onnxruntime-missing'),
   });
 });

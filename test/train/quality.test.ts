@@ -8,10 +8,9 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { readBatches } from '../../src/train/criteo.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
-import { createDlrm } from '../../src/train/dlrm.js';
 import { createTables, evaluate, train } from '../../src/train/loop.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
-import { options, temporaryDirectory } from './rows.js';
+import { dlrm, options, temporaryDirectory } from './rows.js';
 
 const data = fileURLToPath(new URL('../../../shared/data/', import.meta.url));
 const movielens = [join(data, 'movielens-100k.train.tsv'), join(data, 'movielens-100k.test.tsv')] as const;
@@ -36,7 +35,7 @@ async function aucOf(trainFile: string, testFile: string, run: Run): Promise<num
   const { batch, seed } = options;
   const store = new FakeStore(delay);
   const models = await Promise.all(
-    Array.from({ length: workers }, () => createDlrm({ ...options, bottom: '64-16', top: '256-64-1' })),
+    Array.from({ length: workers }, () => dlrm({ bottom: '64-16', top: '256-64-1' })),
   );
   await createTables(models[0]!, store, seed, helpers);
   await Promise.all(

@@ -3,7 +3,16 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { Batch, ModelOptions } from '../../src/train/trainer.js';
+import { ComputeThread } from '../../src/train/compute.js';
+import { createDlrm } from '../../src/train/dlrm.js';
+import type { Batch, Model, ModelOptions } from '../../src/train/trainer.js';
+
+/** A thread runs compiled code. */
+const SCRIPT = new URL('../../dist/train/compute-thread.js', import.meta.url);
+
+export function dlrm(own: Partial<ModelOptions> = {}, runtime?: string): Promise<Model> {
+  return createDlrm({ ...options, ...own }, (graphs) => ComputeThread.start({ ...graphs, runtime }, SCRIPT));
+}
 
 /** A directory that goes away with the test. */
 export function temporaryDirectory(): string {

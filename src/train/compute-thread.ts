@@ -1,0 +1,27 @@
+/** What runs on the thread of a `ComputeThread`: one graph after the other. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { describe, KintsugiError } from '../errors.js';
+import { type Answer, memoryOf, type Order } from './compute.js';
+import { type Graphs, OnnxSessions } from './onnx-sessions.js';
+
+const port = parentPort!;
+
+async function answered(make: () => Promise<Answer>): Promise<void> {
+  let answer: Answer;
+  try {
+    answer = await make();
+  } catch (error) {
+    const code = error instanceof KintsugiError ? error.code : 'MODEL';
+    answer = { kind: 'failed', code, message: describe(error) };
+  }
+  port.postMessage(answer, answer.kind === 'done' ? memoryOf(answer.inputs, answer.outputs) : []);
+}
+
+let sessions: OnnxSessions;
+await answered(async () => {
+  sessions = await OnnxSessions.create(workerData as Graphs);
+  return { kind: 'ready' };
+});
+port.on('message', ({ graph, inputs, outputs }: Order) =>
+  answered(async () => ({ kind: 'done', inputs, outputs: await sessions.run(graph, inputs, outputs) })),
+);
