@@ -59,7 +59,7 @@ export class PsNode implements OwnerHost {
   ) {
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.parked = new ParkedMessages(policy, this.waiting);
-    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'parity');
+    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes);
   }
 

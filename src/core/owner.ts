@@ -298,7 +298,10 @@ export class Owner implements StreamOwner {
       gen: this.gen,
       seq: this.stream.seq,
     };
-    if (present.length > 0) this.host.out.send(from, { t: 'content', ...stream }, [bytes(present), content]);
+    if (present.length > 0) {
+      const answer = { t: 'content' as const, ...stream, share: this.host.pace.give() };
+      this.host.out.send(from, answer, [bytes(present), content]);
+    }
     if (lacking.length === 0) return;
     // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks again.
     if (this.stream.usableMirror) this.recovery.demand(lacking);

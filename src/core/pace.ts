@@ -4,6 +4,9 @@
  * as long as nearly as many are served, and cuts it when they become fewer. A machine that has room to spare is used, one that
  * has none is left to the requests, and nobody has to know which it is. Without any requests there is no limit. Blocks that
  * requests wait for are never held back, but they count: the background rests while they are many.
+ *
+ * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives contents says how it
+ * fares, and a move is held to what is worse, here or there.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -45,6 +48,13 @@ export class Pace {
   private decoding = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
   private idle = false;
+  /** Of the requests of calm times, in the last window. */
+  private lastShare = 1;
+  /** Something was given to others since the last window. */
+  private giving = false;
+  /** What others said of themselves since the last window, and when one of them said that nobody asks it for anything. */
+  private heard: number[] = [];
+  private heardIdle = Number.NEGATIVE_INFINITY;
 
   /** Something was lost. */
   disturbed(now: number): void {
@@ -53,6 +63,18 @@ export class Pace {
 
   request(): void {
     this.served++;
+  }
+
+  /** Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks for anything. */
+  give(): number | undefined {
+    this.giving = true;
+    return this.idle ? undefined : this.lastShare;
+  }
+
+  /** What a node said of itself that gave contents to a planned move. */
+  hear(share: number | undefined): void {
+    if (share === undefined) this.heardIdle = this.last ?? 0;
+    else this.heard.push(share);
   }
 
   /** `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. */
@@ -66,6 +88,8 @@ export class Pace {
     if (now - this.windowFrom >= WINDOW_MS) {
       this.learn(this.served / (now - this.windowFrom), recovering);
       this.served = 0;
+      this.giving = false;
+      this.heard = [];
       this.windowFrom = now;
     }
     const most = burst(this.bytesPerSecond);
@@ -73,12 +97,17 @@ export class Pace {
   }
 
   private learn(rate: number, recovering: boolean): void {
+    const weight = recovering || this.giving ? LEARN_MEANWHILE : LEARN;
     // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
-    if (rate > 0)
-      this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * (recovering ? LEARN_MEANWHILE : LEARN);
+    if (rate > 0) this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * weight;
+    const shares = this.heard.length > 0 ? [mean(this.heard)] : [];
+    if (this.calm) {
+      this.lastShare = rate / this.calm;
+      shares.push(this.lastShare);
+    }
     if (!recovering) this.bytesPerSecond = START_BYTES_PER_SECOND;
     else {
-      const step = this.calm ? Math.exp(GAIN * (rate / this.calm - SHARE)) : MOST_FASTER;
+      const step = shares.length > 0 ? Math.exp(GAIN * (Math.min(...shares) - SHARE)) : MOST_FASTER;
       const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
       this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
     }
@@ -93,9 +122,18 @@ export class Pace {
     return this.open && !this.decoding && !this.since(ROWS_ALONE_MS);
   }
 
+  /** Whether planned moves may go on: nothing is lost while they last. */
+  get openForMoves(): boolean {
+    return (this.wideForMoves || this.allowance > 0) && !this.decoding && !this.since(ROWS_ALONE_MS);
+  }
+
   /** Nobody is kept waiting by large messages. */
   get wide(): boolean {
     return this.idle && !this.since(KEYS_ALONE_MS);
+  }
+
+  get wideForMoves(): boolean {
+    return this.wide && this.heard.length === 0 && (this.last ?? 0) - this.heardIdle <= IDLE_MS;
   }
 
   private since(time: number): boolean {
@@ -105,6 +143,10 @@ export class Pace {
   take(blocks: number): void {
     this.allowance = Math.max(-burst(this.bytesPerSecond), this.allowance - blocks * BLOCK_BYTES);
   }
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 /** The most that is carried over, in bytes. */

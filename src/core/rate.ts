@@ -28,7 +28,7 @@ export class RateLimit {
   constructor(
     private readonly bytesPerSecond: number,
     private readonly pace: Pace,
-    private readonly what: 'rows' | 'parity',
+    private readonly what: 'rows' | 'parity' | 'move',
   ) {}
 
   tick(now: number): void {
@@ -41,7 +41,8 @@ export class RateLimit {
 
   get open(): boolean {
     if (this.bytesPerSecond > 0) return this.within;
-    return this.what === 'rows' ? this.pace.open : this.pace.openForParities;
+    const { open, openForParities, openForMoves } = this.pace;
+    return { rows: open, parity: openForParities, move: openForMoves }[this.what];
   }
 
   /** The limit that was asked for, if one was, allows more. */
@@ -52,7 +53,8 @@ export class RateLimit {
   /** How much to ask for at once. */
   reach(policy: Policy): Reach {
     const { window, chunk } = widest(policy);
-    if (this.bytesPerSecond <= 0 && this.pace.wide) return { window, chunk };
+    const wide = this.what === 'move' ? this.pace.wideForMoves : this.pace.wide;
+    if (this.bytesPerSecond <= 0 && wide) return { window, chunk };
     return { window: Math.ceil(window / NARROW_WINDOW), chunk: Math.ceil(chunk / NARROW_CHUNK) };
   }
 

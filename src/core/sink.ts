@@ -222,6 +222,7 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
     const included = this.native.content(this.slotOf(message.m), words(blocks), content);
+    if (this.planned) this.host.pace.hear(message.share);
     member.answeredAt = this.host.now;
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();

@@ -169,6 +169,8 @@ export interface Want extends StreamOf {
 export interface Content extends StreamOf {
   t: 'content';
   seq: number;
+  /** Of the requests of calm times, the giver serves so many now; absent: nobody asks it for anything. */
+  share?: number | undefined;
 }
 /** parts: BLOCKS */
 export interface Lacking extends StreamOf {

@@ -38,6 +38,8 @@ const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArr
 const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
 const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 
+const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
+
 const shard = { g: natural, m: natural };
 const stream = { ...shard, sid: natural, gen: natural };
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
@@ -120,7 +122,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   delta: { ...stream, seq: natural, ids: list(streamId), committed: natural },
   applied: { ...stream, applied: natural },
   want: { ...stream, v: natural },
-  content: { ...stream, seq: natural },
+  content: { ...stream, seq: natural, share: optional(ratio) },
   lacking: { ...stream, seq: natural, v: natural },
   recover: { ...stream, seq: natural, v: natural, extents },
   equation: { ...stream, v: natural, index: natural, lacking: list(tuple(natural, natural)), ok: bool },

@@ -88,3 +88,52 @@ it('leaves the first moments after a loss to keys, then to rows, and then to los
   pace.tick(1280, true, false);
   expect(pace.openForParities).toBe(true);
 });
+
+/** What a giver says of itself after `seconds` of which every window holds a gift. */
+function fares(pace: Pace, from: number, seconds: number, requests: number): number | undefined {
+  let share: number | undefined;
+  for (let tick = 0; tick < (seconds * 1000) / TICK_MS; tick++) {
+    for (let i = 0; i < requests; i++) pace.request();
+    pace.tick(from + tick * TICK_MS, false);
+    share = pace.give();
+  }
+  return share;
+}
+
+it('says how a giver fares by what it served before it gave', () => {
+  const pace = new Pace();
+  granted(pace, 0, 3, false, () => 10);
+  expect(fares(pace, 3000, 1, 10)).toBeCloseTo(1, 1);
+  expect(fares(pace, 4000, 4, 8)).toBeLessThan(0.87);
+  expect(fares(pace, 8000, 2, 0)).toBeUndefined();
+});
+
+/** Blocks that a node that serves nothing may move in the last of `seconds`, with the giver's word after each. */
+function moved(pace: Pace, from: number, seconds: number, word: number | undefined): number {
+  let blocks = 0;
+  const perSecond = 1000 / TICK_MS;
+  for (let tick = 0; tick < seconds * perSecond; tick++) {
+    let taken = 0;
+    while (pace.openForMoves && taken < 1000) {
+      pace.take(1);
+      taken++;
+    }
+    if (taken > 0) pace.hear(word);
+    if (tick >= (seconds - 1) * perSecond) blocks += taken;
+    pace.tick(from + tick * TICK_MS, true);
+  }
+  return blocks;
+}
+
+it('moves to a node that serves nothing as fast as those that give can stand', () => {
+  const pace = new Pace();
+  pace.tick(0, true);
+  expect([pace.openForMoves, pace.wideForMoves, pace.wide]).toEqual([true, false, true]);
+  const early = moved(pace, 0, 2, 1);
+  expect(early).toBeGreaterThan(256);
+  expect(moved(pace, 2000, 4, 1)).toBeGreaterThan(1.3 * early);
+  expect(moved(pace, 6000, 6, 0.8)).toBeLessThan(600);
+  // Nobody asks the givers for anything any more.
+  expect(moved(pace, 12_000, 2, undefined)).toBe((1000 / TICK_MS) * 1000);
+  expect(pace.wideForMoves).toBe(true);
+});

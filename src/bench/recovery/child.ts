@@ -6,6 +6,7 @@ import { type Client, connect, type PushCounts } from '../../client.js';
 import { describe, KintsugiError } from '../../errors.js';
 import { type Logger, monotonicMs } from '../../runtime/log.js';
 import { eachAtMost, ranges } from '../../tools/concurrent.js';
+import { Arithmetic } from './arithmetic.js';
 import { restoreCheckpoint, writeCheckpoint } from './checkpoint.js';
 import { KeyStream, TABLE } from './keys.js';
 
@@ -69,13 +70,6 @@ async function push(client: Client, { rows, dim, batch }: ClientOptions): Promis
   });
 }
 
-/** A fixed amount of arithmetic, about a millisecond's: time alone would hide that others take the core away. */
-function computeUnit(): number {
-  let value = 0.5;
-  for (let i = 0; i < 700_000; i++) value = value * 0.999 + 0.001;
-  return value;
-}
-
 /**
  * The loop of a worker: the next pull overlaps with the computation, and nothing waits for durability but the bound on pushes
  * in flight.
@@ -86,6 +80,7 @@ class Training {
   private lost = false;
   private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
+  private readonly arithmetic = new Arithmetic();
 
   constructor(
     private readonly client: Client,
@@ -103,7 +98,7 @@ class Training {
   }
 
   async run(): Promise<void> {
-    const { rows, dim, batch } = this.options;
+    const { rows, dim, batch, compute } = this.options;
     const stream = new KeyStream(rows, batch);
     const gradients = gradientsOf(batch * dim);
     const progress = () => {
@@ -117,12 +112,13 @@ class Training {
     while (!this.stopped && !this.lost) {
       const keys = await next;
       next = this.pull(stream.next());
-      await this.compute();
+      if (compute > 0) await this.arithmetic.compute(compute);
       while (this.open.size >= IN_FLIGHT) await Promise.race(this.open);
       if (!this.lost) this.push(keys, gradients.subarray(0, keys.length * dim));
     }
     await next;
     await Promise.all(this.open);
+    await this.arithmetic.close();
     clearInterval(timer);
     progress();
   }
@@ -136,14 +132,6 @@ class Training {
 
   private answered(from: number): void {
     this.slowestMs = Math.max(this.slowestMs, monotonicMs() - from);
-  }
-
-  /** Between two units messages are handled: a worker computes on a thread of its own. */
-  private async compute(): Promise<void> {
-    for (let unit = 0; unit < this.options.compute; unit++) {
-      if (computeUnit() < 0) throw new RangeError('cannot be, and keeps the work from being optimised away');
-      await new Promise((resolve) => setImmediate(resolve));
-    }
   }
 
   private push(keys: BigUint64Array, gradients: Float32Array): void {
