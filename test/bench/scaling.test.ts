@@ -62,6 +62,8 @@ it('measures the worst second and the slowest request of a scaling against the c
     slowestMs: 210,
   });
   expect(measured.worstSecond).toBeCloseTo(0.8, 6);
+  expect(measured.worstSecondBefore).toBeCloseTo(1, 6);
+  expect(measureScaling(progress, { ...span, calmTo: 5600 }).worstSecondBefore).toBeLessThan(0.9);
   expect(measured.mean).toBeCloseTo(0.9, 6);
   expect(windowsOf(progress, 4800, 5400).map(Math.round)).toEqual([1000, 1000, 0, 0, 1000, 1000]);
 });

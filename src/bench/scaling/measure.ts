@@ -26,6 +26,8 @@ export interface ScalingSpan {
 export interface MeasuredScaling extends ScalingSpan {
   seconds: number;
   steadySamplesPerSecond: number;
+  /** The slowest second while it was steady, of steady: what the machine itself does. */
+  worstSecondBefore: number;
   /** The slowest second that touches the scaling, of steady. */
   worstSecond: number;
   mean: number;
@@ -40,14 +42,18 @@ export function measureScaling(progress: readonly Progress[], span: ScalingSpan)
   );
   const { calmFrom, calmTo, begun, ended } = span;
   const steady = throughput.rate(calmFrom, calmTo);
-  let worst = Number.POSITIVE_INFINITY;
-  for (let at = begun; at <= ended; at += WINDOW_MS)
-    worst = Math.min(worst, throughput.rate(at, at + SECOND_MS));
+  const worst = (first: number, last: number) => {
+    let least = Number.POSITIVE_INFINITY;
+    for (let at = first; at <= last; at += WINDOW_MS)
+      least = Math.min(least, throughput.rate(at, at + SECOND_MS));
+    return least / steady;
+  };
   return {
     ...span,
     seconds: (ended - begun) / 1000,
     steadySamplesPerSecond: steady,
-    worstSecond: worst / steady,
+    worstSecondBefore: worst(calmFrom, Math.max(calmFrom, calmTo - SECOND_MS)),
+    worstSecond: worst(begun, ended),
     mean: throughput.rate(begun, ended) / steady,
     slowestBeforeMs: slowest(progress, calmFrom, calmTo),
     slowestMs: slowest(progress, begun, ended + SECOND_MS),

@@ -57,7 +57,7 @@ export function parseScalingOptions(flags: Record<string, unknown>): ScalingOpti
     dim: number(flags, 'dim', smoke ? 16 : 64),
     batch: number(flags, 'batch', smoke ? 128 : 512),
     compute: flags.compute === '0' ? 0 : number(flags, 'compute', smoke ? 1 : COMPUTE),
-    calmSeconds: number(flags, 'calm', smoke ? 0.5 : 8),
+    calmSeconds: number(flags, 'calm', smoke ? 0.5 : 20),
     moveRate: text(flags, 'moveRate'),
     html: text(flags, 'html'),
     json: text(flags, 'json'),

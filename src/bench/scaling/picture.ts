@@ -53,6 +53,7 @@ export const COLUMNS: [head: string, cell: (scaling: MeasuredScaling) => string]
   ['shards moved', ({ shardsMoved }) => countText(shardsMoved)],
   ['bytes moved', ({ bytesMoved }) => bytesText(bytesMoved)],
   ['steady/s', ({ steadySamplesPerSecond }) => countText(steadySamplesPerSecond)],
+  ['worst second before', ({ worstSecondBefore }) => worstSecondBefore.toFixed(2)],
   ['worst second', ({ worstSecond }) => worstSecond.toFixed(2)],
   ['mean', ({ mean }) => mean.toFixed(2)],
   ['slowest request before', ({ slowestBeforeMs }) => `${slowestBeforeMs.toFixed(0)} ms`],
