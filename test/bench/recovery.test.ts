@@ -124,6 +124,7 @@ describe('measurement', () => {
   });
 
   it('finds the slowest second and the mean of the time in which blocks were missing', () => {
+    expect(result.worstSecondBefore).toBeCloseTo(1, 2);
     expect(result.worstSecond).toBeCloseTo(0.45, 2);
     expect(result.worstSecondFromKill).toBeCloseTo(0.35, 2);
     expect(result.mean).toBeCloseTo(2.4 / 3, 2);

@@ -40,6 +40,8 @@ export interface Measured {
   blocksOnDemand: number;
   /** Of lost rows, from the first active new owner to the last complete one. */
   rebuildGBPerSecond: number | null;
+  /** The slowest second of steady training: what the machine itself does. */
+  worstSecondBefore: number;
   /** Slowest second and mean from when every lost shard can serve to full redundancy (at least a second). */
   worstSecond: number | null;
   mean: number | null;
@@ -90,6 +92,7 @@ export function measure({ events: unordered, kill, progress, calmFrom, endedAt }
       span && span.end > span.start && failure
         ? round((failure.blocksLost * BLOCK_BYTES) / (span.end - span.start) / 1e6)
         : null,
+    worstSecondBefore: round(Math.min(...slidingSeconds(throughput, calmFrom, kill.mono)) / steady),
     worstSecond: during.length > 0 ? round(Math.min(...during) / steady) : null,
     mean:
       keysReady === null

@@ -129,7 +129,7 @@ export function parseRecoveryOptions(flags: Record<string, unknown>): RecoveryOp
     dim: number(flags, 'dim', smoke ? 16 : 64),
     batch: number(flags, 'batch', smoke ? 128 : 512),
     compute: flags.compute === '0' ? 0 : number(flags, 'compute', smoke ? 1 : COMPUTE),
-    calmSeconds: number(flags, 'calm', smoke ? 1 : 8),
+    calmSeconds: number(flags, 'calm', smoke ? 1 : 15),
     watchSeconds: number(flags, 'watch', smoke ? 0.5 : 6),
     recoveryRate: text(flags, 'recoveryRate'),
     html: text(flags, 'html'),

@@ -128,6 +128,7 @@ export const COLUMNS: [head: string, cell: (run: RunResult) => string][] = [
   ['all can serve', (run) => ms(run.keysReadyMs)],
   ['training is back', (run) => ms(run.backMs)],
   ['redundant', (run) => ms(run.redundantMs)],
+  ['worst second before', (run) => ratio(run.worstSecondBefore)],
   ['worst second', (run) => ratio(run.worstSecond)],
   ['mean', (run) => ratio(run.mean)],
   ['rebuild GB/s', (run) => ratio(run.rebuildGBPerSecond)],
