@@ -31,14 +31,48 @@ const MOST_SLOWER = 0.7;
 const LEARN = 0.2;
 /** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
 const LEARN_MEANWHILE = 0.01;
+/** While contents are given away it must not follow what they cost, but a move that lasts must not crawl either when traffic falls. */
+const LEARN_GIVING = 0.05;
+/** What the newest window counts in the share that others are told. */
+const NEWEST = 0.5;
 
 /** After members of a group were lost: keys have the machines to themselves, then rows, and only then lost parities. */
 const KEYS_ALONE_MS = 100;
 const ROWS_ALONE_MS = 250;
 
-export class Pace {
-  private allowance = burst(START_BYTES_PER_SECOND);
+/** So many bytes per second, more or fewer as requests fare, and what of them is not used yet. */
+class Allowance {
+  private bytes = burst(START_BYTES_PER_SECOND);
   private bytesPerSecond = START_BYTES_PER_SECOND;
+
+  get open(): boolean {
+    return this.bytes > 0;
+  }
+
+  refill(elapsed: number): void {
+    const grown = this.bytes + (this.bytesPerSecond * elapsed) / 1000;
+    this.bytes = Math.min(burst(this.bytesPerSecond), grown);
+  }
+
+  take(blocks: number): void {
+    this.bytes = Math.max(-burst(this.bytesPerSecond), this.bytes - blocks * BLOCK_BYTES);
+  }
+
+  /** `share`: of the requests of calm times, so many are served; undefined: nobody knows. */
+  adjust(share: number | undefined): void {
+    const step = share === undefined ? MOST_FASTER : Math.exp(GAIN * (share - SHARE));
+    const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
+    this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
+  }
+
+  reset(): void {
+    this.bytesPerSecond = START_BYTES_PER_SECOND;
+  }
+}
+
+export class Pace {
+  private readonly background = new Allowance();
+  private readonly moves = new Allowance();
   /** Requests per millisecond in calm times; undefined: not known yet. */
   private calm: number | undefined;
   private served = 0;
@@ -48,12 +82,13 @@ export class Pace {
   private decoding = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
   private idle = false;
-  /** Of the requests of calm times, in the last window. */
-  private lastShare = 1;
+  /** Of the requests of calm times, over the last windows that had any. */
+  private share = 1;
   /** Something was given to others since the last window. */
   private giving = false;
-  /** What others said of themselves since the last window, and when one of them said that nobody asks it for anything. */
+  /** What others said of themselves since the last window, and when one of them last said that it serves requests, or that it does not. */
   private heard: number[] = [];
+  private heardBusy = Number.NEGATIVE_INFINITY;
   private heardIdle = Number.NEGATIVE_INFINITY;
 
   /** Something was lost. */
@@ -68,13 +103,16 @@ export class Pace {
   /** Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks for anything. */
   give(): number | undefined {
     this.giving = true;
-    return this.idle ? undefined : this.lastShare;
+    return this.idle ? undefined : this.share;
   }
 
   /** What a node said of itself that gave contents to a planned move. */
   hear(share: number | undefined): void {
     if (share === undefined) this.heardIdle = this.last ?? 0;
-    else this.heard.push(share);
+    else {
+      this.heardBusy = this.last ?? 0;
+      this.heard.push(share);
+    }
   }
 
   /** `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. */
@@ -92,29 +130,30 @@ export class Pace {
       this.heard = [];
       this.windowFrom = now;
     }
-    const most = burst(this.bytesPerSecond);
-    this.allowance = Math.min(most, this.allowance + (this.bytesPerSecond * elapsed) / 1000);
+    this.background.refill(elapsed);
+    this.moves.refill(elapsed);
   }
 
   private learn(rate: number, recovering: boolean): void {
-    const weight = recovering || this.giving ? LEARN_MEANWHILE : LEARN;
+    const weight = recovering ? LEARN_MEANWHILE : this.giving ? LEARN_GIVING : LEARN;
     // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
-    if (rate > 0) this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * weight;
-    const shares = this.heard.length > 0 ? [mean(this.heard)] : [];
-    if (this.calm) {
-      this.lastShare = rate / this.calm;
-      shares.push(this.lastShare);
+    if (rate > 0) {
+      this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * weight;
+      this.share += (rate / this.calm - this.share) * NEWEST;
     }
-    if (!recovering) this.bytesPerSecond = START_BYTES_PER_SECOND;
-    else {
-      const step = shares.length > 0 ? Math.exp(GAIN * (Math.min(...shares) - SHARE)) : MOST_FASTER;
-      const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
-      this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
+    if (!recovering) {
+      this.background.reset();
+      this.moves.reset();
+      return;
     }
+    this.background.adjust(this.calm ? rate / this.calm : undefined);
+    const shares = this.calm && !this.idle ? [this.share] : [];
+    if (this.heard.length > 0) shares.push(mean(this.heard));
+    this.moves.adjust(shares.length > 0 ? Math.min(...shares) : undefined);
   }
 
   get open(): boolean {
-    return this.idle || this.allowance > 0;
+    return this.idle || this.background.open;
   }
 
   /** Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot. */
@@ -124,7 +163,7 @@ export class Pace {
 
   /** Whether planned moves may go on: nothing is lost while they last. */
   get openForMoves(): boolean {
-    return (this.wideForMoves || this.allowance > 0) && !this.decoding && !this.since(ROWS_ALONE_MS);
+    return (this.wideForMoves || this.moves.open) && !this.decoding && !this.since(ROWS_ALONE_MS);
   }
 
   /** Nobody is kept waiting by large messages. */
@@ -132,8 +171,10 @@ export class Pace {
     return this.idle && !this.since(KEYS_ALONE_MS);
   }
 
+  /** Nor are those who give. */
   get wideForMoves(): boolean {
-    return this.wide && this.heard.length === 0 && (this.last ?? 0) - this.heardIdle <= IDLE_MS;
+    const recently = (time: number) => (this.last ?? 0) - time <= IDLE_MS;
+    return this.wide && recently(this.heardIdle) && !recently(this.heardBusy);
   }
 
   private since(time: number): boolean {
@@ -141,7 +182,11 @@ export class Pace {
   }
 
   take(blocks: number): void {
-    this.allowance = Math.max(-burst(this.bytesPerSecond), this.allowance - blocks * BLOCK_BYTES);
+    this.background.take(blocks);
+  }
+
+  takeForMove(blocks: number): void {
+    this.moves.take(blocks);
   }
 }
 

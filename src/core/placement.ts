@@ -204,6 +204,9 @@ class GroupRepair {
       if (!mirror) continue;
       if (mirror.node === entry.node) {
         if (this.view.whole(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
+      } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
+        // Another member was lost meanwhile and came to this node: two would share it, and need not.
+        this.keepSinks((sink) => sink !== mirror);
       } else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
         this.promote(m, mirror);
     }

@@ -59,7 +59,8 @@ export class RateLimit {
   }
 
   take(blocks: number): void {
-    this.pace.take(blocks);
+    if (this.what === 'move') this.pace.takeForMove(blocks);
+    else this.pace.take(blocks);
     if (this.bytesPerSecond > 0) this.allowance -= blocks * BLOCK_BYTES;
   }
 }

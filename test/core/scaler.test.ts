@@ -1,5 +1,6 @@
 /** Changes of what serves: joining, growing, shrinking, balancing, and how each is taken back (rule 28). */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { Pace } from '../../src/core/pace.js';
 import { seatsOf } from '../../src/core/plan.js';
 import { kind } from './harness.js';
 import {
@@ -16,7 +17,10 @@ import {
   start,
 } from './scaling.js';
 
-afterEach(() => cluster.close());
+afterEach(() => {
+  vi.restoreAllMocks();
+  cluster.close();
+});
 
 describe('a PS that joins a running job', () => {
   it('gets its share unasked, and everything is still there', () => {
@@ -46,6 +50,24 @@ describe('a PS that joins a running job', () => {
 });
 
 describe('growing', () => {
+  it('is held to what those say of themselves that give, and a recovery is not', () => {
+    vi.spyOn(Pace.prototype, 'give').mockReturnValue(0.5);
+    const [hear, take] = [vi.spyOn(Pace.prototype, 'hear'), vi.spyOn(Pace.prototype, 'takeForMove')];
+    start();
+    fill();
+    scale(4);
+    cluster.addNode();
+    cluster.advance(6000);
+    expect(counts()).toEqual([3, 3, 3, 3]);
+    expect(new Set(hear.mock.calls.map(([share]) => share))).toEqual(new Set([0.5]));
+    expect(take).toHaveBeenCalled();
+    for (const spy of [hear, take]) spy.mockClear();
+    cluster.crash(1);
+    cluster.advance(20_000);
+    expect(hear).not.toHaveBeenCalled();
+    expect(take).not.toHaveBeenCalled();
+  });
+
   it('waits until all have joined, then moves each shard once', () => {
     start();
     fill();
