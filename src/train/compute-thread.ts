@@ -5,6 +5,7 @@ import { type Answer, memoryOf, type Order } from './compute.js';
 import { type Graphs, OnnxSessions } from './onnx-sessions.js';
 
 const port = parentPort!;
+const { graphs, busy } = workerData as { graphs: Graphs; busy: Int32Array };
 
 async function answered(make: () => Promise<Answer>): Promise<void> {
   let answer: Answer;
@@ -14,14 +15,17 @@ async function answered(make: () => Promise<Answer>): Promise<void> {
     const code = error instanceof KintsugiError ? error.code : 'MODEL';
     answer = { kind: 'failed', code, message: describe(error) };
   }
+  Atomics.store(busy, 0, 0);
+  Atomics.notify(busy, 0);
   port.postMessage(answer, answer.kind === 'done' ? memoryOf(answer.inputs, answer.outputs) : []);
 }
 
 let sessions: OnnxSessions;
 await answered(async () => {
-  sessions = await OnnxSessions.create(workerData as Graphs);
+  sessions = await OnnxSessions.create(graphs);
   return { kind: 'ready' };
 });
 port.on('message', ({ graph, inputs, outputs }: Order) =>
   answered(async () => ({ kind: 'done', inputs, outputs: await sessions.run(graph, inputs, outputs) })),
 );
+port.on('messageerror', (error) => answered(() => Promise.reject(error)));

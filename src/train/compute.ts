@@ -4,7 +4,7 @@
  * nothing is copied, and whoever gave an array finds it empty until it comes back.
  */
 import { Worker } from 'node:worker_threads';
-import { type ErrorCode, KintsugiError } from '../errors.js';
+import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import type { GraphName, Graphs, NamedValues } from './onnx-sessions.js';
 
 export interface Order {
@@ -28,27 +28,41 @@ export function memoryOf(...values: (NamedValues | undefined)[]): ArrayBuffer[] 
   return [...new Set(all.map(({ data }) => data.buffer as ArrayBuffer))];
 }
 
+/** A process that ends waits so long for what its threads are computing. */
+const LAST_MS = 10_000;
+
 export class ComputeThread {
   private readonly waiting: { resolve(answer: Answer): void; reject(error: Error): void }[] = [];
   private ended: Error | undefined;
 
-  private constructor(private readonly thread: Worker) {
+  private constructor(
+    private readonly thread: Worker,
+    private readonly busy: Int32Array,
+  ) {
     thread.on('message', (answer: Answer) => {
       const waiter = this.waiting.shift()!;
       if (answer.kind === 'failed') waiter.reject(new KintsugiError(answer.code, answer.message));
       else waiter.resolve(answer);
       this.hold();
     });
-    thread.on('error', (error) => this.end(error));
-    thread.on('exit', () => this.end(new KintsugiError('MODEL', 'the thread that computes has ended')));
+    const end = (how: string) => this.end(new KintsugiError('INTERNAL', `the thread that computes ${how}`));
+    thread.on('error', (error) => end(`failed: ${describe(error)}`));
+    thread.on('messageerror', (error) => end(`said what cannot be read: ${describe(error)}`));
+    thread.on('exit', () => {
+      process.off('exit', this.awaitLast);
+      end('has ended');
+    });
+    // ONNX runtime that finds its thread gone when it has computed aborts the process.
+    process.on('exit', this.awaitLast);
   }
 
-  /** @throws DEPENDENCY_MISSING without onnxruntime-node, MODEL for graphs that it refuses */
+  /** @throws DEPENDENCY_MISSING without onnxruntime-node, MODEL for graphs that it refuses, INTERNAL when the thread dies */
   static async start(
     graphs: Graphs,
     script: URL = new URL('./compute-thread.js', import.meta.url),
   ): Promise<ComputeThread> {
-    const compute = new ComputeThread(new Worker(script, { workerData: graphs }));
+    const busy = new Int32Array(new SharedArrayBuffer(4)).fill(1);
+    const compute = new ComputeThread(new Worker(script, { workerData: { graphs, busy } }), busy);
     try {
       await compute.next();
     } catch (error) {
@@ -58,19 +72,32 @@ export class ComputeThread {
     return compute;
   }
 
-  /** One at a time. All memory that was given is in the answer again. @throws MODEL; then the memory is lost */
+  /**
+   * One at a time. All memory that was given is in the answer again.
+   * @throws MODEL when it cannot be computed, INTERNAL when the thread died; then the memory is gone
+   */
   async run(order: Order): Promise<{ inputs: NamedValues; outputs: NamedValues }> {
-    const answered = this.next();
-    if (!this.ended) this.thread.postMessage(order, memoryOf(order.inputs, order.outputs));
-    return (await answered) as Done;
+    if (this.ended) throw this.ended;
+    Atomics.store(this.busy, 0, 1);
+    this.thread.postMessage(order, memoryOf(order.inputs, order.outputs));
+    return (await this.next()) as Done;
   }
 
+  /** Ends the thread when it has computed what it was asked for. */
   async close(): Promise<void> {
+    this.ended ??= new KintsugiError('INTERNAL', 'the thread that computes was closed');
+    if (this.waiting.length > 0)
+      await new Promise<void>((resolve) =>
+        this.thread.once('message', () => resolve()).once('exit', () => resolve()),
+      );
     await this.thread.terminate();
   }
 
+  private readonly awaitLast = (): void => {
+    Atomics.wait(this.busy, 0, 1, LAST_MS);
+  };
+
   private next(): Promise<Answer> {
-    if (this.ended) return Promise.reject(this.ended);
     const answer = new Promise<Answer>((resolve, reject) => this.waiting.push({ resolve, reject }));
     this.hold();
     return answer;
@@ -84,6 +111,6 @@ export class ComputeThread {
 
   private end(error: Error): void {
     this.ended ??= error;
-    for (const waiter of this.waiting.splice(0)) waiter.reject(this.ended);
+    for (const waiter of this.waiting.splice(0)) waiter.reject(error);
   }
 }

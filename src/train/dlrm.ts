@@ -18,7 +18,7 @@ import {
   LOSS,
   PROBABILITIES,
 } from './dlrm-graph.js';
-import type { Graphs, NamedValues, Values } from './onnx-sessions.js';
+import type { GraphName, Graphs, NamedValues, Values } from './onnx-sessions.js';
 import {
   type Batch,
   CATEGORY_FIELDS,
@@ -113,14 +113,9 @@ class Dlrm implements Model {
     const inputs = this.feeds(batch, rows, dense);
     inputs[LABELS] = this.input(LABELS, batch.labels, [batch.size]);
     const full = batch.size === this.options.batch;
-    const done = await this.compute.run({
-      graph: 'trainer',
-      inputs,
-      outputs: full ? this.outputs : undefined,
-    });
-    this.inputs = done.inputs;
-    if (full) this.outputs = done.outputs;
-    const values = (name: string) => done.outputs[name]!.data;
+    const outputs = await this.run('trainer', inputs, full ? this.outputs : undefined);
+    if (full) this.outputs = outputs;
+    const values = (name: string) => outputs[name]!.data;
     return {
       loss: values(LOSS)[0]!,
       rowGrads: [values(gradientName(EMBEDDINGS))],
@@ -129,10 +124,17 @@ class Dlrm implements Model {
   }
 
   async predict(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<Float32Array> {
-    const inputs = this.feeds(batch, rows, dense);
-    const done = await this.compute.run({ graph: 'predictor', inputs });
+    const outputs = await this.run('predictor', this.feeds(batch, rows, dense));
+    return outputs[PROBABILITIES]!.data;
+  }
+
+  /** Memory that is given is gone until it comes back, and for good when that fails. */
+  private async run(graph: GraphName, inputs: NamedValues, outputs?: NamedValues): Promise<NamedValues> {
+    this.inputs = {};
+    if (outputs) this.outputs = undefined;
+    const done = await this.compute.run({ graph, inputs, outputs });
     this.inputs = done.inputs;
-    return done.outputs[PROBABILITIES]!.data;
+    return done.outputs;
   }
 
   close(): Promise<void> {

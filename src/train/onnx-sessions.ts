@@ -75,11 +75,6 @@ export class OnnxSessions {
     );
   }
 
-  async close(): Promise<void> {
-    await this.sessions.trainer.release();
-    await this.sessions.predictor.release();
-  }
-
   private tensors(values: NamedValues): Record<string, Tensor> {
     return Object.fromEntries(
       Object.entries(values).map(([name, { data, dims }]) => [

@@ -54,7 +54,13 @@ it('measures the wide code where there are nodes for it, and checkpoints at two 
   expect(modes({ ps: '10' })).toContain('8+2');
 });
 
+it('runs the jobs that are named, or all that begin so', () => {
+  const jobs = (names: string) => parseOverheadOptions({ jobs: names }).jobs.map(({ name }) => name);
+  expect(jobs('pushes,light')).toEqual(['pushes', 'light']);
+  expect(jobs('ecrec')).toEqual(['ecrec-sgd', 'ecrec-adagrad']);
+});
+
 it('refuses what makes no sense', () => {
-  for (const flags of [{ rounds: 'x' }, { modes: '4-1' }, { sizes: '1' }])
+  for (const flags of [{ rounds: 'x' }, { modes: '4-1' }, { sizes: '1' }, { jobs: 'light,e' }])
     expect(() => parseOverheadOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
 });

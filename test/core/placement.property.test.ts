@@ -37,7 +37,7 @@ class History {
     const count = k + r + spare;
     this.pools = [
       { name: 'embedding', k, r, firstGroup: 0, groups },
-      { name: 'dense', k: 1, r, firstGroup: groups, groups: 1 },
+      { name: 'mirrored', k: 1, r, firstGroup: groups, groups: 1 },
     ];
     for (let id = 1; id <= count; id++) this.alive.set(id, node(id, 1, id % hosts));
     this.nextId = count + 1;

@@ -70,7 +70,7 @@ describe('the first groups', () => {
   });
 
   it('a mirrored pool beside it takes the first data node and the parity nodes', () => {
-    const groups = formGroups([pool(4, 1, 1), pool(1, 1, 1, 1, 'dense')], nodes(5), 1, counter());
+    const groups = formGroups([pool(4, 1, 1), pool(1, 1, 1, 1, 'mirrored')], nodes(5), 1, counter());
     expect(groups.map(seats)).toEqual(['1 2 3 4 p 5', '1 p 5']);
     expect(groups.map((group) => [group.id, group.pool])).toEqual([
       [0, 0],

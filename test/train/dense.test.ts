@@ -46,7 +46,7 @@ test('gradients are padded with zeros and copied; values are the head of the row
   expect(denseValues(layout, gradients)).toEqual(gradient);
 });
 
-test('the table takes optimizer and initializer of the tensor ', () => {
+test('the table takes optimizer and initializer of the tensor', () => {
   const { optimizer, initializer } = tensor([300]);
   const spec = denseTableSpec(tensor([300]), denseLayout(tensor([300])), 9);
   expect(spec).toEqual({ name: 'dense/w', dim: 256, optimizer, initializer, seed: 9 });

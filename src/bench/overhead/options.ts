@@ -1,4 +1,5 @@
 /** What `bench overhead` can be told: jobs, and the modes that run them. */
+import { KintsugiError } from '../../errors.js';
 import { checkFlags, type Mode, modeOf, number, numbers, text } from '../recovery/options.js';
 
 export interface Job {
@@ -45,6 +46,17 @@ function jobsOf(smoke: boolean): Job[] {
   ];
 }
 
+/** `ecrec` is every job whose name begins so. @throws BAD_ARGUMENT */
+function jobsNamed(wanted: string, smoke: boolean): Job[] {
+  const jobs = jobsOf(smoke);
+  const found = jobs.filter(({ name }) => name === wanted || name.startsWith(`${wanted}-`));
+  if (found.length > 0) return found;
+  throw new KintsugiError(
+    'BAD_ARGUMENT',
+    `--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`,
+  );
+}
+
 /** @throws BAD_ARGUMENT */
 export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOptions {
   checkFlags(flags, 'overhead', FLAGS);
@@ -57,7 +69,7 @@ export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOp
     (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
   return {
     smoke,
-    jobs: jobsOf(smoke).filter((job) => wanted === undefined || wanted.includes(job.name)),
+    jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
     modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
     ps,
     rounds: number(flags, 'rounds', smoke ? 1 : 5),

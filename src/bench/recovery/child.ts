@@ -80,13 +80,14 @@ class Training {
   private lost = false;
   private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
-  private readonly arithmetic = new Arithmetic();
+  private readonly arithmetic: Arithmetic | undefined;
 
   constructor(
     private readonly client: Client,
     private readonly options: ClientOptions,
   ) {
     this.samples = options.samples ?? 0;
+    this.arithmetic = options.compute > 0 ? new Arithmetic() : undefined;
   }
 
   get trained(): number {
@@ -112,13 +113,13 @@ class Training {
     while (!this.stopped && !this.lost) {
       const keys = await next;
       next = this.pull(stream.next());
-      if (compute > 0) await this.arithmetic.compute(compute);
+      await this.arithmetic?.compute(compute);
       while (this.open.size >= IN_FLIGHT) await Promise.race(this.open);
       if (!this.lost) this.push(keys, gradients.subarray(0, keys.length * dim));
     }
     await next;
     await Promise.all(this.open);
-    await this.arithmetic.close();
+    await this.arithmetic?.close();
     clearInterval(timer);
     progress();
   }
