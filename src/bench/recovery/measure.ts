@@ -4,6 +4,7 @@
  */
 import { numberOf, type RoleEvent } from '../../local/events.js';
 import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../local/report.js';
+import { worstWindow } from '../../local/scaling-report.js';
 import { type ProgressPoint, Throughput } from '../../local/throughput.js';
 
 export const WINDOW_MS = 100;
@@ -41,7 +42,7 @@ export interface Measured {
   /** Of lost rows, from the first active new owner to the last complete one. */
   rebuildGBPerSecond: number | null;
   /** The slowest second of steady training: what the machine itself does. */
-  worstSecondBefore: number;
+  worstSecondBefore: number | null;
   /** Slowest second and mean from when every lost shard can serve to full redundancy (at least a second). */
   worstSecond: number | null;
   mean: number | null;
@@ -72,8 +73,11 @@ export function measure({ events: unordered, kill, progress, calmFrom, endedAt }
   const span = rebuildSpan(events, kill);
   const backAt = backTime(throughput, kill.mono, detected ?? kill.mono, endedAt, steady);
   const until = kill.mono + Math.max(failure?.redundantMs ?? 0, (keysReady ?? 0) + SECOND_MS);
-  const during =
-    keysReady === null ? [] : slidingSeconds(throughput, kill.mono + keysReady, Math.min(until, endedAt));
+  /** Of whole seconds between the two; a rounding error does not take the last one away. */
+  const worst = (from: number, to: number) => {
+    const rate = worstWindow(throughput, from, to - SECOND_MS + 1e-6);
+    return rate === undefined ? null : round(rate / steady);
+  };
   const firstWindow = Math.max(calmFrom, kill.mono - 3 * SECOND_MS);
   return {
     steadySamplesPerSecond: round(steady),
@@ -92,24 +96,16 @@ export function measure({ events: unordered, kill, progress, calmFrom, endedAt }
       span && span.end > span.start && failure
         ? round((failure.blocksLost * BLOCK_BYTES) / (span.end - span.start) / 1e6)
         : null,
-    worstSecondBefore: round(Math.min(...slidingSeconds(throughput, calmFrom, kill.mono)) / steady),
-    worstSecond: during.length > 0 ? round(Math.min(...during) / steady) : null,
+    worstSecondBefore: worst(calmFrom, kill.mono),
+    worstSecond: keysReady === null ? null : worst(kill.mono + keysReady, Math.min(until, endedAt)),
     mean:
       keysReady === null
         ? null
         : round(throughput.rate(kill.mono + keysReady, Math.min(until, endedAt)) / steady),
-    worstSecondFromKill: round(Math.min(...slidingSeconds(throughput, kill.mono, endedAt)) / steady),
+    worstSecondFromKill: worst(kill.mono, endedAt),
     windows: throughput.windows(firstWindow, endedAt, WINDOW_MS).map(round),
     firstWindowMs: round(firstWindow - kill.mono),
   };
-}
-
-/** Every second, at steps of a window. */
-function slidingSeconds(throughput: Throughput, from: number, to: number): number[] {
-  const rates: number[] = [];
-  for (let start = from; start + SECOND_MS <= to + 1e-6; start += WINDOW_MS)
-    rates.push(throughput.rate(start, start + SECOND_MS));
-  return rates;
 }
 
 /** From the first new owner that knows what it lacks to the last that lacks nothing. */

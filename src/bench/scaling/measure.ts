@@ -1,4 +1,5 @@
 /** From the progress of a training client to the figures of a scaling: pure. */
+import { worstWindow } from '../../local/scaling-report.js';
 import { Throughput } from '../../local/throughput.js';
 
 export const WINDOW_MS = 100;
@@ -42,12 +43,7 @@ export function measureScaling(progress: readonly Progress[], span: ScalingSpan)
   );
   const { calmFrom, calmTo, begun, ended } = span;
   const steady = throughput.rate(calmFrom, calmTo);
-  const worst = (first: number, last: number) => {
-    let least = Number.POSITIVE_INFINITY;
-    for (let at = first; at <= last; at += WINDOW_MS)
-      least = Math.min(least, throughput.rate(at, at + SECOND_MS));
-    return least / steady;
-  };
+  const worst = (first: number, last: number) => worstWindow(throughput, first, last)! / steady;
   return {
     ...span,
     seconds: (ended - begun) / 1000,
