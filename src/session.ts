@@ -13,6 +13,7 @@ import { describe, type ErrorCode, KintsugiError } from './errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from './protocol/map.js';
 import type { JobStatus, Message, MessageOf } from './protocol/messages.js';
 import { parseAddress } from './runtime/address.js';
+import { AddressBook } from './runtime/address-book.js';
 import { each } from './runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from './runtime/log.js';
 import { Peers } from './runtime/peers.js';
@@ -69,6 +70,7 @@ export class Session {
   id: PeerId = -1;
   /** A range of samples that this worker has lost. */
   onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
+  private readonly addresses = new AddressBook(() => this.map);
   private readonly peers: Peers;
   private readonly log: Logger;
   private uplink: Uplink | undefined;
@@ -94,10 +96,7 @@ export class Session {
       self: () => ({ peer: this.id, inc: 0, job: this.map.job }),
       token: options.token,
       tls: options.tls,
-      resolve: (peer) => {
-        const entry = this.map.nodes.find((node) => node.id === peer);
-        return entry && { ...parseAddress(entry.address), inc: entry.inc };
-      },
+      resolve: (peer) => this.addresses.resolve(peer),
       onMessage: (from, message, parts) =>
         this.run(this.core.step({ kind: 'message', from, message, parts })),
       onUp: (peer) => this.run(this.core.step({ kind: 'peerUp', peer })),

@@ -6,6 +6,7 @@ import { KintsugiError } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
 import { type RunningPs, startPs } from '../runtime/ps.js';
 import { rehearse } from '../runtime/rehearsal.js';
+import { tuneV8 } from '../runtime/v8.js';
 import { RunFailure } from './failure.js';
 import {
   duration,
@@ -48,6 +49,7 @@ async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<voi
 
 async function run(flags: Flags): Promise<void> {
   followLauncher();
+  tuneV8();
   const stopped = stopSignal();
   const name = flags.name ?? `${hostname()}-${process.pid}`;
   const log = loggerOf(flags, { role: 'ps', name });

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import { DEFAULT_SCHEDULER_POLICY, type DurableState, type SchedulerPolicy } from '../core/scheduler.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
+import { tuneV8 } from '../runtime/v8.js';
 import { MemoryStore } from '../storage/index.js';
 import { openLmdbStore } from '../storage/lmdb.js';
 import {
@@ -34,6 +35,7 @@ interface Flags extends SharedFlags {
 
 async function run(flags: Flags): Promise<void> {
   followLauncher();
+  tuneV8();
   const stopped = stopSignal();
   const code = parseCode(flags.code);
   const nodes = flags.ps ?? code.k + code.r;

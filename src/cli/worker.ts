@@ -1,6 +1,7 @@
 /** `kintsugi worker`: trains a model on data files against a running job. */
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../errors.js';
+import { tuneV8 } from '../runtime/v8.js';
 import { isPacked } from '../train/criteo.js';
 import { RANGE_BATCHES } from '../train/files.js';
 import { MAX_SPOOL_LEAD } from '../train/spool.js';
@@ -65,6 +66,7 @@ function leadOf(text: string): number {
 
 async function run(flags: Flags): Promise<void> {
   followLauncher();
+  tuneV8();
   const { name, evaluate } = flags;
   if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
   if (!evaluate && !flags.data)

@@ -8,6 +8,7 @@ import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
+import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import type { Logger } from './log.js';
 
@@ -23,12 +24,6 @@ const MAX_REDIAL_MS = 1000;
 /** What is posted to one peer goes out as soon as it is this much: a frame that waits for more would only arrive later. */
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
-
-export interface PeerAddress {
-  host: string;
-  port: number;
-  inc: number;
-}
 
 export interface PeersOptions {
   self: () => { peer: PeerId; inc: number; job: string };

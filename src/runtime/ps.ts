@@ -12,6 +12,7 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { AddressBook } from './address-book.js';
 import { Answers } from './answers.js';
 import { Departure } from './departure.js';
 import { each } from './effects.js';
@@ -64,6 +65,7 @@ export interface RunningPs {
 
 class PsRuntime {
   private node: PsNode | undefined;
+  private readonly addresses = new AddressBook(() => this.node?.map);
   private readonly peers: Peers;
   private uplink: Uplink | undefined;
   private listener: Listener | undefined;
@@ -88,7 +90,7 @@ class PsRuntime {
       self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
       token: options.token,
       tls: options.tls,
-      resolve: (peer) => this.resolve(peer),
+      resolve: (peer) => this.addresses.resolve(peer),
       onMessage: (from, message, parts) => this.receive(from, message, parts),
       onUp: (peer) => this.run(this.node?.step({ kind: 'peerUp', peer })),
       log: options.log,
@@ -183,11 +185,6 @@ class PsRuntime {
     if (advertise === undefined) return formatAddress({ host, port });
     const withPort = /:\d+$/.test(advertise) && !advertise.endsWith(']') ? advertise : `${advertise}:${port}`;
     return formatAddress(parseAddress(withPort));
-  }
-
-  private resolve(peer: PeerId) {
-    const entry = this.node?.map.nodes.find((node) => node.id === peer);
-    return entry && { ...parseAddress(entry.address), inc: entry.inc };
   }
 
   private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {

@@ -3,7 +3,6 @@
  * would spend its first second after a loss on that, the second in which requests wait for it. So it loses a shard of a group of
  * its own making, all inside this process, and decodes it: the same machines, the same engine, the same frames.
  */
-import { setFlagsFromString } from 'node:v8';
 import type { Effect } from '../core/effects.js';
 import { PsNode } from '../core/node.js';
 import { DEFAULT_POLICY } from '../core/policy.js';
@@ -149,8 +148,6 @@ function mapOf(epoch: number, owner: PeerId): ClusterMap {
 
 /** Takes about a tenth of a second of processor time, once per process. */
 export function rehearse(): void {
-  // Or V8 forgets code that has not run for a few collections, and recoveries are rare.
-  setFlagsFromString('--no-flush-bytecode');
   for (let round = 0; round < ROUNDS; round++) {
     const rehearsal = new Rehearsal();
     const whole = rehearsal.run();

@@ -1,0 +1,29 @@
+/** Where the nodes of a map are dialed: it is asked for every message that is sent, so the addresses of a map are read once. */
+import type { ClusterMap, PeerId } from '../protocol/map.js';
+import { parseAddress } from './address.js';
+
+export interface PeerAddress {
+  host: string;
+  port: number;
+  inc: number;
+}
+
+export class AddressBook {
+  private map: ClusterMap | undefined;
+  private addresses = new Map<PeerId, PeerAddress>();
+
+  /** `current`: the map as it is now; a change of it is another object. */
+  constructor(private readonly current: () => ClusterMap | undefined) {}
+
+  /** undefined: the map does not have it, as it has no clients. */
+  resolve(peer: PeerId): PeerAddress | undefined {
+    const map = this.current();
+    if (map !== this.map) {
+      this.map = map;
+      this.addresses = new Map(
+        map?.nodes.map(({ id, inc, address }) => [id, { ...parseAddress(address), inc }]),
+      );
+    }
+    return this.addresses.get(peer);
+  }
+}
