@@ -19,6 +19,7 @@ function judge(report: BenchReport, result: ScalingResult): void {
       values: {
         took: scaling.seconds,
         steady: scaling.steadySamplesPerSecond,
+        'steady after': scaling.steadyAfterSamplesPerSecond,
         'slowest request before': scaling.slowestBeforeMs,
         'slowest request': scaling.slowestMs,
       },

@@ -45,8 +45,8 @@ const progress: Progress[] = Array.from({ length: 101 }, (_, i) => {
 const span = {
   from: 5,
   to: 7,
-  calmFrom: 1000,
-  calmTo: 4000,
+  before: { from: 1000, to: 4000 },
+  after: { from: 7000, to: 9000 },
   begun: 4500,
   ended: 6500,
   shardsMoved: 10,
@@ -63,7 +63,13 @@ it('measures the worst second and the slowest request of a scaling against the c
   });
   expect(measured.worstSecond).toBeCloseTo(0.8, 6);
   expect(measured.worstSecondBefore).toBeCloseTo(1, 6);
-  expect(measureScaling(progress, { ...span, calmTo: 5600 }).worstSecondBefore).toBeLessThan(0.9);
+  expect(measured.worstSecondAfter).toBeCloseTo(1, 6);
+  expect(
+    measureScaling(progress, { ...span, before: { from: 1000, to: 5600 } }).worstSecondBefore,
+  ).toBeLessThan(0.9);
+  expect(
+    measureScaling(progress, { ...span, after: { from: 4600, to: 5600 } }).worstSecondOfAfter,
+  ).toBeCloseTo(1, 6);
   expect(measured.mean).toBeCloseTo(0.9, 6);
   expect(windowsOf(progress, 4800, 5400).map(Math.round)).toEqual([1000, 1000, 0, 0, 1000, 1000]);
 });

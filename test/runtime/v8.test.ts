@@ -17,5 +17,7 @@ it('takes all settings', () => {
 });
 
 it('would say so if it did not', () => {
-  expect(run(`import v8 from 'node:v8'; v8.setFlagsFromString('--no-such-setting');`)).toContain('no-such-setting');
+  expect(run(`import v8 from 'node:v8'; v8.setFlagsFromString('--no-such-setting');`)).toContain(
+    'no-such-setting',
+  );
 });

@@ -12,12 +12,18 @@ export interface Progress {
   slowestMs: number;
 }
 
-/** When a scaling ran; it is steady from `calmFrom` to `calmTo`, before anything is started for it. */
+/** A time in which nothing happens but training. */
+export interface Calm {
+  from: number;
+  to: number;
+}
+
+/** When a scaling ran, with the calm before anything was started for it, and the calm after it. */
 export interface ScalingSpan {
   from: number;
   to: number;
-  calmFrom: number;
-  calmTo: number;
+  before: Calm;
+  after: Calm;
   begun: number;
   ended: number;
   shardsMoved: number;
@@ -27,10 +33,15 @@ export interface ScalingSpan {
 export interface MeasuredScaling extends ScalingSpan {
   seconds: number;
   steadySamplesPerSecond: number;
-  /** The slowest second while it was steady, of steady: what the machine itself does. */
+  /** With as many PS as there are in the end: on one machine their number alone makes a difference. */
+  steadyAfterSamplesPerSecond: number;
+  /** The slowest second of the calm before, and of the one after, of its own mean: what happens when nothing happens. */
   worstSecondBefore: number;
-  /** The slowest second that touches the scaling, of steady. */
+  worstSecondAfter: number;
+  /** The slowest second that touches the scaling, of steady before it. */
   worstSecond: number;
+  /** The same of steady after it. */
+  worstSecondOfAfter: number;
   mean: number;
   /** Requests answered while it was steady, and while it lasted. */
   slowestBeforeMs: number;
@@ -41,17 +52,22 @@ export function measureScaling(progress: readonly Progress[], span: ScalingSpan)
   const throughput = new Throughput(
     progress.map(({ mono, samples }) => ({ mono, samples, worker: 'train' })),
   );
-  const { calmFrom, calmTo, begun, ended } = span;
-  const steady = throughput.rate(calmFrom, calmTo);
-  const worst = (first: number, last: number) => worstWindow(throughput, first, last)! / steady;
+  const { before, after, begun, ended } = span;
+  const steadyOf = ({ from, to }: Calm) => throughput.rate(from, to);
+  const [steady, steadyAfter] = [steadyOf(before), steadyOf(after)];
+  const slowestSecond = worstWindow(throughput, begun, ended)!;
+  const worstOf = ({ from, to }: Calm) => worstWindow(throughput, from, Math.max(from, to - SECOND_MS))!;
   return {
     ...span,
     seconds: (ended - begun) / 1000,
     steadySamplesPerSecond: steady,
-    worstSecondBefore: worst(calmFrom, Math.max(calmFrom, calmTo - SECOND_MS)),
-    worstSecond: worst(begun, ended),
+    steadyAfterSamplesPerSecond: steadyAfter,
+    worstSecondBefore: worstOf(before) / steady,
+    worstSecondAfter: worstOf(after) / steadyAfter,
+    worstSecond: slowestSecond / steady,
+    worstSecondOfAfter: slowestSecond / steadyAfter,
     mean: throughput.rate(begun, ended) / steady,
-    slowestBeforeMs: slowest(progress, calmFrom, calmTo),
+    slowestBeforeMs: slowest(progress, before.from, before.to),
     slowestMs: slowest(progress, begun, ended + SECOND_MS),
   };
 }

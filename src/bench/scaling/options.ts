@@ -12,7 +12,7 @@ export interface ScalingOptions {
   batch: number;
   /** What a step computes, in units of about a millisecond. */
   compute: number;
-  /** Seconds of steady training before each scaling. */
+  /** Seconds of steady training before and after each scaling. */
   calmSeconds: number;
   moveRate: string | undefined;
   /** The picture, as HTML. */

@@ -52,9 +52,17 @@ export const COLUMNS: [head: string, cell: (scaling: MeasuredScaling) => string]
   ['took', ({ seconds }) => `${seconds.toFixed(2)} s`],
   ['shards moved', ({ shardsMoved }) => countText(shardsMoved)],
   ['bytes moved', ({ bytesMoved }) => bytesText(bytesMoved)],
-  ['steady/s', ({ steadySamplesPerSecond }) => countText(steadySamplesPerSecond)],
-  ['worst second before', ({ worstSecondBefore }) => worstSecondBefore.toFixed(2)],
+  [
+    'steady before, after',
+    ({ steadySamplesPerSecond: before, steadyAfterSamplesPerSecond: after }) =>
+      `${countText(before)}/s, ${countText(after)}/s`,
+  ],
+  [
+    'worst calm second before, after',
+    ({ worstSecondBefore: before, worstSecondAfter: after }) => `${before.toFixed(2)}, ${after.toFixed(2)}`,
+  ],
   ['worst second', ({ worstSecond }) => worstSecond.toFixed(2)],
+  ['of steady after', ({ worstSecondOfAfter }) => worstSecondOfAfter.toFixed(2)],
   ['mean', ({ mean }) => mean.toFixed(2)],
   ['slowest request before', ({ slowestBeforeMs }) => `${slowestBeforeMs.toFixed(0)} ms`],
   ['slowest request', ({ slowestMs }) => `${slowestMs.toFixed(0)} ms`],
