@@ -6,7 +6,9 @@
  * requests wait for are never held back, but they count: the background rests while they are many.
  *
  * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives contents says how it
- * fares, and a move is held to what is worse, here or there.
+ * fares, and a move is held to what is worse, here or there. What calm times are like changes while shards move, and whoever learned
+ * it from times in which they do would take what moves cost for the new normal, and speed up until little was left of it. So moves
+ * rest now and then, and only then nodes learn.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -29,10 +31,11 @@ const MOST_FASTER = 1.25;
 const MOST_SLOWER = 0.7;
 /** What a window counts in the mean of calm times. */
 const LEARN = 0.2;
-/** While blocks are missing the mean follows slowly: a job that asks for less than before must not crawl for ever. */
+/** While blocks come or go the mean follows slowly: a job that asks for less than before must not crawl for ever. */
 const LEARN_MEANWHILE = 0.01;
-/** While contents are given away it must not follow what they cost, but a move that lasts must not crawl either when traffic falls. */
-const LEARN_GIVING = 0.05;
+/** Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of every giver. */
+const MOVE_WINDOWS = 12;
+const REST_WINDOWS = 3;
 /** What the newest window counts in the share that others are told. */
 const NEWEST = 0.5;
 
@@ -84,8 +87,10 @@ export class Pace {
   private idle = false;
   /** Of the requests of calm times, over the last windows that had any. */
   private share = 1;
-  /** Something was given to others since the last window. */
-  private giving = false;
+  /** Since the last window something was given to others, or something came. */
+  private busy = false;
+  /** Windows in which something was missing here, counted in rounds of moves and a rest. */
+  private moveWindows = 0;
   /** What others said of themselves since the last window, and when one of them last said that it serves requests, or that it does not. */
   private heard: number[] = [];
   private heardBusy = Number.NEGATIVE_INFINITY;
@@ -102,12 +107,13 @@ export class Pace {
 
   /** Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks for anything. */
   give(): number | undefined {
-    this.giving = true;
+    this.busy = true;
     return this.idle ? undefined : this.share;
   }
 
   /** What a node said of itself that gave contents to a planned move. */
   hear(share: number | undefined): void {
+    this.busy = true;
     if (share === undefined) this.heardIdle = this.last ?? 0;
     else {
       this.heardBusy = this.last ?? 0;
@@ -126,7 +132,7 @@ export class Pace {
     if (now - this.windowFrom >= WINDOW_MS) {
       this.learn(this.served / (now - this.windowFrom), recovering);
       this.served = 0;
-      this.giving = false;
+      this.busy = false;
       this.heard = [];
       this.windowFrom = now;
     }
@@ -135,7 +141,8 @@ export class Pace {
   }
 
   private learn(rate: number, recovering: boolean): void {
-    const weight = recovering ? LEARN_MEANWHILE : this.giving ? LEARN_GIVING : LEARN;
+    const calm = !this.busy && !this.decoding && (!recovering || this.resting);
+    const weight = calm ? LEARN : LEARN_MEANWHILE;
     // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
     if (rate > 0) {
       this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * weight;
@@ -149,7 +156,13 @@ export class Pace {
     this.background.adjust(this.calm ? rate / this.calm : undefined);
     const shares = this.calm && !this.idle ? [this.share] : [];
     if (this.heard.length > 0) shares.push(mean(this.heard));
-    this.moves.adjust(shares.length > 0 ? Math.min(...shares) : undefined);
+    if (!this.resting) this.moves.adjust(shares.length > 0 ? Math.min(...shares) : undefined);
+    this.moveWindows = (this.moveWindows + 1) % MOVE_WINDOWS;
+  }
+
+  /** Planned moves pause, and what is served meanwhile is what could be served. */
+  private get resting(): boolean {
+    return this.moveWindows >= MOVE_WINDOWS - REST_WINDOWS;
   }
 
   get open(): boolean {
@@ -163,7 +176,8 @@ export class Pace {
 
   /** Whether planned moves may go on: nothing is lost while they last. */
   get openForMoves(): boolean {
-    return (this.wideForMoves || this.moves.open) && !this.decoding && !this.since(ROWS_ALONE_MS);
+    const open = this.wideForMoves || (this.moves.open && !this.resting);
+    return open && !this.decoding && !this.since(ROWS_ALONE_MS);
   }
 
   /** Nobody is kept waiting by large messages. */
@@ -182,10 +196,12 @@ export class Pace {
   }
 
   take(blocks: number): void {
+    this.busy = true;
     this.background.take(blocks);
   }
 
   takeForMove(blocks: number): void {
+    this.busy = true;
     this.moves.take(blocks);
   }
 }
