@@ -19,10 +19,10 @@ export class AddressBook {
   resolve(peer: PeerId): PeerAddress | undefined {
     const map = this.current();
     if (map !== this.map) {
-      this.map = map;
       this.addresses = new Map(
         map?.nodes.map(({ id, inc, address }) => [id, { ...parseAddress(address), inc }]),
       );
+      this.map = map;
     }
     return this.addresses.get(peer);
   }
