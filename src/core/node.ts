@@ -15,6 +15,7 @@ import {
 import type { Message, MessageOf, Refusal } from '../protocol/messages.js';
 import { bytes, type Effect, Outbox } from './effects.js';
 import { completeness, holdings } from './heartbeat.js';
+import { isPlanned } from './moves.js';
 import { Owner, type OwnerHost } from './owner.js';
 import { Pace } from './pace.js';
 import { ParkedMessages, WaitingBytes } from './parked.js';
@@ -35,6 +36,8 @@ const EMPTY = new Uint8Array(0);
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
   readonly pace = new Pace();
+  /** There are planned moves in the job. */
+  private moving = false;
   readonly moveRate: RateLimit;
   map: ClusterMap = EMPTY_MAP;
   now = 0;
@@ -123,6 +126,7 @@ export class PsNode implements OwnerHost {
     if (map.epoch <= this.map.epoch) return;
     if (lostSomething(this.map, map)) this.pace.disturbed(this.now);
     this.map = map;
+    this.moving = map.groups.some((group) => group.sinks.some(({ sid }) => isPlanned(group, sid)));
     const keep = new Set<string>();
     const keepSinks = new Set<number>();
     for (const group of map.groups) {
@@ -331,7 +335,7 @@ export class PsNode implements OwnerHost {
 
   private tick(now: number): void {
     this.now = now;
-    this.pace.tick(now, this.recovering, this.decoding);
+    this.pace.tick(now, this.recovering, this.decoding, this.moving && !this.lacking);
     this.moveRate.tick(now);
     for (const owner of this.owners.values()) owner.tick();
     this.dirty.clear();
@@ -355,6 +359,13 @@ export class PsNode implements OwnerHost {
   private get recovering(): boolean {
     for (const owner of this.owners.values()) if (!owner.present) return true;
     for (const sink of this.sinks.values()) if (!sink.full) return true;
+    return false;
+  }
+
+  /** The same, and it is not because of a planned move. */
+  private get lacking(): boolean {
+    for (const owner of this.owners.values()) if (!owner.present) return true;
+    for (const sink of this.sinks.values()) if (!sink.full && !sink.planned) return true;
     return false;
   }
 

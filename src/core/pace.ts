@@ -6,9 +6,9 @@
  * requests wait for are never held back, but they count: the background rests while they are many.
  *
  * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives contents says how it
- * fares, and a move is held to what is worse, here or there. What calm times are like changes while shards move, and whoever learned
- * it from times in which they do would take what moves cost for the new normal, and speed up until little was left of it. So moves
- * rest now and then, and only then nodes learn.
+ * fares, and a move is held to what is worse, here or there. Whoever learned what calm times are like from times in which shards
+ * move would take what moves cost for the normal, and speed up until little was left of it. So moves rest now and then, and while
+ * there are any in the job, a node learns in the rests of its own moves, and hardly otherwise.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -33,7 +33,9 @@ const MOST_SLOWER = 0.7;
 const LEARN = 0.2;
 /** While blocks come or go the mean follows slowly: a job that asks for less than before must not crawl for ever. */
 const LEARN_MEANWHILE = 0.01;
-/** Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of every giver. */
+/** Slower still while shards move, which can last: rests are for learning. */
+const LEARN_MOVING = 0.001;
+/** Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of whoever gives. */
 const MOVE_WINDOWS = 12;
 const REST_WINDOWS = 3;
 /** What the newest window counts in the share that others are told. */
@@ -83,13 +85,16 @@ export class Pace {
   private last: number | undefined;
   private disturbedAt = Number.NEGATIVE_INFINITY;
   private decoding = false;
+  private moving = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
   private idle = false;
   /** Of the requests of calm times, over the last windows that had any. */
   private share = 1;
   /** Since the last window something was given to others, or something came. */
   private busy = false;
-  /** Windows in which something was missing here, counted in rounds of moves and a rest. */
+  /** Rates of windows in which nothing was given, while others may move. */
+  private pause: number[] = [];
+  /** Windows in which something moved here, counted in rounds of moves and a rest. */
   private moveWindows = 0;
   /** What others said of themselves since the last window, and when one of them last said that it serves requests, or that it does not. */
   private heard: number[] = [];
@@ -121,9 +126,13 @@ export class Pace {
     }
   }
 
-  /** `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. */
-  tick(now: number, recovering: boolean, decoding = false): void {
+  /**
+   * `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. `moving`: there are
+   * planned moves in the job, and nothing else is missing here.
+   */
+  tick(now: number, recovering: boolean, decoding = false, moving = false): void {
     this.decoding = decoding;
+    this.moving = moving;
     const elapsed = this.last === undefined ? 0 : now - this.last;
     this.last = now;
     this.windowFrom ??= now;
@@ -141,12 +150,11 @@ export class Pace {
   }
 
   private learn(rate: number, recovering: boolean): void {
-    const calm = !this.busy && !this.decoding && (!recovering || this.resting);
-    const weight = calm ? LEARN : LEARN_MEANWHILE;
     // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
     if (rate > 0) {
-      this.calm = (this.calm ?? rate) + (rate - (this.calm ?? rate)) * weight;
-      this.share += (rate / this.calm - this.share) * NEWEST;
+      for (const [each, weight] of this.lessons(rate, recovering))
+        this.calm = (this.calm ?? each) + (each - (this.calm ?? each)) * weight;
+      if (this.calm !== undefined) this.share += (rate / this.calm - this.share) * NEWEST;
     }
     if (!recovering) {
       this.background.reset();
@@ -157,12 +165,29 @@ export class Pace {
     const shares = this.calm && !this.idle ? [this.share] : [];
     if (this.heard.length > 0) shares.push(mean(this.heard));
     if (!this.resting) this.moves.adjust(shares.length > 0 ? Math.min(...shares) : undefined);
-    this.moveWindows = (this.moveWindows + 1) % MOVE_WINDOWS;
+    if (this.moving) this.moveWindows = (this.moveWindows + 1) % MOVE_WINDOWS;
+  }
+
+  /** Rates that say what calm times are like, and how much. */
+  private lessons(rate: number, recovering: boolean): [rate: number, weight: number][] {
+    if (!this.moving) {
+      this.pause = [];
+      return [[rate, this.busy || recovering ? LEARN_MEANWHILE : LEARN]];
+    }
+    if (recovering) return [[rate, this.resting && !this.busy ? LEARN : LEARN_MOVING]];
+    if (!this.busy) {
+      if (this.pause.length <= REST_WINDOWS) this.pause.push(rate);
+      return [];
+    }
+    // It gave before and gives again: whoever takes rested in between. After more, others may have moved.
+    const rest = this.pause.length <= REST_WINDOWS ? this.pause : [];
+    this.pause = [];
+    return [...rest.map((each): [number, number] => [each, LEARN]), [rate, LEARN_MOVING]];
   }
 
   /** Planned moves pause, and what is served meanwhile is what could be served. */
   private get resting(): boolean {
-    return this.moveWindows >= MOVE_WINDOWS - REST_WINDOWS;
+    return this.moving && this.moveWindows >= MOVE_WINDOWS - REST_WINDOWS;
   }
 
   get open(): boolean {
@@ -171,28 +196,28 @@ export class Pace {
 
   /** Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot. */
   get openForParities(): boolean {
-    return this.open && !this.decoding && !this.since(ROWS_ALONE_MS);
+    return this.open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
   /** Whether planned moves may go on: nothing is lost while they last. */
   get openForMoves(): boolean {
     const open = this.wideForMoves || (this.moves.open && !this.resting);
-    return open && !this.decoding && !this.since(ROWS_ALONE_MS);
+    return open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
   /** Nobody is kept waiting by large messages. */
   get wide(): boolean {
-    return this.idle && !this.since(KEYS_ALONE_MS);
+    return this.idle && !this.since(this.disturbedAt, KEYS_ALONE_MS);
   }
 
   /** Nor are those who give. */
   get wideForMoves(): boolean {
-    const recently = (time: number) => (this.last ?? 0) - time <= IDLE_MS;
-    return this.wide && recently(this.heardIdle) && !recently(this.heardBusy);
+    return this.wide && this.since(this.heardIdle, IDLE_MS) && !this.since(this.heardBusy, IDLE_MS);
   }
 
-  private since(time: number): boolean {
-    return (this.last ?? 0) - this.disturbedAt < time;
+  /** It was at most so long ago. */
+  private since(at: number, ms: number): boolean {
+    return (this.last ?? 0) - at <= ms;
   }
 
   take(blocks: number): void {

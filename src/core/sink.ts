@@ -59,7 +59,8 @@ export class Sink {
   private readonly members = new Map<number, Member>();
   private readonly checks: Check[] = [];
   private readonly recoveryRate: RateLimit;
-  private planned: boolean;
+  /** It is where a shard moves to, and nothing is lost. */
+  planned: boolean;
   private wasFull: boolean;
 
   constructor(

@@ -10,7 +10,7 @@ export interface PeerAddress {
 
 export class AddressBook {
   private map: ClusterMap | undefined;
-  private addresses = new Map<PeerId, PeerAddress>();
+  private readonly addresses = new Map<PeerId, PeerAddress>();
 
   /** `current`: the map as it is now; a change of it is another object. */
   constructor(private readonly current: () => ClusterMap | undefined) {}
@@ -19,11 +19,15 @@ export class AddressBook {
   resolve(peer: PeerId): PeerAddress | undefined {
     const map = this.current();
     if (map !== this.map) {
-      this.addresses = new Map(
-        map?.nodes.map(({ id, inc, address }) => [id, { ...parseAddress(address), inc }]),
-      );
+      this.addresses.clear();
       this.map = map;
     }
-    return this.addresses.get(peer);
+    const known = this.addresses.get(peer);
+    if (known) return known;
+    const entry = map?.nodes.find(({ id }) => id === peer);
+    if (!entry) return undefined;
+    const address = { ...parseAddress(entry.address), inc: entry.inc };
+    this.addresses.set(peer, address);
+    return address;
   }
 }

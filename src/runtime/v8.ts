@@ -12,7 +12,7 @@ const SETTINGS = [
   // here, and after 8 MB of them collects all of it, once a second for ever. With four times the old generation as the limit
   // the collections of the young generation, which free them at next to no cost, come first.
   '--heap-growing-percent=300',
-  // A tenth of the usual number of runs after which code is compiled: a newcomer spends seconds less in slow code.
+  // Code is compiled after a seventh of the usual number of runs: a newcomer spends seconds less in slow code.
   '--interrupt-budget=10000',
 ];
 
