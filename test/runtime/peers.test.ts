@@ -1,7 +1,8 @@
 // Connections by identity: dialed when there is something to say, kept up while the map lists the peer.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Message } from '../../src/protocol/messages.js';
-import { type PeerAddress, Peers } from '../../src/runtime/peers.js';
+import type { PeerAddress } from '../../src/runtime/address-book.js';
+import { Peers } from '../../src/runtime/peers.js';
 import { dial, type Link, type Listener, listen } from '../../src/transport/index.js';
 import { EventLog } from './support.js';
 
