@@ -357,7 +357,7 @@ export class PsNode implements OwnerHost {
 
   /** Something that belongs here is not here yet. */
   private get recovering(): boolean {
-    for (const owner of this.owners.values()) if (!owner.present) return true;
+    if (this.lacking) return true;
     for (const sink of this.sinks.values()) if (!sink.full) return true;
     return false;
   }
