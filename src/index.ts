@@ -9,7 +9,7 @@ export {
   type RequestOptions,
   type Table,
   type TableOptions,
-} from './client.js';
+} from './client/client.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { InitializerSpec, OptimizerSpec } from './native.js';
 export type { ClusterMap, TableSpec } from './protocol/map.js';

@@ -19,7 +19,9 @@
  *     bytes of a list of blocks: the blocks one after the other, each of its column's fixed block size
  */
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { describe, KintsugiError } from './errors.js';
+import { PACKAGE_ROOT } from './package-root.js';
 
 export type OptimizerSpec =
   | { kind: 'sgd'; lr: number }
@@ -253,7 +255,7 @@ let loaded: NativeAddon | undefined;
 export function loadNative(): NativeAddon {
   if (loaded) return loaded;
   const require = createRequire(import.meta.url);
-  const path = process.env.KINTSUGI_ADDON ?? '../build/Release/kintsugi.node';
+  const path = process.env.KINTSUGI_ADDON ?? join(PACKAGE_ROOT, 'build/Release/kintsugi.node');
   try {
     loaded = require(path) as NativeAddon;
   } catch (error) {

@@ -3,7 +3,7 @@
  * release.ts, ws-socket.ts), so what still travels must never be among it. Checked against sums kept here.
  */
 import { afterEach, expect, it } from 'vitest';
-import { type Client, connect } from '../src/client.js';
+import { type Client, connect } from '../src/client/client.js';
 import { type LocalCluster, startLocalCluster } from '../src/runtime/cluster.js';
 
 const DIM = 64;

@@ -50,8 +50,8 @@ const pure = sources.filter((file) => /^src\/(core|protocol)\//.test(file));
 describe('TypeScript', () => {
   it('the checks see the files and their imports', () => {
     expect(pure.length).toBeGreaterThan(15);
-    expect(importsOf('src/core/owner.ts', text('src/core/owner.ts'))).toEqual(
-      expect.arrayContaining(['src/native.ts', 'src/core/dedup.ts', 'src/protocol/map.ts']),
+    expect(importsOf('src/core/shard/owner.ts', text('src/core/shard/owner.ts'))).toEqual(
+      expect.arrayContaining(['src/native.ts', 'src/core/shared/dedup.ts', 'src/protocol/map.ts']),
     );
     expect(
       importsOf(

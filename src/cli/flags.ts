@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { UNBOUNDED } from '../dataset.js';
+import { UNBOUNDED } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { OptimizerSpec } from '../native.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';

@@ -1,7 +1,7 @@
 /** `kintsugi local`: a whole job on this machine as real processes. */
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { UNBOUNDED } from '../dataset.js';
+import { UNBOUNDED } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
 import { createDisplay } from '../local/display.js';
 import { type Kill, parseKill } from '../local/kills.js';

@@ -4,8 +4,10 @@
  * `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a bug.
  */
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
+import { PACKAGE_ROOT } from '../package-root.js';
 import { registerBench } from './bench.js';
 import { registerDemo } from './demo.js';
 import { RunFailure } from './failure.js';
@@ -20,7 +22,7 @@ import { registerStatus } from './status.js';
 import { registerWorker } from './worker.js';
 
 function version(): string {
-  const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  const manifest = readFileSync(join(PACKAGE_ROOT, 'package.json'), 'utf8');
   return (JSON.parse(manifest) as { version: string }).version;
 }
 

@@ -1,7 +1,7 @@
 /** `kintsugi ps`: a node that holds shards. */
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
-import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
 import { type RunningPs, startPs } from '../runtime/ps.js';

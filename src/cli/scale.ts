@@ -1,6 +1,6 @@
 /** `kintsugi scale`, `drain` and `rebalance`: change what serves while training goes on. */
 import { type Command, Option } from 'commander';
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { bytesText, table } from '../local/text.js';
 import type { ChangeStatus, JobStatus } from '../protocol/messages.js';

@@ -1,7 +1,11 @@
 /** `kintsugi scheduler`: the role that makes the map of a job. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import { DEFAULT_SCHEDULER_POLICY, type DurableState, type SchedulerPolicy } from '../core/scheduler.js';
+import {
+  DEFAULT_SCHEDULER_POLICY,
+  type DurableState,
+  type SchedulerPolicy,
+} from '../core/scheduler/scheduler.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
 import { tuneV8 } from '../runtime/v8.js';

@@ -5,6 +5,7 @@ import { tuneV8 } from '../runtime/v8.js';
 import { isPacked } from '../train/criteo.js';
 import { RANGE_BATCHES } from '../train/files.js';
 import { MAX_SPOOL_LEAD } from '../train/spool.js';
+import { runWorker, type WorkerOptions } from '../worker/role.js';
 import {
   certificateOf,
   clientTlsOf,
@@ -21,7 +22,6 @@ import {
   withTraining,
 } from './flags.js';
 import { followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
-import { runWorker, type WorkerOptions } from './worker-role.js';
 
 interface Flags extends SharedFlags, TrainingFlags {
   scheduler: string;

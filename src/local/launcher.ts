@@ -6,8 +6,8 @@
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect } from '../client.js';
-import { Dataset } from '../dataset.js';
+import { type Client, connect } from '../client/client.js';
+import { Dataset } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { monotonicMs } from '../runtime/log.js';

@@ -3,8 +3,8 @@
  * counted in the files, what the scheduler knows of ranges, what workers told of each range that they finished, and the audit
  * rows that only applied pushes change.
  */
-import type { PushCounts } from '../client.js';
-import type { DatasetStatus } from '../dataset.js';
+import type { PushCounts } from '../client/client.js';
+import type { DatasetStatus } from '../client/dataset.js';
 import type { ClientCounts } from '../tools/audit.js';
 import { numberOf, type RoleEvent } from './events.js';
 

@@ -1,7 +1,7 @@
 /** A whole cluster in one process: for tests, notebooks and trying things out. Real sockets, real roles, one event loop. */
 import { randomUUID } from 'node:crypto';
-import type { Policy } from '../core/policy.js';
-import type { DurableState, SchedulerPolicy } from '../core/scheduler.js';
+import type { DurableState, SchedulerPolicy } from '../core/scheduler/scheduler.js';
+import type { Policy } from '../core/shared/policy.js';
 import { MemoryStore, type StateStore } from '../storage/index.js';
 import type { RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';

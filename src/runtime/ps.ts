@@ -3,9 +3,9 @@
  * flush comes when the turn's messages have been handled. What they have us send to one peer shares a frame.
  */
 
-import type { Effect } from '../core/effects.js';
-import { PsNode } from '../core/node.js';
-import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import { PsNode } from '../core/node/node.js';
+import type { Effect } from '../core/shared/outbox.js';
+import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';

@@ -3,9 +3,10 @@
  * would spend its first second after a loss on that, the second in which requests wait for it. So it loses a shard of a group of
  * its own making, all inside this process, and decodes it: the same machines, the same engine, the same frames.
  */
-import type { Effect } from '../core/effects.js';
-import { PsNode } from '../core/node.js';
-import { DEFAULT_POLICY } from '../core/policy.js';
+
+import { PsNode } from '../core/node/node.js';
+import type { Effect } from '../core/shared/outbox.js';
+import { DEFAULT_POLICY } from '../core/shared/policy.js';
 import { invariant } from '../errors.js';
 import { loadNative } from '../native.js';
 import { decodeFrame, encodeFrame } from '../protocol/frame.js';

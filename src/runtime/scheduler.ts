@@ -7,7 +7,7 @@ import {
   type SchedulerEffect,
   type SchedulerInput,
   type SchedulerPolicy,
-} from '../core/scheduler.js';
+} from '../core/scheduler/scheduler.js';
 import { KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';

@@ -5,11 +5,11 @@
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
 
-import type { ClientEffect, PsClientCore } from '../core/client.js';
-import { isTombstone } from '../core/dedup.js';
-import type { Effect } from '../core/effects.js';
-import { PsNode } from '../core/node.js';
-import { DEFAULT_POLICY, type Policy } from '../core/policy.js';
+import type { ClientEffect, PsClientCore } from '../core/client/client.js';
+import { PsNode } from '../core/node/node.js';
+import { isTombstone } from '../core/shared/dedup.js';
+import type { Effect } from '../core/shared/outbox.js';
+import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';

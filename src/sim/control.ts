@@ -7,7 +7,7 @@ import {
   type SchedulerEffect,
   type SchedulerInput,
   type SchedulerPolicy,
-} from '../core/scheduler.js';
+} from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';

@@ -9,11 +9,13 @@ import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PACKAGE_ROOT } from '../package-root.js';
 import { MUTANTS, type Mutant, planted } from './planted.js';
 
 const HUNTERS = 2;
+/** What is compiled of src/. */
 const dist = join(dirname(fileURLToPath(import.meta.url)), '..');
-const root = join(dist, '..');
+const root = PACKAGE_ROOT;
 /** Below the project, so that packages resolve as usual; one folder per hunt, so that two do not meet. */
 const scratch = join(root, `build/mutants-${process.pid}`);
 

@@ -6,7 +6,7 @@
  * What became of a push that failed, or whose client died, only its bit says.
  */
 
-import { auditKeys } from '../audit.js';
+import { auditKeys } from '../client/audit.js';
 import type { NativeAddon, NativeShard } from '../native.js';
 import { type ClusterMap, type Pool, shardCount, tableByName } from '../protocol/map.js';
 import { Violation } from './violation.js';

@@ -1,6 +1,6 @@
 /** What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest. */
-import { auditKeys } from '../audit.js';
-import { type ClientEffect, PsClientCore } from '../core/client.js';
+import { auditKeys } from '../client/audit.js';
+import { type ClientEffect, PsClientCore } from '../core/client/client.js';
 import {
   type ClusterMap,
   locate,

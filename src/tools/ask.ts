@@ -2,7 +2,7 @@
  * Questions about shards, for tools. A question to an owner waits while a shard is being recovered, as it should; but a
  * shard that is beyond repair would never answer, so the scheduler is asked now and then whether that is the case.
  */
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import type { MessageOf } from '../protocol/messages.js';
 

@@ -3,8 +3,8 @@
  * pushes changed (see ../audit.ts), not with the protocol's own de-duplication tables. Exact up to 2^24 pushes of a client
  * to a shard.
  */
-import { auditKeys, auditTable } from '../audit.js';
-import type { Client, PushCounts } from '../client.js';
+import { auditKeys, auditTable } from '../client/audit.js';
+import type { Client, PushCounts } from '../client/client.js';
 import { loadNative } from '../native.js';
 import { type Pool, shardCount, tableByName } from '../protocol/map.js';
 

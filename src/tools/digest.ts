@@ -8,7 +8,7 @@
  * A job that is being trained has no single state; digest it when its workers have stopped.
  */
 import { createHash, type Hash } from 'node:crypto';
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import type { TableSpec } from '../protocol/map.js';
 import { pullRows, type RowBatch, tableKeys } from './rows.js';
 

@@ -4,7 +4,7 @@
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
 import { askOwner } from './ask.js';

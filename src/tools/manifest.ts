@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { tableProblem } from '../core/tables.js';
+import { tableProblem } from '../core/scheduler/tables.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { Pool, TableSpec } from '../protocol/map.js';
 import { missing } from './safetensors.js';

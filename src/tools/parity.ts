@@ -4,7 +4,7 @@
  * complete: how many blocks there should be follows from the owners' extents, so a sink that is missing, or does not know of
  * some blocks, shows up as unprotected instead of not at all.
  */
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import type { Extent } from '../native.js';
 import type { Group, Pool, SinkEntry } from '../protocol/map.js';

@@ -2,7 +2,7 @@
  * Reading a table as a whole: the keys of its shards, then whole rows (values and optimizer state) in batches of bounded
  * size. The key list is the only thing that grows with the table: 8 bytes a row.
  */
-import type { Client, RequestOptions } from '../client.js';
+import type { Client, RequestOptions } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { locate, type Pool, poolOf, shardCount, type TableSpec } from '../protocol/map.js';
 import { askOwner } from './ask.js';

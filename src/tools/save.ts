@@ -9,7 +9,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { syncDirectory } from '../storage/sync.js';

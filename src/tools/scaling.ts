@@ -1,5 +1,5 @@
 /** Changes of what serves, asked for from outside: more nodes, fewer, others, better balanced; and how they go. */
-import type { Client } from '../client.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import type { ChangeStatus, JobStatus, MoveStatus } from '../protocol/messages.js';
 

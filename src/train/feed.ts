@@ -3,7 +3,7 @@
  * range that was begun by somebody else is gone on with behind the last batch that is known to be durable; the batches before
  * are read, not trained, because the numbers of the others follow from them.
  */
-import type { Lease, Outcome } from '../dataset.js';
+import type { Lease, Outcome } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { Batch, PullRequest, PushUpdate } from './trainer.js';
 

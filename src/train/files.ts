@@ -1,6 +1,6 @@
 /** How data files are cut into ranges of samples: by their sizes and the width of their lines, so every worker cuts them alike. */
 import { basename } from 'node:path';
-import type { DatasetSpec } from '../dataset.js';
+import type { DatasetSpec } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
 import { isPacked, measure } from './criteo.js';
 

@@ -5,7 +5,7 @@
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import type { DatasetStatus, Lease } from '../dataset.js';
+import type { DatasetStatus, Lease } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import { MAX_LINE_BYTES } from './criteo.js';
 

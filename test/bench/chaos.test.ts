@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { ChaosDetails } from '../../src/bench/chaos/report.js';
-import type { Goal } from '../../src/bench/report.js';
+import type { ChaosDetails } from '../../bench/chaos/report.js';
+import type { Goal } from '../../bench/report.js';
 import { kintsugi } from '../cli/support.js';
 import { hasOpenssl } from '../transport/certificates.js';
 

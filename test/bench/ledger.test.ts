@@ -1,6 +1,6 @@
 /** The book that keeps chaos within the promise: what may be lost together, and what may not. */
 import { expect, test } from 'vitest';
-import { Ledger } from '../../src/bench/chaos/ledger.js';
+import { Ledger } from '../../bench/chaos/ledger.js';
 import { type ClusterMap, EMPTY_MAP, type SinkEntry } from '../../src/protocol/map.js';
 
 function mapOf(

@@ -3,11 +3,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { predictedBytes } from '../../src/bench/loopback/growth.js';
-import { cpuSeconds, latency, median, quantile, turn } from '../../src/bench/loopback/measure.js';
-import { DIM, loopbackOptions } from '../../src/bench/loopback/options.js';
-import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../src/bench/loopback/redis.js';
-import { consecutive, gradients, keySets } from '../../src/bench/loopback/requests.js';
+import { predictedBytes } from '../../bench/loopback/growth.js';
+import { cpuSeconds, latency, median, quantile, turn } from '../../bench/loopback/measure.js';
+import { DIM, loopbackOptions } from '../../bench/loopback/options.js';
+import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../bench/loopback/redis.js';
+import { consecutive, gradients, keySets } from '../../bench/loopback/requests.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';

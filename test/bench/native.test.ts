@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { tableBytes } from '../../src/bench/memory.js';
+import { tableBytes } from '../../bench/memory.js';
 import { loadNative } from '../../src/native.js';
 
 const TIMEOUT = 600_000; // a compiler on a busy machine

@@ -3,9 +3,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { cpuSeconds, type Round } from '../../src/bench/overhead/candidate.js';
-import { parseOverheadOptions } from '../../src/bench/overhead/options.js';
-import { median, pairedRatio } from '../../src/bench/overhead.js';
+import { cpuSeconds, type Round } from '../../bench/overhead/candidate.js';
+import { parseOverheadOptions } from '../../bench/overhead/options.js';
+import { median, pairedRatio } from '../../bench/overhead.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';

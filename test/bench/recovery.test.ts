@@ -3,11 +3,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { KeyStream } from '../../src/bench/recovery/keys.js';
-import { measure, newSamples } from '../../src/bench/recovery/measure.js';
-import { groupsOf, modeOf, parseRecoveryOptions } from '../../src/bench/recovery/options.js';
-import { overlaySvg, recoverySvg } from '../../src/bench/recovery/picture.js';
-import type { RunResult } from '../../src/bench/recovery/run.js';
+import { KeyStream } from '../../bench/recovery/keys.js';
+import { measure, newSamples } from '../../bench/recovery/measure.js';
+import { groupsOf, modeOf, parseRecoveryOptions } from '../../bench/recovery/options.js';
+import { overlaySvg, recoverySvg } from '../../bench/recovery/picture.js';
+import type { RunResult } from '../../bench/recovery/run.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { kintsugi } from '../cli/support.js';
 

@@ -3,9 +3,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { measureScaling, type Progress, windowsOf } from '../../src/bench/scaling/measure.js';
-import { parseScalingOptions } from '../../src/bench/scaling/options.js';
-import { scalingHtml } from '../../src/bench/scaling/picture.js';
+import { measureScaling, type Progress, windowsOf } from '../../bench/scaling/measure.js';
+import { parseScalingOptions } from '../../bench/scaling/options.js';
+import { scalingHtml } from '../../bench/scaling/picture.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';

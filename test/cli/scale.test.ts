@@ -1,7 +1,7 @@
 /** Changing the number of PS from the command line, with real processes. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { progressLine } from '../../src/cli/scale.js';
-import { type Client, connect } from '../../src/client.js';
+import { type Client, connect } from '../../src/client/client.js';
 import type { ChangeStatus, MoveStatus } from '../../src/protocol/messages.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
 import { kintsugi, type Running, record, start } from './support.js';

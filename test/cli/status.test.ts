@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { renderStatus } from '../../src/cli/status.js';
-import { connect } from '../../src/client.js';
+import { connect } from '../../src/client/client.js';
 import type { JobStatus } from '../../src/protocol/messages.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
 import { kintsugi } from './support.js';

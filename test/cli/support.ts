@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-export const CLI = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
+export const CLI = fileURLToPath(new URL('../../dist/src/cli/main.js', import.meta.url));
 if (!existsSync(CLI)) throw new Error(`${CLI} is not there: run "npm run build"`);
 
 export interface Output {

@@ -1,5 +1,5 @@
 /** A client machine that a test speaks to in keys and values, and the sections and tables it uses. */
-import { type ClientEffect, type ClientPolicy, PsClientCore } from '../../src/core/client.js';
+import { type ClientEffect, type ClientPolicy, PsClientCore } from '../../src/core/client/client.js';
 import { loadNative, type OptimizerSpec } from '../../src/native.js';
 import type { PeerId, TableSpec } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';

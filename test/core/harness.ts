@@ -4,11 +4,8 @@
  * released later, which reorders them), dropped and inspected. Payloads are overwritten after each delivery, because parts
  * of a message are views that end with the call.
  */
-import { type ClientPolicy, DEFAULT_CLIENT_POLICY } from '../../src/core/client.js';
-import type { Effect } from '../../src/core/effects.js';
-import { PsNode } from '../../src/core/node.js';
-import type { Owner } from '../../src/core/owner.js';
-import { DEFAULT_POLICY, type Policy } from '../../src/core/policy.js';
+import { type ClientPolicy, DEFAULT_CLIENT_POLICY } from '../../src/core/client/client.js';
+import { PsNode } from '../../src/core/node/node.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
@@ -17,8 +14,11 @@ import {
   type SchedulerEffect,
   type SchedulerInput,
   type SchedulerPolicy,
-} from '../../src/core/scheduler.js';
-import type { Sink } from '../../src/core/sink.js';
+} from '../../src/core/scheduler/scheduler.js';
+import type { Owner } from '../../src/core/shard/owner.js';
+import type { Effect } from '../../src/core/shared/outbox.js';
+import { DEFAULT_POLICY, type Policy } from '../../src/core/shared/policy.js';
+import type { Sink } from '../../src/core/sink/sink.js';
 import type { NativeShard } from '../../src/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';

@@ -3,8 +3,8 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { connect } from '../../src/client.js';
-import { Dataset } from '../../src/dataset.js';
+import { connect } from '../../src/client/client.js';
+import { Dataset } from '../../src/client/dataset.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { finishedRanges } from '../../src/local/samples.js';
 import { startLocalCluster } from '../../src/runtime/cluster.js';

@@ -1,6 +1,6 @@
 // Peers that break every rule: their connection closes or they are not heard, and the role goes on serving the others.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Client, Table } from '../../src/client.js';
+import type { Client, Table } from '../../src/client/client.js';
 import type { LocalCluster } from '../../src/runtime/cluster.js';
 import { listen } from '../../src/transport/index.js';
 import { RawClient } from '../transport/support.js';

@@ -1,6 +1,6 @@
 // The number of nodes changes while two clients push without a pause: every push resolves, and every row is exactly the sum.
 import { describe, expect, it } from 'vitest';
-import type { Client } from '../../src/client.js';
+import type { Client } from '../../src/client/client.js';
 import type { LocalClusterOptions } from '../../src/runtime/cluster.js';
 import { checkParity } from '../../src/tools/parity.js';
 import { drain, plannedMoves, rebalance, scale } from '../../src/tools/scaling.js';

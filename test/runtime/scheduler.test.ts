@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
-import type { DurableState } from '../../src/core/scheduler.js';
+import type { DurableState } from '../../src/core/scheduler/scheduler.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import type { SchedulerOptions } from '../../src/runtime/scheduler.js';
 import { MemoryStore, type StateStore } from '../../src/storage/index.js';

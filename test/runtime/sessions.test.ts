@@ -1,7 +1,7 @@
 // The session of a client: ends with a goodbye or when it stays away, and never goes on in another job.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Client } from '../../src/client.js';
-import type { DurableState } from '../../src/core/scheduler.js';
+import type { Client } from '../../src/client/client.js';
+import type { DurableState } from '../../src/core/scheduler/scheduler.js';
 import type { KintsugiError } from '../../src/errors.js';
 import { MemoryStore } from '../../src/storage/index.js';
 import { type Link, listen } from '../../src/transport/index.js';

@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 
-const MODULE = new URL('../../dist/runtime/v8.js', import.meta.url);
+const MODULE = new URL('../../dist/src/runtime/v8.js', import.meta.url);
 
 function run(script: string): string {
   const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {

@@ -122,7 +122,7 @@ describe('mutants', () => {
   });
 
   it.each(MUTANTS)('$name: its text is in the compiled core', (mutant) => {
-    const compiled = readFileSync(new URL(`../../dist/core/${mutant.file}.js`, import.meta.url), 'utf8');
+    const compiled = readFileSync(new URL(`../../dist/src/core/${mutant.file}.js`, import.meta.url), 'utf8');
     expect(planted(mutant, compiled)).not.toBe(compiled);
     if (mutant.scenario) expect(existsSync(mutant.scenario.test)).toBe(true);
   });

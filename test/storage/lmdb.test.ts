@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { newJob } from '../../src/core/scheduler.js';
+import { newJob } from '../../src/core/scheduler/scheduler.js';
 import { MemoryStore } from '../../src/storage/index.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
 

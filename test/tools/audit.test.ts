@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { connect } from '../../src/client.js';
+import { connect } from '../../src/client/client.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { keysOf, startJob } from './support.js';
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { connect } from '../../src/client.js';
+import { connect } from '../../src/client/client.js';
 import { blocksOf, checkParity } from '../../src/tools/parity.js';
 import { fill, keysOf, redundancy, startJob } from './support.js';
 

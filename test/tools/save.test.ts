@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import type { Client } from '../../src/client.js';
+import type { Client } from '../../src/client/client.js';
 import { digest } from '../../src/tools/digest.js';
 import { loadJob, verify } from '../../src/tools/load.js';
 import { encodeManifest, type Manifest, readManifest } from '../../src/tools/manifest.js';

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { type Client, type ConnectOptions, connect } from '../../src/client.js';
+import { type Client, type ConnectOptions, connect } from '../../src/client/client.js';
 import type { OptimizerSpec } from '../../src/native.js';
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '../../src/runtime/cluster.js';
 

@@ -38,7 +38,7 @@ test.each(['step', 'load'])(
 );
 
 test('graphs that the runtime refuses', async () => {
-  const script = new URL('../../dist/train/compute-thread.js', import.meta.url);
+  const script = new URL('../../dist/src/train/compute-thread.js', import.meta.url);
   await expect(ComputeThread.start(GRAPHS, script)).rejects.toMatchObject({ code: 'MODEL' });
 });
 

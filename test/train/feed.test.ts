@@ -1,6 +1,6 @@
 /** The batches of a worker: what it takes, what it skips, and what it says of every range in the end. */
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import type { Lease, Outcome } from '../../src/dataset.js';
+import type { Lease, Outcome } from '../../src/client/dataset.js';
 import { KintsugiError } from '../../src/errors.js';
 import { RangeFeed, type Ranges, type Sequence } from '../../src/train/feed.js';
 import { createTables, train } from '../../src/train/loop.js';

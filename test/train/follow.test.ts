@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { DatasetStatus, Lease } from '../../src/dataset.js';
+import type { DatasetStatus, Lease } from '../../src/client/dataset.js';
 import { cutGrowingFiles } from '../../src/train/files.js';
 import { type Feeding, Follower, GrowingFiles } from '../../src/train/follow.js';
 

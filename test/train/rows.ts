@@ -8,7 +8,7 @@ import { createDlrm } from '../../src/train/dlrm.js';
 import type { Batch, Model, ModelOptions } from '../../src/train/trainer.js';
 
 /** A thread runs compiled code. */
-const SCRIPT = new URL('../../dist/train/compute-thread.js', import.meta.url);
+const SCRIPT = new URL('../../dist/src/train/compute-thread.js', import.meta.url);
 
 export function dlrm(own: Partial<ModelOptions> = {}, runtime?: string): Promise<Model> {
   return createDlrm({ ...options, ...own }, (graphs) => ComputeThread.start({ ...graphs, runtime }, SCRIPT));

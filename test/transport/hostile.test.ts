@@ -4,7 +4,7 @@ import { connect as connectTcp, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type Client, connect, type Table } from '../../src/client.js';
+import { type Client, connect, type Table } from '../../src/client/client.js';
 import { GATE_HEADER, gatePass } from '../../src/transport/auth.js';
 import {
   dial,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { connect as connectTcp, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { connect } from '../../src/client.js';
+import { connect } from '../../src/client/client.js';
 import { startLocalCluster } from '../../src/runtime/cluster.js';
 import { type DialOptions, dial, type Link, type ListenOptions } from '../../src/transport/index.js';
 import { type Certificates, hasOpenssl, makeCertificates } from './certificates.js';

@@ -1,0 +1,79 @@
+/** The load clients of a run, seen from the process that makes the trouble. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { KintsugiError } from '../../src/errors.js';
+import type { LoadOptions, LoadReport } from './load.js';
+
+const LOAD_PATH = fileURLToPath(new URL('./load.js', import.meta.url));
+
+export type LoadDone = LoadReport & { kind: 'done' };
+
+export class LoadClient {
+  readonly done: Promise<LoadDone>;
+  /** Resolves when the process has ended, in whatever way. */
+  readonly gone: Promise<unknown>;
+  /** Of the job; known once it runs. */
+  id = -1;
+  acknowledged = 0;
+  /** Milliseconds without an acknowledgement, by its last report. */
+  stalledMs = 0;
+  private readonly process: ChildProcess;
+  private started: () => void = () => {};
+  /** Resolves when a first push is durable. */
+  readonly running = new Promise<void>((resolve) => {
+    this.started = resolve;
+  });
+
+  constructor(
+    readonly options: LoadOptions,
+    private readonly onWrong: (what: string) => void,
+    onLine?: (line: string) => void,
+    token = '',
+  ) {
+    this.process = fork(LOAD_PATH, [JSON.stringify(options)], {
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      env: { ...process.env, KINTSUGI_TOKEN: token },
+    });
+    let rest = '';
+    this.process.stderr?.on('data', (chunk: Buffer) => {
+      const lines = (rest + chunk.toString()).split('\n');
+      rest = lines.pop()!;
+      for (const line of lines) onLine?.(line);
+    });
+    this.done = new Promise((resolve, reject) => {
+      let result: LoadDone | undefined;
+      this.process.on('message', (report: LoadReport) => {
+        if (report.kind === 'done') result = report;
+        else this.onReport(report);
+      });
+      this.process.on('exit', (code, signal) => {
+        if (result) resolve(result);
+        else {
+          const how = `ended early (${signal ?? code})${rest ? `: ${rest}` : ''}`;
+          reject(new KintsugiError('INTERNAL', `load client ${options.client} ${how}`));
+        }
+      });
+    });
+    this.gone = this.done.catch(() => {});
+  }
+
+  private onReport(report: Exclude<LoadReport, LoadDone>): void {
+    if (report.kind === 'wrong') {
+      this.onWrong(`client ${this.options.client}: ${report.code}: ${report.what}`);
+      return;
+    }
+    this.id = report.id;
+    this.acknowledged = report.acknowledged;
+    this.stalledMs = report.stalledMs;
+    if (report.acknowledged > 0) this.started();
+  }
+
+  /** No new pushes; `done` resolves when those under way are durable. */
+  stop(): void {
+    if (this.process.connected) this.process.send('stop');
+  }
+
+  kill(): void {
+    this.process.kill('SIGKILL');
+  }
+}

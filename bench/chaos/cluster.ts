@@ -1,0 +1,165 @@
+/**
+ * A cluster of real role processes, each behind a proxy of its own: peers reach a PS only at the proxy's address, which it
+ * advertises, and everyone reaches the scheduler through the scheduler's proxy, which survives it.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { KintsugiError } from '../../src/errors.js';
+import { Child } from '../../src/local/child.js';
+import type { RoleEvent } from '../../src/local/events.js';
+import { psName } from '../../src/local/processes.js';
+import { parseAddress } from '../../src/runtime/address.js';
+import { TcpProxy } from './proxy.js';
+import type { Secrets } from './secrets.js';
+
+export interface ClusterOptions {
+  ps: number;
+  code: string;
+  groups: number | undefined;
+  recoveryRate: string | undefined;
+  secrets: Secrets;
+  onEvent(event: RoleEvent, line: string): void;
+  /** A PS ended by itself, in order: it was emptied and told to leave, or something is wrong. */
+  onLeft(role: Role): void;
+  /** A role ended by itself otherwise: never right. */
+  onDeath(error: KintsugiError): void;
+}
+
+export interface Role {
+  name: string;
+  child: Child;
+  proxy: TcpProxy;
+  /** Up and joined. */
+  ready: boolean;
+  suspended: boolean;
+}
+
+export class Cluster {
+  readonly roles = new Map<string, Role>();
+  private readonly front = new TcpProxy(false);
+  private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
+  private stopping = false;
+  private readonly emergency = () => this.killAll();
+
+  constructor(private readonly options: ClusterOptions) {
+    process.on('exit', this.emergency);
+  }
+
+  /** Where everyone reaches the scheduler, whichever process it is. */
+  get address(): string {
+    return this.front.address;
+  }
+
+  async start(): Promise<void> {
+    await this.front.open();
+    await this.startScheduler();
+    await Promise.all(Array.from({ length: this.options.ps }, (_, index) => this.startPs(psName(index))));
+  }
+
+  async startScheduler(): Promise<void> {
+    const { ps, code, groups } = this.options;
+    const shape = ['--ps', `${ps}`, '--code', code];
+    if (groups !== undefined) shape.push('--groups', `${groups}`);
+    const directory = join(this.directory, 'scheduler');
+    const args = ['scheduler', '--listen', '127.0.0.1:0', '--dir', directory, ...shape];
+    const role = this.launch('scheduler', args, this.front);
+    const ready = await role.child.event('scheduler.ready');
+    this.front.aim(parseAddress(String(ready.address)).port);
+    role.ready = true;
+  }
+
+  async startPs(name: string): Promise<void> {
+    // A new one each time: a process that comes back has another port, as it has on a real machine.
+    const proxy = new TcpProxy(true);
+    await proxy.open();
+    const args = ['ps', '--scheduler', this.address, '--connect-timeout', '60s', '--listen', '127.0.0.1:0'];
+    args.push('--advertise', proxy.address, '--name', name, '--host-label', `host-of-${name}`);
+    const { recoveryRate } = this.options;
+    if (recoveryRate !== undefined) args.push('--recovery-rate', recoveryRate);
+    const role = this.launch(name, args, proxy);
+    role.child.event('ps.listening').then(
+      (event) => proxy.aim(Number(event.port)),
+      () => {},
+    );
+    await role.child.event('ps.ready');
+    role.ready = true;
+  }
+
+  private launch(name: string, args: string[], proxy: TcpProxy): Role {
+    if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
+    const { onEvent, onLeft, onDeath } = this.options;
+    const { tls, token } = this.options.secrets;
+    if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
+    const child = new Child({ name, args, env: { KINTSUGI_TOKEN: token }, onEvent });
+    const role: Role = { name, child, proxy, ready: false, suspended: false };
+    this.roles.set(name, role);
+    void child.exited.then((exit) => {
+      role.ready = false;
+      this.disconnect(role);
+      if (child.expected || this.stopping) return;
+      if (name === 'scheduler' || exit.code !== 0) return onDeath(child.deathOf(exit));
+      this.roles.delete(name);
+      onLeft(role);
+    });
+    return role;
+  }
+
+  /** PS that are up and not suspended. */
+  get running(): Role[] {
+    return [...this.roles.values()].filter(
+      (role) => role.name !== 'scheduler' && role.ready && !role.suspended,
+    );
+  }
+
+  /** PS that are up, or will be again. */
+  get size(): number {
+    return this.roles.size - 1;
+  }
+
+  role(name: string): Role {
+    return this.roles.get(name)!;
+  }
+
+  kill(name: string): void {
+    const role = this.role(name);
+    role.ready = false;
+    role.child.kill();
+    this.disconnect(role);
+  }
+
+  /** The role's process is gone, and so are its connections and its port. */
+  private disconnect({ name, proxy, child }: Role): void {
+    if (proxy !== this.front) proxy.close();
+    else if (this.roles.get(name)?.child === child) proxy.lose();
+  }
+
+  /** SIGSTOP: alive for its connections, and silent. */
+  suspend(name: string): void {
+    const role = this.role(name);
+    role.suspended = true;
+    role.child.signal('SIGSTOP');
+  }
+
+  resume(name: string): void {
+    const role = this.roles.get(name);
+    // It had left before it could be stopped.
+    if (!role) return;
+    role.suspended = false;
+    role.child.signal('SIGCONT');
+  }
+
+  async stop(): Promise<void> {
+    this.stopping = true;
+    for (const role of this.roles.values()) if (role.suspended) role.child.signal('SIGCONT');
+    await Promise.all([...this.roles.values()].map((role) => role.child.stop()));
+    this.front.close();
+    rmSync(this.directory, { recursive: true, force: true });
+    process.off('exit', this.emergency);
+  }
+
+  private killAll(): void {
+    this.stopping = true;
+    for (const { child } of this.roles.values()) if (child.alive) child.kill();
+  }
+}

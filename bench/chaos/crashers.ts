@@ -1,0 +1,102 @@
+/**
+ * Clients that are killed in the middle of their pushes. Nobody knows what they had sent, but their audit rows tell how many
+ * pushes of theirs each shard applied; then every one of their rows must be exactly what those first pushes give, or a push
+ * was applied in part.
+ */
+import { auditKeys, auditTable } from '../../src/client/audit.js';
+import type { Client } from '../../src/client/client.js';
+import { loadNative } from '../../src/native.js';
+import { type ClusterMap, poolOf, shardCount } from '../../src/protocol/map.js';
+import { LoadClient } from './clients.js';
+import type { LoadOptions } from './load.js';
+import { CRASHED, OWN, PushStream } from './pushes.js';
+
+/** Numbers of their own, so that their rows are nobody else's. */
+const FIRST_CLIENT = 1000;
+
+export class Crashers {
+  private readonly dead: LoadClient[] = [];
+  private current: LoadClient | undefined;
+
+  constructor(
+    private readonly options: Omit<LoadOptions, 'client' | 'crash'>,
+    private readonly onWrong: (what: string) => void,
+    private readonly onLine: (line: string) => void,
+    private readonly token: string,
+  ) {}
+
+  start(): void {
+    const options = { ...this.options, client: FIRST_CLIENT + this.dead.length, crash: true };
+    this.current = new LoadClient(options, this.onWrong, this.onLine, this.token);
+  }
+
+  /** Kills the one that is at work and starts another; undefined when it has not pushed yet. */
+  crash(): string | undefined {
+    const victim = this.current;
+    if (!victim || victim.acknowledged === 0) return undefined;
+    victim.kill();
+    this.dead.push(victim);
+    this.start();
+    return `client-${victim.options.client}`;
+  }
+
+  /** The last one crashes, too. */
+  async stop(): Promise<void> {
+    this.crash();
+    this.current?.kill();
+    await Promise.all([...this.dead, ...(this.current ? [this.current] : [])].map((each) => each.gone));
+  }
+
+  /** Rows that are not what the applied pushes give, or fewer pushes than were acknowledged: one line each. */
+  async check(client: Client): Promise<string[]> {
+    const wrong: string[] = [];
+    for (const load of this.dead) wrong.push(...(await checkCrashed(client, load)));
+    return wrong;
+  }
+}
+
+async function checkCrashed(client: Client, load: LoadClient): Promise<string[]> {
+  const { seed, client: number, sharedRows, inFlight } = load.options;
+  const native = loadNative();
+  const pool = poolOf(client.clusterMap, 'embedding')!;
+  const stream = new PushStream(seed, number, sharedRows, true);
+  const keys = stream.keys();
+  const [counts, values] = await client.pull([
+    { table: auditTable(pool).name, keys: auditKeys(native, pool, load.id) },
+    { table: CRASHED.name, keys },
+  ]);
+  const left = Array.from(counts!);
+  const shardOf = shardsOf(client.clusterMap, keys);
+  const expected = new Map<bigint, number>();
+  const reached = () => left.every((count) => count === 0);
+  // Acknowledgements may overtake each other by what is in flight.
+  const certain = load.acknowledged - inFlight;
+  const wrong: string[] = [];
+  for (let push = 1; push <= certain || !reached(); push++) {
+    const [request] = stream.next().requests;
+    const touched = new Set<number>();
+    for (const [i, key] of request!.keys.entries()) {
+      const shard = shardOf.get(key)!;
+      touched.add(shard);
+      if (left[shard]! > 0) expected.set(key, (expected.get(key) ?? 0) + request!.gradients[i * OWN.dim]!);
+      else if (push <= certain) wrong.push(`client ${number}: push ${push} was acknowledged and is lost`);
+    }
+    for (const shard of touched) if (left[shard]! > 0) left[shard]!--;
+  }
+  for (const [i, key] of keys.entries()) {
+    const row = values!.subarray(i * OWN.dim, (i + 1) * OWN.dim);
+    const sum = expected.get(key) ?? 0;
+    if (row.some((value) => value !== sum))
+      wrong.push(`client ${number}, killed: row ${i} holds ${row.join(' ')}, its pushes give ${sum}`);
+  }
+  return wrong;
+}
+
+function shardsOf(map: ClusterMap, keys: BigUint64Array): Map<bigint, number> {
+  const shards = shardCount(poolOf(map, 'embedding')!);
+  const { order, starts } = loadNative().partition(keys, shards);
+  const found = new Map<bigint, number>();
+  for (let shard = 0; shard < shards; shard++)
+    for (let i = starts[shard]!; i < starts[shard + 1]!; i++) found.set(keys[order[i]!]!, shard);
+  return found;
+}

@@ -1,0 +1,347 @@
+/**
+ * Faults at random times on random roles, chosen by a seed, within the promise: never more than r members of a group lack a
+ * block at the same time. A fault that would exceed it now is replaced by one that costs no data.
+ */
+import type { Client } from '../../src/client/client.js';
+import { seededRandom } from '../../src/local/kills.js';
+import type { PeerId } from '../../src/protocol/map.js';
+import { monotonicMs } from '../../src/runtime/log.js';
+import type { Cluster, Role } from './cluster.js';
+import { Ledger } from './ledger.js';
+import { pause } from './pause.js';
+
+export type FaultKind =
+  | 'killPs'
+  | 'killTwoPs'
+  | 'killPsDuringRecovery'
+  | 'stopPs'
+  | 'cutPs'
+  | 'holdPs'
+  | 'killScheduler'
+  | 'killSchedulerAndPs'
+  | 'stopScheduler'
+  | 'cutScheduler'
+  | 'holdScheduler'
+  | 'killClient';
+
+/** Out of their sum. Those that may cost data are only possible now and then, so they are wished for more often. */
+const WEIGHTS: [kind: FaultKind, weight: number][] = [
+  ['killPs', 34],
+  ['killTwoPs', 10],
+  ['stopPs', 10],
+  ['cutPs', 10],
+  ['holdPs', 6],
+  ['killScheduler', 6],
+  ['killSchedulerAndPs', 5],
+  ['stopScheduler', 3],
+  ['cutScheduler', 5],
+  ['holdScheduler', 3],
+  ['killClient', 5],
+];
+const HARMLESS: FaultKind[] = ['cutPs', 'cutPs', 'holdPs', 'cutScheduler', 'holdScheduler'];
+/** After it could talk to the scheduler again a live node needs so long at most to be heard of. */
+const NOTICE_MS = 1500;
+const POLL_MS = 100;
+/** One loss in so many may hit a node that holds nothing. */
+const IDLE_EVERY = 10;
+
+export interface FaultsOptions {
+  cluster: Cluster;
+  client: Client;
+  seed: number;
+  /** Milliseconds between two faults: evenly distributed between these. */
+  pauseMs: [least: number, most: number];
+  /** Kills a client at work; its name, or undefined when there is none. */
+  killClient(): string | undefined;
+  onFault(kind: FaultKind, victims: string[], detail: string): void;
+  onError(error: Error): void;
+}
+
+interface Killed {
+  name: string;
+  inc: number;
+}
+
+export class Faults {
+  readonly counts: Partial<Record<FaultKind, number>> = {};
+  private readonly random: () => number;
+  private readonly ledger = new Ledger();
+  /** Killed, and no newer incarnation seen by the scheduler. */
+  private killed: Killed[] = [];
+  /** Faults that are not over. */
+  private readonly open = new Set<Promise<void>>();
+  /** Of these, the ones that may cost data. */
+  private costly = 0;
+  private schedulerDown = false;
+  /** Live nodes may have been given up for a silence that was not theirs: no losses until the job says it is whole. */
+  private unsure = false;
+  private stopped = false;
+  private watching: Promise<void> = Promise.resolve();
+
+  constructor(private readonly options: FaultsOptions) {
+    this.random = seededRandom(options.seed);
+  }
+
+  get total(): number {
+    return Object.values(this.counts).reduce((sum, count) => sum + count, 0);
+  }
+
+  private between(least: number, most: number): number {
+    return least + ((most - least) * this.random()) / 0x1_0000_0000;
+  }
+
+  private pick<T>(from: readonly T[]): T | undefined {
+    return from[this.random() % Math.max(1, from.length)];
+  }
+
+  /** Faults until `until` (monotonic milliseconds) or an abort; then waits until every role is up again. */
+  async run(until: number, signal: AbortSignal): Promise<void> {
+    this.watching = this.watch();
+    while (monotonicMs() < until && !signal.aborted) {
+      await pause(this.between(...this.options.pauseMs));
+      this.strike();
+    }
+    while (this.open.size > 0) await Promise.all(this.open);
+    this.stopped = true;
+    await this.watching;
+  }
+
+  // ---- what may be done
+
+  /** Clears the ledger whenever the job is whole and knows of everything that was done to it. */
+  private async watch(): Promise<void> {
+    while (!this.stopped) {
+      await pause(POLL_MS);
+      if ((this.ledger.empty && !this.unsure) || this.costly > 0) continue;
+      const faults = this.total;
+      const status = await this.options.client.status();
+      this.killed = this.killed.filter(({ name, inc }) =>
+        status.nodes.some((node) => node.name === name && node.inc <= inc),
+      );
+      const noticed = this.killed.length === 0 && this.total === faults && this.costly === 0;
+      if (!noticed || status.redundancy !== 'full' || status.nodes.some((node) => !node.alive)) continue;
+      this.ledger.clear();
+      this.unsure = false;
+    }
+  }
+
+  /** PS in random order; seldom one that holds nothing, whose loss proves little. */
+  private candidates(): Role[] {
+    const { cluster, client } = this.options;
+    const holders = new Set(
+      client.clusterMap.groups.flatMap(({ data, sinks }) => [...data, ...sinks].map((entry) => entry.node)),
+    );
+    const idle = this.random() % IDLE_EVERY === 0;
+    // One that has joined just now, or has left, may not be in the map that we know.
+    const known = new Set(client.clusterMap.nodes.map((node) => node.name));
+    return cluster.running
+      .filter(({ name }) => known.has(name))
+      .filter((role) => idle || this.idsOf([role]).some((id) => holders.has(id)))
+      .map((role) => ({ role, rank: this.random() }))
+      .sort((one, other) => one.rank - other.rank)
+      .map(({ role }) => role);
+  }
+
+  private idsOf(roles: readonly Role[]): PeerId[] {
+    const { nodes } = this.options.client.clusterMap;
+    return roles.map((role) => nodes.find((node) => node.name === role.name)!.id);
+  }
+
+  /** `count` victims that may be lost at once. */
+  private victims(count: number): Role[] | undefined {
+    if (this.schedulerDown || this.unsure) return undefined;
+    const map = this.options.client.clusterMap;
+    const all = this.candidates();
+    for (const first of all) {
+      const others = count === 1 ? [[]] : all.filter((role) => role !== first).map((role) => [role]);
+      for (const rest of others) {
+        const roles = [first, ...rest];
+        if (!this.ledger.allows(map, this.idsOf(roles))) continue;
+        this.ledger.add(map, this.idsOf(roles));
+        return roles;
+      }
+    }
+    return undefined;
+  }
+
+  // ---- faults
+
+  private strike(): void {
+    let at = this.random() % WEIGHTS.reduce((sum, [, weight]) => sum + weight, 0);
+    const [wished] = WEIGHTS.find(([, weight]) => {
+      at -= weight;
+      return at < 0;
+    })!;
+    if (!this.cause(wished)) this.cause(this.pick(HARMLESS)!);
+  }
+
+  private count(kind: FaultKind, victims: readonly string[], detail = ''): true {
+    this.counts[kind] = (this.counts[kind] ?? 0) + victims.length;
+    this.options.onFault(kind, [...victims], detail);
+    return true;
+  }
+
+  /** false: not possible now. */
+  private cause(kind: FaultKind): boolean {
+    switch (kind) {
+      case 'killPs':
+      case 'killPsDuringRecovery':
+        return this.killPs(1);
+      case 'killTwoPs':
+        return this.killPs(2);
+      case 'stopPs':
+        return this.stopPs();
+      case 'cutPs':
+        return this.cutPs();
+      case 'holdPs':
+        return this.holdPs();
+      case 'killScheduler':
+        return this.killScheduler(false);
+      case 'killSchedulerAndPs':
+        return this.killScheduler(true);
+      case 'stopScheduler':
+        return this.stopScheduler();
+      case 'cutScheduler':
+        return this.cutScheduler();
+      case 'holdScheduler':
+        return this.holdScheduler();
+      case 'killClient':
+        return this.killClient();
+    }
+  }
+
+  private killPs(count: number): boolean {
+    const during = !this.ledger.empty;
+    const victims = this.victims(count);
+    if (!victims) return false;
+    for (const role of victims) this.killRole(role);
+    const kind = during ? 'killPsDuringRecovery' : count === 2 ? 'killTwoPs' : 'killPs';
+    return this.count(
+      kind,
+      victims.map((role) => role.name),
+    );
+  }
+
+  private killRole({ name }: Role): void {
+    const { cluster, client } = this.options;
+    const { inc } = client.clusterMap.nodes.find((node) => node.name === name)!;
+    const { child } = cluster.role(name);
+    this.killed.push({ name, inc });
+    cluster.kill(name);
+    this.during(async () => {
+      await child.exited;
+      await pause(this.between(100, 2000));
+      await cluster.startPs(name);
+    });
+  }
+
+  private stopPs(): boolean {
+    const [role] = this.victims(1) ?? [];
+    if (!role) return false;
+    const forMs = this.between(500, 8000);
+    const { cluster } = this.options;
+    cluster.suspend(role.name);
+    this.during(async () => {
+      await pause(forMs);
+      cluster.resume(role.name);
+      await pause(NOTICE_MS);
+    });
+    return this.count('stopPs', [role.name], `for ${Math.round(forMs)} ms`);
+  }
+
+  private cutPs(): boolean {
+    const role = this.pick(this.options.cluster.running);
+    const count = role ? this.cut(role) : 0;
+    if (!role || count === 0) return false;
+    return this.count('cutPs', [role.name], `${count} connections`);
+  }
+
+  /** All connections through a proxy or some, at least one if there is one. */
+  private cut({ proxy }: Role): number {
+    const all = this.random() % 3 === 0;
+    return proxy.cut(() => all || this.random() % 3 === 0) || proxy.cut(() => true);
+  }
+
+  private holdPs(): boolean {
+    const role = this.pick(this.options.cluster.running);
+    if (!role) return false;
+    return this.hold('holdPs', role);
+  }
+
+  private holdScheduler(): boolean {
+    return !this.schedulerDown && this.hold('holdScheduler', this.options.cluster.role('scheduler'));
+  }
+
+  private hold(kind: FaultKind, role: Role): boolean {
+    const forMs = this.between(50, 1500);
+    role.proxy.hold();
+    this.during(async () => {
+      await pause(forMs);
+      role.proxy.release();
+    }, false);
+    return this.count(kind, [role.name], `for ${Math.round(forMs)} ms`);
+  }
+
+  private cutScheduler(): boolean {
+    const scheduler = this.options.cluster.role('scheduler');
+    const count = this.cut(scheduler);
+    if (count === 0) return false;
+    this.unsure = true;
+    this.during(() => pause(NOTICE_MS));
+    return this.count('cutScheduler', ['scheduler'], `${count} connections`);
+  }
+
+  private killScheduler(andPs: boolean): boolean {
+    if (this.schedulerDown) return false;
+    const victims = andPs ? this.victims(1) : [];
+    if (!victims) return false;
+    const { cluster } = this.options;
+    const { child } = cluster.role('scheduler');
+    this.schedulerDown = true;
+    this.unsure = true;
+    cluster.kill('scheduler');
+    for (const role of victims) this.killRole(role);
+    this.during(async () => {
+      await child.exited;
+      await pause(this.between(0, 1500));
+      await cluster.startScheduler();
+      this.schedulerDown = false;
+      await pause(NOTICE_MS);
+    });
+    const names = ['scheduler', ...victims.map((role) => role.name)];
+    return this.count(andPs ? 'killSchedulerAndPs' : 'killScheduler', names);
+  }
+
+  private stopScheduler(): boolean {
+    // A PS that dies together with one that is wrongly taken for silent would be one too many.
+    if (this.schedulerDown || !this.ledger.empty) return false;
+    const { cluster } = this.options;
+    const forMs = this.between(500, 8000);
+    this.schedulerDown = true;
+    this.unsure = true;
+    cluster.suspend('scheduler');
+    this.during(async () => {
+      await pause(forMs);
+      cluster.resume('scheduler');
+      this.schedulerDown = false;
+      await pause(NOTICE_MS);
+    });
+    return this.count('stopScheduler', ['scheduler'], `for ${Math.round(forMs)} ms`);
+  }
+
+  private killClient(): boolean {
+    const name = this.options.killClient();
+    return name !== undefined && this.count('killClient', [name]);
+  }
+
+  private during(work: () => Promise<void>, costly = true): void {
+    if (costly) this.costly++;
+    const done: Promise<void> = work()
+      .catch((error: Error) => this.options.onError(error))
+      .finally(() => {
+        this.open.delete(done);
+        if (costly) this.costly--;
+      });
+    this.open.add(done);
+  }
+}

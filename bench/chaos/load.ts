@@ -1,0 +1,157 @@
+/**
+ * A load client as a process of its own: pushes, checks its own rows, and tells its parent how it goes. Without `pushes` it
+ * goes on until it is told to stop; with it it repeats the first so many. It leaves when its parent does.
+ */
+import { type Client, connect, type PushCounts } from '../../src/client/client.js';
+import { describe, KintsugiError } from '../../src/errors.js';
+import { createLogger, monotonicMs } from '../../src/runtime/log.js';
+import { PushStream } from './pushes.js';
+
+export interface LoadOptions {
+  scheduler: string;
+  seed: number;
+  client: number;
+  sharedRows: number;
+  /** Undefined: until told to stop. */
+  pushes?: number;
+  /** Milliseconds between two pushes. */
+  pauseMs: number;
+  inFlight: number;
+  /** The authority of the job's certificates; undefined: no TLS. The token comes in KINTSUGI_TOKEN. */
+  caFile?: string | undefined;
+  /** Will be killed: see crashers.ts. */
+  crash?: boolean;
+}
+
+export type LoadReport =
+  | { kind: 'progress'; id: number; acknowledged: number; stalledMs: number }
+  | { kind: 'wrong'; what: string; code: string }
+  | {
+      kind: 'done';
+      id: number;
+      pushes: number;
+      checks: number;
+      counts: PushCounts[];
+      longestStallMs: number;
+      longestPullMs: number;
+    };
+
+const PROGRESS_MS = 250;
+const CONNECT_MS = 60_000;
+/** A check of own rows for every so many pushes. */
+const CHECK_EVERY = 4;
+
+function tell(report: LoadReport): void {
+  process.send?.(report);
+}
+
+class Load {
+  private readonly stream: PushStream;
+  private readonly open = new Set<Promise<void>>();
+  private lastProgress = monotonicMs();
+  private longestStallMs = 0;
+  private longestPullMs = 0;
+  private acknowledged = 0;
+  private checks = 0;
+  private checking: Promise<void> | undefined;
+  stopped = false;
+
+  constructor(
+    private readonly client: Client,
+    private readonly options: LoadOptions,
+  ) {
+    this.stream = new PushStream(options.seed, options.client, options.sharedRows, options.crash);
+  }
+
+  async run(): Promise<void> {
+    const { pushes, inFlight, pauseMs } = this.options;
+    const timer = setInterval(() => {
+      const stalledMs = monotonicMs() - this.lastProgress;
+      tell({ kind: 'progress', id: this.client.id, acknowledged: this.acknowledged, stalledMs });
+    }, PROGRESS_MS);
+    this.lastProgress = monotonicMs();
+    while (!this.stopped && this.stream.count < (pushes ?? Number.POSITIVE_INFINITY)) {
+      while (this.open.size >= inFlight) await Promise.race(this.open);
+      this.push();
+      if (this.stream.count % CHECK_EVERY === 0) this.checking ??= this.check();
+      if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    }
+    await Promise.all(this.open);
+    await this.checking;
+    const what = await this.stream.check(this.client, true);
+    if (what !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what });
+    clearInterval(timer);
+    tell({
+      kind: 'done',
+      id: this.client.id,
+      pushes: this.stream.count,
+      checks: this.checks,
+      counts: this.client.pushCounts(),
+      longestStallMs: this.longestStallMs,
+      longestPullMs: this.longestPullMs,
+    });
+  }
+
+  private push(): void {
+    const { requests, done } = this.stream.next();
+    const pushed = this.client.push(requests).then(() => {
+      done();
+      this.acknowledged++;
+      const now = monotonicMs();
+      this.longestStallMs = Math.max(this.longestStallMs, now - this.lastProgress);
+      this.lastProgress = now;
+    });
+    const settled = pushed
+      .catch((error: unknown) => wrong(error, 'push'))
+      .finally(() => {
+        this.open.delete(settled);
+      });
+    this.open.add(settled);
+  }
+
+  private async check(): Promise<void> {
+    const started = monotonicMs();
+    try {
+      const what = await this.stream.check(this.client);
+      this.checks++;
+      if (what !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what });
+    } catch (error) {
+      wrong(error, 'pull');
+    }
+    this.longestPullMs = Math.max(this.longestPullMs, monotonicMs() - started);
+    this.checking = undefined;
+  }
+}
+
+/** No request may fail while never more than r members lack. */
+function wrong(error: unknown, what: string): void {
+  const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+  tell({ kind: 'wrong', code, what: `${what} failed: ${describe(error)}` });
+}
+
+async function main(): Promise<void> {
+  const options = JSON.parse(process.argv[2]!) as LoadOptions;
+  const log = createLogger(process.env.KINTSUGI_CHAOS_LOG ? 'json' : 'none', {
+    role: 'load',
+    name: `load-${options.client}`,
+  });
+  const { scheduler, caFile } = options;
+  const tls = caFile === undefined ? undefined : { caFile };
+  const token = process.env.KINTSUGI_TOKEN || undefined;
+  const client = await connect(scheduler, { timeoutMs: CONNECT_MS, audit: true, log, tls, token });
+  const load = new Load(client, options);
+  process.on('message', (message) => {
+    if (message === 'stop') load.stopped = true;
+  });
+  await load.run();
+  await client.close();
+}
+
+process.on('disconnect', () => process.exit(1));
+main().then(
+  () => process.disconnect(),
+  (error: unknown) => {
+    wrong(error, 'client');
+    process.disconnect();
+  },
+);

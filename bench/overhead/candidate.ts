@@ -1,0 +1,193 @@
+/**
+ * One mode of the comparison: its cluster stays up for all rounds, so that rounds of the modes can take turns on one machine
+ * and a ratio compares seconds that lie side by side. CPU time is the kernel's, by role; an idle cluster costs the same in every
+ * mode.
+ */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Client, connect } from '../../src/client/client.js';
+import { KintsugiError } from '../../src/errors.js';
+import { numberOf, type RoleEvent } from '../../src/local/events.js';
+import { Processes } from '../../src/local/processes.js';
+import { BenchClient } from '../recovery/client.js';
+import { localOptions } from '../recovery/cluster.js';
+import { TABLE } from '../recovery/keys.js';
+import type { Mode } from '../recovery/options.js';
+import type { Job } from './options.js';
+
+const CONNECT_MS = 120_000;
+/** Of /proc/PID/stat: Linux has said 100 to user space for ever. */
+const TICKS_PER_SECOND = 100;
+
+export interface Round {
+  samplesPerSecond: number;
+  /** Seconds of a core per million samples. */
+  psCpu: number;
+  workerCpu: number;
+  schedulerCpu: number;
+  /** What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that carried them. */
+  bytesPerStep: number;
+  messagesPerStep: number;
+  framesPerStep: number;
+}
+
+/** Counters of all PS since they started. */
+type Sent = Record<'bytes' | 'messages' | 'frames', number>;
+
+const SENT_GAUGES: Readonly<Record<keyof Sent, string>> = {
+  bytes: 'sent_payload_bytes',
+  messages: 'sent_messages',
+  frames: 'sent_frames',
+};
+
+export class Candidate {
+  private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-overhead-'));
+  private readonly processes: Processes;
+  private readonly pids = new Map<string, number>();
+  private readonly addresses: string[] = [];
+  private readonly clients: BenchClient[] = [];
+  private events: RoleEvent[] = [];
+  private workerCpu = 0;
+  private workers = 0;
+  private client: Client | undefined;
+
+  constructor(
+    readonly mode: Mode,
+    private readonly ps: number,
+    private readonly job: Job,
+    private readonly data: string,
+  ) {
+    this.processes = new Processes({
+      options: localOptions({ ps }, mode),
+      directory: this.directory,
+      onEvent: (event) => this.onEvent(event),
+      onBack: () => {},
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.processes.startScheduler();
+    await Promise.all(Array.from({ length: this.ps }, (_, index) => this.processes.startPs(index)));
+    this.client = await connect(this.processes.address, { timeoutMs: CONNECT_MS });
+    if (this.job.worker === undefined) await this.client.createTable({ name: TABLE, dim: this.job.dim });
+  }
+
+  async stop(): Promise<void> {
+    for (const client of this.clients) client.kill();
+    await this.client?.close();
+    await this.processes.abandon();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  async round(): Promise<Round> {
+    const { job, mode } = this;
+    const cpu = this.cpuOf('ps-');
+    const schedulerCpu = this.cpuOf('scheduler');
+    const before = await this.sent();
+    const saver = mode.intervalSeconds === undefined ? undefined : this.save(mode.intervalSeconds);
+    const work = job.worker === undefined ? await this.push() : await this.train(job.worker);
+    await saver?.();
+    const millions = job.samples / 1e6;
+    const after = await this.sent();
+    const perStep = (what: keyof Sent) => (after[what] - before[what]) / (job.samples / job.batch);
+    return {
+      samplesPerSecond: job.samples / work.seconds,
+      psCpu: (this.cpuOf('ps-') - cpu) / millions,
+      workerCpu: work.cpuSeconds / millions,
+      schedulerCpu: (this.cpuOf('scheduler') - schedulerCpu) / millions,
+      bytesPerStep: perStep('bytes'),
+      messagesPerStep: perStep('messages'),
+      framesPerStep: perStep('frames'),
+    };
+  }
+
+  /** Bytes that all PS hold for each row of the tables. */
+  async bytesPerRow(): Promise<number> {
+    const { nodes } = await this.client!.status();
+    const sum = (field: 'bytes' | 'rows') => nodes.reduce((total, node) => total + node[field], 0);
+    return sum('bytes') / sum('rows');
+  }
+
+  // ---- work
+
+  private async push(): Promise<{ seconds: number; cpuSeconds: number }> {
+    const { samples, batch, dim } = this.job;
+    const scheduler = this.processes.address;
+    const client = new BenchClient({ job: 'push', scheduler, rows: samples, dim, batch, compute: 0 });
+    this.clients.push(client);
+    const done = await this.processes.race(client.done);
+    return { seconds: done.seconds, cpuSeconds: done.cpuSeconds };
+  }
+
+  private async train(flags: string[]): Promise<{ seconds: number; cpuSeconds: number }> {
+    const { batch, dim } = this.job;
+    this.events = [];
+    this.workerCpu = 0;
+    const model = ['--batch', `${batch}`, '--dim', `${dim}`, ...flags];
+    const name = `worker-${this.workers++}`;
+    // Every worker trains all of the data, as a run of its own.
+    const worker = this.processes.startWorker(name, ['--run', name, '--data', this.data, ...model]);
+    await this.processes.race(worker.exited);
+    const done = this.events.find((event) => event.event === 'worker.done');
+    if (!done) throw new KintsugiError('INTERNAL', `${name} did not say what it did`);
+    return { seconds: numberOf(done, 'seconds'), cpuSeconds: this.workerCpu };
+  }
+
+  /** Checkpoints at the interval until the answer is called; one that is under way then is waited for. */
+  private save(interval: number): () => Promise<void> {
+    const scheduler = this.processes.address;
+    const directory = join(this.directory, 'checkpoint');
+    const options = { rows: 0, dim: 1, batch: 1, compute: 0, directory };
+    const saver = new BenchClient({ job: 'save', scheduler, ...options });
+    this.clients.push(saver);
+    saver.send('save');
+    const timer = setInterval(() => saver.send('save'), interval * 1000);
+    return async () => {
+      clearInterval(timer);
+      saver.send('stop');
+      await saver.done;
+    };
+  }
+
+  // ---- what it cost
+
+  private onEvent(event: RoleEvent): void {
+    this.events.push(event);
+    if (event.event === 'process.started') this.pids.set(String(event.name), Number(event.pid));
+    if (event.event === 'ps.ready') this.addresses.push(String(event.address));
+    // It is gone soon: what it used is read while it still speaks.
+    if (event.event === 'worker.progress' || event.event === 'worker.done')
+      this.workerCpu = cpuSeconds(this.pids.get(event.source)) || this.workerCpu;
+  }
+
+  private cpuOf(role: string): number {
+    let seconds = 0;
+    for (const [name, pid] of this.pids) if (name.startsWith(role)) seconds += cpuSeconds(pid);
+    return seconds;
+  }
+
+  private async sent(): Promise<Sent> {
+    const texts = this.addresses.map(async (address) => (await fetch(`http://${address}/metrics`)).text());
+    const sent: Sent = { bytes: 0, messages: 0, frames: 0 };
+    for (const text of await Promise.all(texts)) {
+      for (const [what, gauge] of Object.entries(SENT_GAUGES)) {
+        const line = new RegExp(`^kintsugi_${gauge}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(text);
+        sent[what as keyof Sent] += Number(line?.[1] ?? Number.NaN);
+      }
+    }
+    return sent;
+  }
+}
+
+/** User and system time of a process; 0 when it is gone, or where there is no /proc. */
+export function cpuSeconds(pid: number | undefined): number {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The name in parentheses may hold anything; the fields that follow are 3, 4, ...
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  } catch {
+    return 0;
+  }
+}

@@ -1,0 +1,79 @@
+/** What `bench overhead` can be told: jobs, and the modes that run them. */
+import { KintsugiError } from '../../src/errors.js';
+import { checkFlags, type Mode, modeOf, number, numbers, text } from '../recovery/options.js';
+
+export interface Job {
+  name: string;
+  /** Flags of `kintsugi worker`; undefined: pushes alone. */
+  worker?: string[];
+  /** Samples of one round: of a worker its rows of data, of pushes their keys. */
+  samples: number;
+  batch: number;
+  dim: number;
+}
+
+export interface OverheadOptions {
+  smoke: boolean;
+  jobs: Job[];
+  modes: Mode[];
+  ps: number;
+  rounds: number;
+  json: string | undefined;
+  tell(text: string): void;
+}
+
+/** From so many PS on 8+2 is measured as well. */
+const WIDE_PS = 10;
+const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 'smoke'];
+
+/** A round takes up to ten seconds on two cores: long enough that the first step, which compiles code, is not what is measured. */
+function jobsOf(smoke: boolean): Job[] {
+  if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
+  const layers = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
+  /** The paper trains all parameters with the same optimizer. */
+  const ecrec = (optimizer: string): Job => ({
+    name: `ecrec-${optimizer}`,
+    worker: [...layers, '--optimizer', optimizer, '--dense-optimizer', optimizer],
+    samples: 49_152,
+    batch: 2048,
+    dim: 128,
+  });
+  return [
+    ecrec('sgd'),
+    ecrec('adagrad'),
+    { name: 'light', worker: [], samples: 65_536, batch: 256, dim: 16 },
+    { name: 'pushes', samples: 800_000, batch: 4096, dim: 64 },
+  ];
+}
+
+/** `ecrec` is every job whose name begins so. @throws BAD_ARGUMENT */
+function jobsNamed(wanted: string, smoke: boolean): Job[] {
+  const jobs = jobsOf(smoke);
+  const found = jobs.filter(({ name }) => name === wanted || name.startsWith(`${wanted}-`));
+  if (found.length > 0) return found;
+  throw new KintsugiError(
+    'BAD_ARGUMENT',
+    `--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`,
+  );
+}
+
+/** @throws BAD_ARGUMENT */
+export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOptions {
+  checkFlags(flags, 'overhead', FLAGS);
+  const smoke = flags.smoke === true;
+  const wanted = text(flags, 'jobs')?.split(',');
+  const intervals = numbers(flags, 'intervals', [5, 20]);
+  const ps = number(flags, 'ps', 6);
+  const modes =
+    text(flags, 'modes') ??
+    (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
+  return {
+    smoke,
+    jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
+    modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
+    ps,
+    rounds: number(flags, 'rounds', smoke ? 1 : 5),
+    json: text(flags, 'json'),
+    tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
+  };
+}

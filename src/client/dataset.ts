@@ -1,0 +1,111 @@
+/** A data set of the job, as one worker sees it: leases of ranges of its samples, and what became of them. */
+
+import { KintsugiError } from '../errors.js';
+import type { MessageOf } from '../protocol/messages.js';
+import type { DatasetSpec, DatasetStatus, SampleRange } from '../protocol/samples.js';
+import type { Client } from './client.js';
+
+export {
+  type DatasetSpec,
+  type DatasetStatus,
+  type SampleRange,
+  type SetAside,
+  UNBOUNDED,
+} from '../protocol/samples.js';
+
+/** A range that is this worker's until it says otherwise. */
+export interface Lease {
+  id: number;
+  range: SampleRange;
+  /** The client that its batches are pushed as (see sequence.ts). */
+  session: number;
+  /** Batches that are durable: whoever did them, they need not be done again. */
+  done: number;
+  /** Batches that somebody has begun; those above `done` may have been applied at some shards. */
+  begun: number;
+  /** Without a report for so long the range goes to somebody else. */
+  leaseMs: number;
+}
+
+export interface Outcome
+  extends Pick<MessageOf<'release'>, 'outcome' | 'done' | 'begun' | 'samples' | 'redone'> {
+  batch?: number;
+  code?: KintsugiError['code'];
+  message?: string;
+}
+
+export class Dataset {
+  private constructor(
+    private readonly client: Client,
+    readonly name: string,
+    /** As the first worker registered it. */
+    readonly spec: DatasetSpec,
+  ) {}
+
+  /** Registers the data set, or joins it. @throws BAD_ARGUMENT when it is registered with other files or another batch size */
+  static async open(client: Client, name: string, spec: DatasetSpec): Promise<Dataset> {
+    const reply = await client.wire.ask((id) => ({ t: 'openDataset', id, name, spec }));
+    if (reply.t !== 'datasetOpened') throw unexpected(reply);
+    if (reply.code || !reply.spec) {
+      throw new KintsugiError(reply.code ?? 'INTERNAL', reply.message ?? 'the data set could not be opened');
+    }
+    return new Dataset(client, name, reply.spec);
+  }
+
+  /** What has become of a data set; undefined: nobody has registered it. */
+  static async status(client: Client, name: string): Promise<DatasetStatus | undefined> {
+    const reply = await client.wire.ask((id) => ({ t: 'datasetStatus', id, name }));
+    if (reply.t !== 'datasetReply') throw unexpected(reply);
+    return reply.status;
+  }
+
+  /** Says how far whole lines of files that grow go. Resolves with what is durable, also from others. */
+  async extend(sizes: readonly number[]): Promise<number[]> {
+    const { name } = this;
+    const reply = await this.client.wire.ask((id) => ({ t: 'extendDataset', id, name, sizes: [...sizes] }));
+    if (reply.t !== 'datasetExtended') throw unexpected(reply);
+    if (reply.code)
+      throw new KintsugiError(reply.code, reply.message ?? 'the data set could not be extended');
+    return reply.sizes;
+  }
+
+  /** Waits for a range; undefined when every range is finished or set aside. `clock`: batches this worker has made durable */
+  async acquire(clock: number): Promise<Lease | undefined> {
+    const { name } = this;
+    const reply = await this.client.wire.ask((id) => ({ t: 'acquire', id, name, clock }));
+    if (reply.t !== 'acquired') throw unexpected(reply);
+    const { id, range, session, done, begun, leaseMs } = reply;
+    return range && { id, range, session, done, begun, leaseMs };
+  }
+
+  /** Keeps the lease. One way: what is lost is made up for by the next report. */
+  report({ id, range }: Lease, done: number, begun: number, clock: number): void {
+    const { name } = this;
+    this.client.wire.tell({ t: 'rangeProgress', name, number: range.number, lease: id, done, begun, clock });
+  }
+
+  /** Resolves when the scheduler will not forget it. */
+  async release({ id: lease, range }: Lease, outcome: Outcome): Promise<void> {
+    const { name } = this;
+    await this.client.wire.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));
+  }
+
+  /** Waits until this worker may begin another batch. Returns the count of begun batches up to which it may go on. */
+  async advance(clock: number): Promise<number> {
+    const { name } = this;
+    const reply = await this.client.wire.ask((id) => ({ t: 'advance', id, name, clock }));
+    if (reply.t !== 'advanced') throw unexpected(reply);
+    return reply.until;
+  }
+
+  /** Calls back when a range was given to somebody else. */
+  onLost(lost: (range: number, lease: number) => void): void {
+    this.client.wire.onRangeLost = ({ name, number, lease }) => {
+      if (name === this.name) lost(number, lease);
+    };
+  }
+}
+
+function unexpected(reply: { t: string }): KintsugiError {
+  return new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+}

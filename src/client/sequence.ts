@@ -1,0 +1,67 @@
+/**
+ * Pushes under the numbers of a session that several clients may work for, one after the other: whoever repeats a push takes
+ * the same number for it, and no shard applies it twice. For that every push must be made in the same order with the same
+ * keys, whoever makes it: which shards it goes to, and so its numbers, depend on nothing else.
+ */
+
+import { describe, KintsugiError } from '../errors.js';
+import type { Client, PullRequest, PushCounts, PushRequest, RequestOptions } from './client.js';
+
+export class PushSequence {
+  private turn: Promise<void> = Promise.resolve();
+  /** Why nothing has numbers here any more: those behind a push that never had any would be others' elsewhere. */
+  private over: KintsugiError | undefined;
+
+  constructor(
+    private readonly client: Client,
+    readonly session: number,
+  ) {}
+
+  /** The next push: somebody else has made it, and it is durable. Keys must be unique. @throws ABORTED as `push` */
+  skip(requests: readonly PullRequest[]): void {
+    this.check();
+    this.client.skip(requests, this.session);
+  }
+
+  /**
+   * The next push. Keys must be unique. Resolves when it is durable, applied now or before.
+   * @throws what `Client.push` throws; ABORTED after `close`, and after a push that failed before it had its numbers
+   */
+  async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
+    const begins = this.turn;
+    let numbered = false;
+    let end = () => {};
+    this.turn = new Promise<void>((resolve) => {
+      end = () => {
+        numbered = true;
+        resolve();
+      };
+    });
+    try {
+      const check = () => this.check();
+      await this.client.pushInTurn(requests, options, { client: this.session, begins, check, end });
+    } catch (error) {
+      await begins;
+      if (!numbered)
+        this.over ??= new KintsugiError('ABORTED', `a push before this one failed: ${describe(error)}`);
+      throw error;
+    } finally {
+      end();
+    }
+  }
+
+  private check(): void {
+    if (this.over) throw this.over;
+  }
+
+  /** Per shard: how many pushes the sequence has had so far, skipped ones included. */
+  counts(): PushCounts[] {
+    return this.client.pushCounts(this.session);
+  }
+
+  /** Gives up what is under way; others may go on, also another sequence of this client. */
+  close(): void {
+    this.over ??= new KintsugiError('ABORTED', 'the sequence is closed');
+    this.client.wire.step({ kind: 'leave', client: this.session });
+  }
+}

@@ -1,0 +1,399 @@
+/**
+ * A client's life on the wire: the connection to the scheduler, the peers, the protocol machine, and everyone who waits for an
+ * answer. The library on top of it knows tables and keys, this knows tickets.
+ */
+import {
+  type ClientEffect,
+  type ClientPolicy,
+  DEFAULT_CLIENT_POLICY,
+  PsClientCore,
+  type ShardSection,
+} from '../core/client/client.js';
+import { describe, type ErrorCode, KintsugiError } from '../errors.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
+import { parseAddress } from '../runtime/address.js';
+import { AddressBook } from '../runtime/address-book.js';
+import { each } from '../runtime/effects.js';
+import { createLogger, type Logger, monotonicMs } from '../runtime/log.js';
+import { Peers } from '../runtime/peers.js';
+import { Uplink } from '../runtime/uplink.js';
+import type { ClientTls } from '../transport/index.js';
+
+export interface ConnectOptions {
+  token?: string | undefined;
+  /** The job speaks TLS: how to verify its certificates; `{}` goes by the public authorities. Default: no TLS. */
+  tls?: ClientTls | undefined;
+  /** Wait at most so long for the scheduler and for the job's groups to be formed; default 10 s. */
+  timeoutMs?: number | undefined;
+  /** Ends the connecting; what happens later does not look at it. */
+  signal?: AbortSignal | undefined;
+  /** false: do not wait for the groups; only `status` is useful before they are formed. Default true. */
+  waitForJob?: boolean | undefined;
+  /** Pushes that are not durable yet hold at most so many bytes; further ones wait. Default 256 MiB. */
+  maxInFlightBytes?: number | undefined;
+  /** Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or repeated. */
+  audit?: boolean | undefined;
+  policy?: Partial<ClientPolicy> | undefined;
+  log?: Logger | undefined;
+}
+
+export interface RequestOptions {
+  /** Aborting stops the waiting; a push that has begun is still delivered (of one beyond 16 MiB, what was sent by then). */
+  signal?: AbortSignal | undefined;
+}
+
+const TICK_MS = 20;
+const DEFAULT_TIMEOUT_MS = 10_000;
+/** How long a connect that is out of time may still ask the scheduler why. */
+const REASONS_MS = 1000;
+const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
+
+/** What a push sends; `done` is called when no section is kept any more. */
+export interface Sections {
+  items: ShardSection[];
+  bytes: number;
+  done(): void;
+}
+
+export interface Waiting {
+  resolve(answer?: Message): void;
+  reject(error: Error): void;
+  onRows?: (item: number, rows: Uint8Array) => void;
+  onAnswer?: (message: Message, parts: readonly Uint8Array[]) => unknown;
+  answer?: unknown;
+}
+
+export class Session {
+  readonly core: PsClientCore;
+  map: ClusterMap = EMPTY_MAP;
+  id: PeerId = -1;
+  /** A range of samples that this worker has lost. */
+  onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
+  private readonly addresses = new AddressBook(() => this.map);
+  private readonly peers: Peers;
+  private readonly log: Logger;
+  private uplink: Uplink | undefined;
+  private nextTicket = 1;
+  private readonly waiting = new Map<number, Waiting>();
+  private readonly replies = new Map<number, (message: Message) => void>();
+  private readonly mapWaiters = new Set<() => void>();
+  private timer: NodeJS.Timeout | undefined;
+  private inFlightBytes = 0;
+  private readonly room: (() => void)[] = [];
+  /** What pushes hold of the room, whether somebody waits for them or not. */
+  private readonly held = new Map<number, Sections>();
+  /** Why nothing can be asked any more. */
+  private closed: KintsugiError | undefined;
+
+  private constructor(
+    private readonly scheduler: string,
+    private readonly options: ConnectOptions,
+  ) {
+    this.core = new PsClientCore({ ...DEFAULT_CLIENT_POLICY, ...options.policy });
+    this.log = options.log ?? createLogger('none', {});
+    this.peers = new Peers({
+      self: () => ({ peer: this.id, inc: 0, job: this.map.job }),
+      token: options.token,
+      tls: options.tls,
+      resolve: (peer) => this.addresses.resolve(peer),
+      onMessage: (from, message, parts) =>
+        this.run(this.core.step({ kind: 'message', from, message, parts })),
+      onUp: (peer) => this.run(this.core.step({ kind: 'peerUp', peer })),
+      log: this.log,
+    });
+  }
+
+  static async open(scheduler: string, options: ConnectOptions): Promise<Session> {
+    parseAddress(scheduler);
+    const session = new Session(scheduler, options);
+    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    const deadline = monotonicMs() + timeoutMs;
+    try {
+      await session.attach(timeoutMs);
+      if (options.waitForJob ?? true) await session.formed(deadline);
+    } catch (error) {
+      await session.close();
+      throw error;
+    }
+    return session;
+  }
+
+  async status(limitMs?: number): Promise<JobStatus> {
+    const reply = await this.ask((id) => ({ t: 'status', id }), limitMs);
+    if (reply.t !== 'statusReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    return reply.status;
+  }
+
+  /** Room is taken in the same breath as it is found, or pushes that begin at once would all find the same. */
+  private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+    const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
+    while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
+      let wake = () => {};
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+        this.room.push(wake);
+        signal?.addEventListener('abort', wake);
+      });
+      signal?.removeEventListener('abort', wake);
+      if (this.closed) throw this.closed;
+      if (signal?.aborted) throw aborted();
+    }
+    this.inFlightBytes += bytes;
+  }
+
+  private freeRoom(bytes: number): void {
+    this.inFlightBytes -= bytes;
+    for (const waiter of this.room.splice(0)) waiter();
+  }
+
+  /**
+   * Pushes sections, when there is room for them. The room is free again when no section is kept any more: a push that
+   * nobody waits for is still delivered, one that has failed may still be under way to another shard.
+   */
+  async push(
+    sections: Sections,
+    options: RequestOptions,
+    whose?: { client: PeerId; check(): void; numbered(): void },
+  ): Promise<void> {
+    await this.takeRoom(sections.bytes, options.signal);
+    let begun = false;
+    try {
+      whose?.check();
+      const pushed = this.request(
+        (ticket) => {
+          begun = true;
+          this.held.set(ticket, sections);
+          const client = whose && { client: whose.client };
+          return { kind: 'push', ticket, items: sections.items, ...client };
+        },
+        options,
+        {},
+      );
+      whose?.numbered();
+      await pushed;
+    } finally {
+      if (!begun) this.letGo(sections);
+    }
+  }
+
+  private released(ticket: number): void {
+    const held = this.held.get(ticket);
+    if (!held) return;
+    this.held.delete(ticket);
+    this.letGo(held);
+  }
+
+  /** None is sent (again). */
+  private letGo({ bytes, done }: Sections): void {
+    this.freeRoom(bytes);
+    done();
+  }
+
+  /** Tells the scheduler that this client is done. */
+  close(): Promise<void> {
+    if (!this.closed) this.uplink?.send({ t: 'detach' });
+    return this.end(new KintsugiError('CLOSED', 'the client is closed'));
+  }
+
+  private async end(error: KintsugiError): Promise<void> {
+    if (this.closed) return;
+    this.closed = error;
+    clearInterval(this.timer);
+    this.uplink?.close();
+    this.peers.close();
+    for (const waiting of this.waiting.values()) waiting.reject(error);
+    this.waiting.clear();
+    this.held.clear();
+    for (const waiter of this.room.splice(0)) waiter();
+    for (const waiter of this.mapWaiters) waiter();
+    for (const reply of this.replies.values()) reply({ t: 'stale', code: 'SESSION_EXPIRED' });
+    this.replies.clear();
+  }
+
+  private async attach(connectTimeoutMs: number): Promise<void> {
+    this.uplink = await Uplink.open({
+      scheduler: this.scheduler,
+      token: this.options.token,
+      tls: this.options.tls,
+      introduce: (identity) =>
+        identity ? { t: 'attach', id: identity.id, job: identity.job } : { t: 'attach' },
+      onWelcome: ({ id, map }) => {
+        this.id = id;
+        this.onMap(map);
+      },
+      onMessage: (message) => this.onSchedulerMessage(message),
+      onStale: (error) => void this.end(error),
+      log: this.log,
+      connectTimeoutMs,
+      signal: this.options.signal,
+    });
+    this.timer = setInterval(() => this.run(this.core.step({ kind: 'tick', now: monotonicMs() })), TICK_MS);
+  }
+
+  private async formed(deadline: number): Promise<void> {
+    const late = new KintsugiError('TIMEOUT', 'late');
+    const left = Math.max(1, Math.ceil(deadline - monotonicMs()));
+    const stops = [{ signal: AbortSignal.timeout(left), error: late }];
+    if (this.options.signal) stops.push({ signal: this.options.signal, error: aborted() });
+    await this.until(() => this.map.groups.length > 0, stops).catch(async (error: unknown) => {
+      if (error !== late) throw error;
+      const { reasons } = await this.status(REASONS_MS);
+      throw new KintsugiError('NOT_ENOUGH_NODES', `the job has not started: ${reasons.join('; ')}`);
+    });
+  }
+
+  /** Resolves when `condition` holds of a map that has arrived. */
+  async until(
+    condition: () => boolean,
+    stops: readonly { signal: AbortSignal; error: Error }[] = [],
+  ): Promise<void> {
+    while (!condition()) {
+      if (this.closed) throw this.closed;
+      for (const { signal, error } of stops) if (signal.aborted) throw error;
+      await new Promise<void>((resolve) => {
+        const done = () => {
+          this.mapWaiters.delete(done);
+          for (const { signal } of stops) signal.removeEventListener('abort', done);
+          resolve();
+        };
+        this.mapWaiters.add(done);
+        for (const { signal } of stops) signal.addEventListener('abort', done);
+      });
+    }
+  }
+
+  private onMap(map: ClusterMap): void {
+    if (map.epoch <= this.map.epoch) return;
+    const before = this.map;
+    this.map = map;
+    this.peers.welcome(before, map);
+    this.run(this.core.step({ kind: 'message', from: SCHEDULER, message: { t: 'map', map }, parts: [] }));
+    for (const waiter of [...this.mapWaiters]) waiter();
+  }
+
+  private onSchedulerMessage(message: Message): void {
+    if (message.t === 'map') this.onMap(message.map);
+    else if (message.t === 'rangeLost') this.onRangeLost?.(message);
+    else if ('id' in message && message.id !== undefined) {
+      this.replies.get(message.id)?.(message);
+      this.replies.delete(message.id);
+    }
+  }
+
+  /** To the scheduler, without an answer; lost when there is no connection. */
+  tell(message: Message): void {
+    this.uplink?.send(message);
+  }
+
+  step(input: Parameters<PsClientCore['step']>[0]): void {
+    this.run(this.core.step(input));
+  }
+
+  /** A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after `limitMs`. */
+  async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
+    if (this.closed) throw this.closed;
+    const id = this.nextTicket++;
+    const message = build(id);
+    let timer: NodeJS.Timeout | undefined;
+    let limit: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<Message>((resolve, reject) => {
+        const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
+        if (limitMs !== undefined) limit = setTimeout(() => reject(late), limitMs);
+        this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
+        this.uplink?.send(message);
+        timer = setInterval(() => this.uplink?.send(message), DEFAULT_CLIENT_POLICY.retryMs);
+      });
+    } finally {
+      clearInterval(timer);
+      clearTimeout(limit);
+      this.replies.delete(id);
+    }
+  }
+
+  request(
+    input: (ticket: number) => Parameters<PsClientCore['step']>[0],
+    options: RequestOptions,
+    waiting: Partial<Waiting>,
+  ): Promise<void> {
+    if (this.closed) throw this.closed;
+    if (options.signal?.aborted) throw aborted();
+    const ticket = this.nextTicket++;
+    return new Promise<void>((resolve, reject) => {
+      const onAbort = () => {
+        this.waiting.delete(ticket);
+        this.run(this.core.step({ kind: 'forget', ticket }));
+        reject(aborted());
+      };
+      options.signal?.addEventListener('abort', onAbort, { once: true });
+      waiting.resolve = () => {
+        options.signal?.removeEventListener('abort', onAbort);
+        resolve();
+      };
+      waiting.reject = (error) => {
+        options.signal?.removeEventListener('abort', onAbort);
+        reject(error);
+      };
+      this.waiting.set(ticket, waiting as Waiting);
+      this.run(this.core.step(input(ticket)));
+    });
+  }
+
+  private run(effects: ClientEffect[]): void {
+    let unreadable: Error | undefined;
+    const released: number[] = [];
+    each(effects, this.log, (effect) => {
+      switch (effect.kind) {
+        case 'send':
+          this.peers.send(effect.to, effect.message, effect.parts);
+          break;
+        case 'event':
+          this.log.info(effect.name, effect.fields);
+          break;
+        case 'rows':
+        case 'answer':
+          unreadable ??= this.read(effect);
+          break;
+        case 'released':
+          released.push(effect.ticket);
+          break;
+        case 'done':
+          this.settle(effect.ticket, effect.error);
+          break;
+      }
+    });
+    // Last: another effect of the same step may still send one of these sections.
+    for (const ticket of released) this.released(ticket);
+    // It came with a message, whose connection is closed for it.
+    if (unreadable) throw unreadable;
+  }
+
+  /** What is wrong with an answer; whoever waits for it is told. */
+  private read(effect: ClientEffect & { kind: 'rows' | 'answer' }): Error | undefined {
+    const waiting = this.waiting.get(effect.ticket);
+    try {
+      if (effect.kind === 'rows') waiting?.onRows?.(effect.item, effect.rows);
+      else if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
+      return undefined;
+    } catch (error) {
+      const unreadable = new KintsugiError('BAD_FRAME', `an answer cannot be read: ${describe(error)}`);
+      this.waiting.delete(effect.ticket);
+      waiting?.reject(error instanceof KintsugiError ? error : unreadable);
+      this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
+      // Not the fault of the answer, nor of who sent it.
+      return error instanceof KintsugiError && error.code === 'BAD_ARGUMENT' ? undefined : unreadable;
+    }
+  }
+
+  private settle(ticket: number, error: { code: ErrorCode; message: string } | undefined): void {
+    const waiting = this.waiting.get(ticket);
+    this.waiting.delete(ticket);
+    if (error) waiting?.reject(new KintsugiError(error.code, error.message));
+    else waiting?.resolve();
+  }
+}
+
+export function aborted(): KintsugiError {
+  return new KintsugiError('ABORTED', 'the operation was aborted');
+}

@@ -1,0 +1,337 @@
+/**
+ * The client's side of the protocol (rule 5): numbers pushes per shard from 1 without gaps, keeps them until they are
+ * acknowledged, and sends them again, in order, when a connection, an owner or an answer is lost. Pulls are idempotent and
+ * simply repeated. Requests are tickets: the library waits for them, the machine never does.
+ */
+import type { ErrorCode } from '../../errors.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import { pushMessages, shardKey } from './push-messages.js';
+import { Reads, type ReadsHost } from './reads.js';
+import {
+  type ClientEffect,
+  type ClientInput,
+  type ClientPolicy,
+  countsOf,
+  FORGOTTEN_LIMIT,
+  lostText,
+  NOTHING,
+  newShard,
+  type PendingPush,
+  PUSH_WINDOW,
+  type ShardCounts,
+  type ShardSection,
+  type ShardState,
+} from './requests.js';
+
+export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
+export { DEFAULT_CLIENT_POLICY } from './requests.js';
+
+export class PsClientCore implements ReadsHost {
+  map: ClusterMap = EMPTY_MAP;
+  private readonly shards = new Map<string, ShardState>();
+  /** Pushes that somebody waits for: how many of their shards have not acknowledged. */
+  private readonly tickets = new Map<number, { left: number }>();
+  private readonly reads: Reads;
+  /** Sections of each push that are still kept. */
+  private readonly keeping = new Map<number, number>();
+  /** Why no push of this client (undefined), or of another that it pushes for, can be delivered. */
+  private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
+  private readonly awaitingService = new Map<string, number>();
+  private effects: ClientEffect[] = [];
+  now = 0;
+
+  constructor(private readonly policy: ClientPolicy) {
+    this.reads = new Reads(this, policy);
+  }
+
+  step(input: ClientInput): ClientEffect[] {
+    switch (input.kind) {
+      case 'message':
+        this.receive(input.message, input.parts);
+        break;
+      case 'peerUp':
+        this.onPeerUp(input.peer);
+        break;
+      case 'push':
+        this.push(input.ticket, input.items, input.client);
+        break;
+      case 'skip':
+        for (const { g, m, count } of input.items) this.shard(g, m, input.client).next += count;
+        break;
+      case 'leave':
+        this.leave(input.client);
+        break;
+      case 'pull':
+        this.reads.pull(input.ticket, input.items);
+        break;
+      case 'query':
+        this.reads.query(input.ticket, input.query);
+        break;
+      case 'forget':
+        this.tickets.delete(input.ticket);
+        this.reads.forget(input.ticket);
+        break;
+      case 'tick':
+        this.tick(input.now);
+        break;
+    }
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  /** Pushes that have a number and no acknowledgement. */
+  get unacknowledged(): number {
+    let count = 0;
+    for (const shard of this.shards.values()) count += shard.unacknowledged.length;
+    return count;
+  }
+
+  /** Per shard: pushes numbered, acknowledged (applied) and refused; of this client, or of another it pushes for. */
+  counts(client?: PeerId): ShardCounts[] {
+    return [...this.shards.values()].filter((shard) => shard.client === client).map(countsOf);
+  }
+
+  // ---- pushes
+
+  private shard(g: number, m: number, client: PeerId | undefined): ShardState {
+    const key = shardKey(g, m, client);
+    let shard = this.shards.get(key);
+    if (!shard) {
+      shard = newShard(g, m, client, this.policy.retryMs);
+      this.shards.set(key, shard);
+    }
+    return shard;
+  }
+
+  private push(ticket: number, items: ShardSection[], client: PeerId | undefined): void {
+    this.tickets.set(ticket, { left: items.length });
+    const fresh: [ShardState, PendingPush][] = [];
+    let kept = 0;
+    let lost: ShardState | undefined;
+    const broken = this.broken.get(client);
+    for (const { g, m, section } of broken ? [] : items) {
+      const shard = this.shard(g, m, client);
+      if (this.isLost(shard)) {
+        // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
+        lost = shard;
+        continue;
+      }
+      const push = { cseq: shard.next++, section, ticket };
+      kept++;
+      if (shard.unacknowledged.push(push) <= PUSH_WINDOW) fresh.push([shard, push]);
+    }
+    this.sendPushes(fresh);
+    if (broken) this.fail(ticket, broken.code, broken.reason);
+    else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
+    else if (items.length === 0) this.complete(ticket);
+    this.keep(ticket, kept);
+  }
+
+  private isLost({ g, lostIn }: ShardState): boolean {
+    return (this.map.groups[g]?.version ?? 0) <= lostIn;
+  }
+
+  private sendPushes(pushes: readonly [ShardState, PendingPush][]): void {
+    const ready = pushes.flatMap(([shard, push]) => {
+      const node = this.ownerOf(shard.g, shard.m);
+      if (node === 0) return [];
+      shard.sentAt = this.now;
+      return [{ node, shard, push }];
+    });
+    for (const { node: to, message, parts } of pushMessages(this.map.epoch, ready))
+      this.effects.push({ kind: 'send', to, message, parts });
+  }
+
+  private resend(shard: ShardState): void {
+    const underWay = shard.unacknowledged.slice(0, PUSH_WINDOW);
+    this.sendPushes(underWay.map((push): [ShardState, PendingPush] => [shard, push]));
+  }
+
+  private onPushAck(message: MessageOf<'pushAck'>): void {
+    const next: [ShardState, PendingPush][] = [];
+    for (const [g, m, cseq, refused] of message.items) {
+      const shard = this.shards.get(shardKey(g, m, message.client));
+      const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
+      if (!shard || at < 0) continue;
+      if (refused === 'SESSION_EXPIRED') {
+        this.giveUp(message.client, refused, `shard ${g}/${m} says that the session has ended`);
+        return;
+      }
+      const [push] = shard.unacknowledged.splice(at, 1);
+      const waiting = shard.unacknowledged[PUSH_WINDOW - 1];
+      if (waiting) next.push([shard, waiting]);
+      shard.retryMs = this.policy.retryMs;
+      shard.forgotten = 0;
+      shard.sentAt = this.now;
+      if (refused !== undefined) shard.refused++;
+      else if (push?.section !== NOTHING) shard.acknowledged++;
+      this.served(g, m);
+      if (push && push.section !== NOTHING) this.keepLess(push.ticket);
+      const ticket = push && this.tickets.get(push.ticket);
+      if (!push || !ticket) continue;
+      if (refused !== undefined)
+        this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
+      else if (--ticket.left === 0) this.complete(push.ticket);
+    }
+    this.sendPushes(next);
+  }
+
+  private onGap(message: MessageOf<'gap'>): void {
+    const shard = this.shards.get(shardKey(message.g, message.m, message.client));
+    const first = shard?.unacknowledged[0];
+    if (!shard || !first) return;
+    if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
+      const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
+      this.giveUp(message.client, 'SESSION_EXPIRED', text);
+      return;
+    }
+    this.resend(shard);
+  }
+
+  /**
+   * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring it back, and some
+   * of these pushes may have been applied: so they keep their numbers, but not their bytes.
+   */
+  private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
+    const shard = this.shards.get(shardKey(g, m, client));
+    if (!shard || v < (this.map.groups[g]?.version ?? 0)) return;
+    // Another client's numbers are not ours to use up: whoever goes on for it makes these pushes again.
+    if (client !== undefined) return this.giveUp(client, 'UNRECOVERABLE', lostText(g, m));
+    shard.lostIn = Math.max(shard.lostIn, v);
+    for (const push of shard.unacknowledged) {
+      this.fail(push.ticket, 'UNRECOVERABLE', lostText(g, m));
+      this.withdraw(push);
+    }
+  }
+
+  /** An owner that has not applied it yet will refuse it; one that has says so. */
+  private withdraw(push: PendingPush): void {
+    if (push.section === NOTHING) return;
+    push.section = NOTHING;
+    this.keepLess(push.ticket);
+  }
+
+  /** Numbers of this client (or of another that it pushes for) mean nothing any more: nothing is sent again, nothing pushed. */
+  private giveUp(client: PeerId | undefined, code: ErrorCode, reason: string): void {
+    if (!this.broken.has(client)) this.broken.set(client, { code, reason });
+    for (const shard of this.shards.values()) {
+      if (shard.client !== client) continue;
+      const pending = shard.unacknowledged;
+      shard.unacknowledged = [];
+      for (const push of pending) {
+        this.fail(push.ticket, code, reason);
+        if (push.section !== NOTHING) this.keepLess(push.ticket);
+      }
+    }
+  }
+
+  private leave(client: PeerId): void {
+    this.giveUp(client, 'ABORTED', 'the push was given up');
+    this.broken.delete(client);
+    for (const [key, shard] of this.shards) if (shard.client === client) this.shards.delete(key);
+  }
+
+  private keepLess(ticket: number): void {
+    this.keep(ticket, (this.keeping.get(ticket) ?? 0) - 1);
+  }
+
+  private keep(ticket: number, count: number): void {
+    this.keeping.set(ticket, count);
+    if (count > 0) return;
+    this.keeping.delete(ticket);
+    this.effects.push({ kind: 'released', ticket });
+  }
+
+  // ---- tickets
+
+  private complete(id: number): void {
+    this.tickets.delete(id);
+    this.effects.push({ kind: 'done', ticket: id });
+  }
+
+  private fail(id: number, code: ErrorCode, message: string): void {
+    if (!this.tickets.delete(id)) return;
+    this.effects.push({ kind: 'done', ticket: id, error: { code, message } });
+  }
+
+  // ---- map, connections, time
+
+  ownerOf(g: number, m: number): PeerId {
+    return this.map.groups[g]?.data[m]?.node ?? 0;
+  }
+
+  private receive(message: Message, parts: readonly Uint8Array[]): void {
+    switch (message.t) {
+      case 'map':
+        return this.onMap(message.map);
+      case 'pushAck':
+        return this.onPushAck(message);
+      case 'gap':
+        return this.onGap(message);
+      case 'lost':
+        return this.onLost(message);
+      case 'rows':
+        return this.reads.onRows(message, parts);
+      case 'reject':
+        return this.reads.onReject(message);
+      case 'keysPage':
+      case 'shardStatsReply':
+      case 'checked':
+        return this.reads.onAnswer(message, parts);
+      default:
+        return;
+    }
+  }
+
+  /** Whatever went to an owner that is not the owner any more goes to the new one now. */
+  private onMap(map: ClusterMap): void {
+    if (map.epoch <= this.map.epoch) return;
+    const before = this.map;
+    this.map = map;
+    const moved = (g: number, m: number) => {
+      const was = before.groups[g]?.data[m];
+      const is = map.groups[g]?.data[m];
+      return was?.gen !== is?.gen || was?.node !== is?.node;
+    };
+    for (const group of map.groups) {
+      for (const [m, entry] of group.data.entries()) {
+        if (before.groups.length > 0 && moved(group.id, m))
+          this.awaitingService.set(`${group.id}/${m}`, entry.gen);
+      }
+    }
+    for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);
+    this.reads.again(moved);
+  }
+
+  /** The first answer from a shard after its owner changed. */
+  served(g: number, m: number): void {
+    if (this.awaitingService.size === 0) return;
+    const gen = this.awaitingService.get(`${g}/${m}`);
+    if (gen === undefined) return;
+    this.awaitingService.delete(`${g}/${m}`);
+    this.effects.push({ kind: 'event', name: 'shard.served', fields: { group: g, member: m, gen } });
+  }
+
+  private onPeerUp(peer: PeerId): void {
+    for (const shard of this.shards.values()) {
+      if (shard.unacknowledged.length > 0 && this.ownerOf(shard.g, shard.m) === peer) this.resend(shard);
+    }
+    this.reads.again((g, m) => this.ownerOf(g, m) === peer);
+  }
+
+  private tick(now: number): void {
+    this.now = now;
+    for (const shard of this.shards.values()) {
+      if (shard.unacknowledged.length === 0 || now - shard.sentAt <= shard.retryMs) continue;
+      shard.retryMs = Math.min(shard.retryMs * 2, this.policy.maxRetryMs);
+      this.resend(shard);
+    }
+    this.reads.tick(now);
+  }
+
+  emit(effect: ClientEffect): void {
+    this.effects.push(effect);
+  }
+}

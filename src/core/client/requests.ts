@@ -1,0 +1,120 @@
+/** What goes into the client machine and what comes out of it, and what it keeps of pushes, tickets and shards. */
+import type { ErrorCode } from '../../errors.js';
+import type { PeerId } from '../../protocol/map.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { EventEffect, SendEffect } from '../shared/outbox.js';
+
+export interface ShardSection {
+  g: number;
+  m: number;
+  section: Uint8Array;
+}
+
+/** A request that any answer settles, to the owner of a shard or to a given node. */
+export interface Query {
+  to: { g: number; m: number } | { node: PeerId };
+  message: MessageOf<'keys'> | MessageOf<'shardStats'> | MessageOf<'check'>;
+}
+
+export type ClientInput =
+  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  | { kind: 'peerUp'; peer: PeerId }
+  /** `client`: under whose numbers, when not under this client's own. */
+  | { kind: 'push'; ticket: number; items: ShardSection[]; client?: PeerId }
+  /** Numbers of another client that somebody else has used, all of them durable: it goes on behind them. */
+  | { kind: 'skip'; client: PeerId; items: { g: number; m: number; count: number }[] }
+  /** Nothing more is pushed for another client: what is under way for it is given up. */
+  | { kind: 'leave'; client: PeerId }
+  | { kind: 'pull'; ticket: number; items: ShardSection[] }
+  | { kind: 'query'; ticket: number; query: Query }
+  /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
+  | { kind: 'forget'; ticket: number }
+  | { kind: 'tick'; now: number };
+
+export type ClientEffect =
+  | SendEffect
+  | EventEffect
+  /** Rows of item `item`; a view that ends with the call. */
+  | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
+  | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
+  /** No section of this push is kept any more, whether its ticket is done or not: each is acknowledged or given up. */
+  | { kind: 'released'; ticket: number }
+  | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
+
+export interface ClientPolicy {
+  /** Repeat what is not answered after this time, doubling up to `maxRetryMs`. */
+  retryMs: number;
+  maxRetryMs: number;
+  /** Wait this long before asking again at a node that is not (yet) the owner. */
+  wrongOwnerMs: number;
+}
+
+export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
+
+/** In the place of the section of a withdrawn push, whose acknowledgement is not counted: its caller was told something else. */
+export const NOTHING = new Uint8Array(0);
+
+/**
+ * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners remember as many
+ * refusals: a push whose answer was lost and that is sent again must be told that it was refused.
+ */
+export const PUSH_WINDOW = 64;
+
+export interface PendingPush {
+  cseq: number;
+  /** NOTHING: withdrawn, and only its number is still to be delivered. */
+  section: Uint8Array;
+  ticket: number;
+}
+
+export interface ShardState {
+  g: number;
+  m: number;
+  /** Under whose numbers; undefined: this client's own. */
+  client: PeerId | undefined;
+  next: number;
+  unacknowledged: PendingPush[];
+  sentAt: number;
+  retryMs: number;
+  /** Counted independently of the protocol's own tables, for audits. */
+  acknowledged: number;
+  refused: number;
+  /** Version of the group in which its owner called the shard lost; -1: never. */
+  lostIn: number;
+  /** Gaps in a row that ask for what was acknowledged long ago; one may be an old message that came late. */
+  forgotten: number;
+}
+
+/** So many say that the shard does not know this client any more. */
+export const FORGOTTEN_LIMIT = 4;
+
+export interface ShardCounts {
+  g: number;
+  m: number;
+  sent: number;
+  acknowledged: number;
+  refused: number;
+}
+
+export function countsOf({ g, m, next, acknowledged, refused }: ShardState): ShardCounts {
+  return { g, m, sent: next - 1, acknowledged, refused };
+}
+
+export function newShard(g: number, m: number, client: PeerId | undefined, retryMs: number): ShardState {
+  return {
+    g,
+    m,
+    client,
+    next: 1,
+    unacknowledged: [],
+    sentAt: 0,
+    retryMs,
+    acknowledged: 0,
+    refused: 0,
+    lostIn: -1,
+    forgotten: 0,
+  };
+}
+
+export const lostText = (g: number, m: number): string =>
+  `shard ${g}/${m} lost more than its code can restore`;

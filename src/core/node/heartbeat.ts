@@ -1,0 +1,41 @@
+/** What a node tells the scheduler of what it holds. */
+import type { Heartbeat, RecoveryStats } from '../../protocol/messages.js';
+import type { Owner } from '../shard/owner.js';
+import type { Sink } from '../sink/sink.js';
+
+/** What the scheduler decides on: it is told at once when this changes. */
+export function completeness(
+  owners: Iterable<Owner>,
+  sinks: Iterable<Sink>,
+): Pick<Heartbeat, 'full' | 'whole'> {
+  const full: number[] = [];
+  for (const sink of sinks) if (sink.full) full.push(sink.sid);
+  const whole: Heartbeat['whole'] = [];
+  for (const owner of owners) if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
+  return { full, whole };
+}
+
+export function holdings(
+  owners: Iterable<Owner>,
+  sinks: Iterable<Sink>,
+): Pick<Heartbeat, 'recoveries' | 'owned' | 'rows' | 'held'> {
+  const recoveries: RecoveryStats[] = [];
+  const owned: Heartbeat['owned'] = [];
+  const held: NonNullable<Heartbeat['held']> = [];
+  let rows = 0;
+  for (const owner of owners) {
+    const stats = owner.recoveryStats();
+    if (stats) recoveries.push(stats);
+    let shardRows = 0;
+    for (const table of owner.native.stats()) shardRows += table.rows;
+    rows += shardRows;
+    // One that is still empty says nothing about what the shard has.
+    if (!owner.present) continue;
+    owned.push([owner.group.id, owner.member, shardRows]);
+    held.push([owner.group.id, owner.member, owner.native.bytes, owner.requests]);
+  }
+  for (const sink of sinks) {
+    if (!sink.mirror && sink.full) held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
+  }
+  return { recoveries, owned, rows, held };
+}

@@ -1,0 +1,425 @@
+/**
+ * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them. One input at a
+ * time, effects out; batching policy arrives as `flush`, time as `tick`.
+ */
+import { describe, KintsugiError } from '../../errors.js';
+import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
+import {
+  type ClusterMap,
+  EMPTY_MAP,
+  type Group,
+  type PeerId,
+  SCHEDULER,
+  type SinkEntry,
+} from '../../protocol/map.js';
+import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
+import { isPlanned } from '../placement/moves.js';
+import { Owner, type OwnerHost } from '../shard/owner.js';
+import { bytes, type Effect, Outbox } from '../shared/outbox.js';
+import { Pace } from '../shared/pace.js';
+import type { Policy } from '../shared/policy.js';
+import { RateLimit } from '../shared/rate.js';
+import { Sink } from '../sink/sink.js';
+import { completeness, holdings } from './heartbeat.js';
+import { type PushReply, Replies } from './replies.js';
+import { ParkedMessages, WaitingBytes } from './waiting-messages.js';
+
+export type NodeInput =
+  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  /** A connection to this peer is up (again). */
+  | { kind: 'peerUp'; peer: PeerId }
+  | { kind: 'flush' }
+  | { kind: 'tick'; now: number };
+
+const EMPTY = new Uint8Array(0);
+
+export class PsNode implements OwnerHost {
+  readonly out = new Outbox();
+  readonly pace = new Pace();
+  /** There are planned moves in the job. */
+  private moving = false;
+  readonly moveRate: RateLimit;
+  map: ClusterMap = EMPTY_MAP;
+  now = 0;
+  private readonly owners = new Map<string, Owner>();
+  private readonly sinks = new Map<number, Sink>();
+  /** Messages that name a newer map than ours; they are served as soon as it comes. */
+  private readonly parked: ParkedMessages;
+  readonly waiting: WaitingBytes;
+  private readonly dirty = new Set<Owner>();
+  private readonly replies: Replies;
+  private heartbeatAt = Number.NEGATIVE_INFINITY;
+  private sessionsAt = Number.NEGATIVE_INFINITY;
+  private lastReport = '';
+
+  constructor(
+    readonly id: PeerId,
+    readonly inc: number,
+    private readonly native: NativeAddon,
+    private readonly memory: NativeMemory,
+    readonly policy: Policy,
+    readonly discard: (bytes: Uint8Array) => void = () => {},
+  ) {
+    this.waiting = new WaitingBytes(policy.maxParkedBytes);
+    this.parked = new ParkedMessages(policy, this.waiting);
+    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
+    this.replies = new Replies(this.out, policy.maxRowsBytes);
+  }
+
+  step(input: NodeInput): Effect[] {
+    switch (input.kind) {
+      case 'message':
+        this.receive(input.from, input.message, input.parts);
+        break;
+      case 'peerUp':
+        for (const owner of this.owners.values()) owner.stream.onPeerUp(input.peer);
+        break;
+      case 'flush':
+        this.flush();
+        break;
+      case 'tick':
+        this.tick(input.now);
+        break;
+    }
+    this.replies.send();
+    return this.out.take();
+  }
+
+  /** An owner has deltas that are not sent yet: the runtime should hand in a `flush` soon. */
+  get needsFlush(): boolean {
+    return this.dirty.size > 0;
+  }
+
+  close(): void {
+    for (const owner of this.owners.values()) owner.close();
+    for (const sink of this.sinks.values()) sink.close();
+    this.owners.clear();
+    this.sinks.clear();
+  }
+
+  // ---- OwnerHost
+
+  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
+    this.replies.acknowledge(client, g, m, cseq, refused);
+  }
+
+  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
+    this.replies.answer(client, id, item, rows);
+  }
+
+  tell(client: PeerId, message: PushReply): void {
+    this.replies.tell(client, message);
+  }
+
+  markDirty(owner: Owner): void {
+    this.dirty.add(owner);
+  }
+
+  private flush(): void {
+    for (const owner of this.dirty) owner.flush();
+    this.dirty.clear();
+  }
+
+  // ---- map
+
+  private onMap(map: ClusterMap): void {
+    if (map.epoch <= this.map.epoch) return;
+    if (lostSomething(this.map, map)) this.pace.disturbed(this.now);
+    this.map = map;
+    this.moving = map.groups.some((group) => group.sinks.some(({ sid }) => isPlanned(group, sid)));
+    const keep = new Set<string>();
+    const keepSinks = new Set<number>();
+    for (const group of map.groups) {
+      for (const [m, entry] of group.data.entries()) {
+        if (entry.node !== this.id || entry.inc !== this.inc) continue;
+        const key = `${group.id}/${m}`;
+        keep.add(key);
+        const known = this.owners.get(key);
+        if (known && known.gen === entry.gen) continue;
+        if (known) this.dropOwner(key, known);
+        // Without any parity a shard can still come from a mirror, whose coefficients are those of a first parity.
+        const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
+        const shard = this.native.createShard(this.memory, m, group.data.length, r);
+        this.owners.set(key, new Owner(group, m, entry, shard, this));
+      }
+      for (const entry of group.sinks) {
+        if (entry.node !== this.id || entry.inc !== this.inc) continue;
+        keepSinks.add(entry.sid);
+        if (this.sinks.has(entry.sid)) continue;
+        const sink = this.createSink(map, group, entry);
+        this.sinks.set(entry.sid, new Sink(group, entry, sink, this));
+      }
+    }
+    for (const [key, owner] of this.owners) if (!keep.has(key)) this.dropOwner(key, owner);
+    for (const [sid, sink] of this.sinks) {
+      if (keepSinks.has(sid)) continue;
+      sink.close();
+      this.sinks.delete(sid);
+    }
+    this.applyVersions(map);
+    this.lastReport = '';
+    for (const { from, message, parts } of this.parked.takeAll()) this.receiveParked(from, message, parts);
+  }
+
+  /** A bad one must not take the others with it. Its connection may be long gone, so that there is nobody to blame. */
+  private receiveParked(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    try {
+      this.receive(from, message, parts);
+    } catch (error) {
+      this.out.event('message.refused', { from, kind: message.t, message: describe(error) });
+    }
+  }
+
+  /** A mirror is a parity of one member with coefficient 1. */
+  private createSink(map: ClusterMap, group: Group, entry: SinkEntry): NativeSink {
+    if (entry.kind === 'M') return this.native.createSink(this.memory, 1, 1, 0, false);
+    const r = map.pools[group.pool]?.r ?? 0;
+    return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
+  }
+
+  private applyVersions(map: ClusterMap): void {
+    for (const sink of this.sinks.values()) {
+      const group = map.groups[sink.groupId];
+      if (group && group.version !== sink.version) sink.onGroup(group);
+    }
+    for (const owner of this.owners.values()) {
+      const group = map.groups[owner.group.id];
+      if (group) owner.onGroup(group, map);
+    }
+  }
+
+  private dropOwner(key: string, owner: Owner): void {
+    this.owners.delete(key);
+    this.dirty.delete(owner);
+    owner.close();
+  }
+
+  // ---- messages
+
+  private newer(message: Message): boolean {
+    if ('epoch' in message && message.t !== 'heartbeat') return message.epoch > this.map.epoch;
+    if ('v' in message) return message.v > (this.map.groups[message.g]?.version ?? 0);
+    return false;
+  }
+
+  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (this.newer(message)) {
+      this.parked.add(from, message, parts);
+      return;
+    }
+    switch (message.t) {
+      case 'map':
+        // Only the scheduler makes maps.
+        return from === SCHEDULER ? this.onMap(message.map) : undefined;
+      case 'push':
+        return this.onPush(from, message, parts);
+      case 'pull':
+        return this.onPull(from, message, parts);
+      case 'keys':
+        return this.onKeys(from, message);
+      case 'shardStats':
+        return this.onShardStats(from, message);
+      case 'open':
+        return this.sinks.get(message.sid)?.onOpen(message, from);
+      case 'start':
+        return this.sinks.get(message.sid)?.onStart(message, from);
+      case 'delta':
+        return this.sinks.get(message.sid)?.onDelta(message, part(parts, 0), from);
+      case 'content':
+        return this.sinks.get(message.sid)?.onContent(message, part(parts, 0), part(parts, 1));
+      case 'lacking':
+        return this.sinks.get(message.sid)?.onLacking(message, part(parts, 0));
+      case 'recover':
+        return this.sinks.get(message.sid)?.onRecover(message, part(parts, 0));
+      case 'check':
+        return this.onCheck(from, message);
+      case 'openAck':
+        return this.ownerOf(message)?.stream.onOpenAck(message);
+      case 'startAck':
+        return this.ownerOf(message)?.stream.onStartAck(message);
+      case 'applied':
+        return this.ownerOf(message)?.stream.onApplied(message);
+      case 'confirmedLost':
+        return from === SCHEDULER ? this.ownerOf(message)?.onConfirmedLost(message) : undefined;
+      case 'openSessions':
+        return from === SCHEDULER ? this.onSessions(message) : undefined;
+      case 'want':
+        return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
+      case 'equation':
+        return this.ownerOf(message)?.onEquation(message, part(parts, 0), part(parts, 1));
+      case 'install':
+        return this.ownerOf(message)?.onInstall(part(parts, 0), part(parts, 1));
+      default:
+        throw new KintsugiError('BAD_FRAME', `a PS node does not take messages of kind "${message.t}"`);
+    }
+  }
+
+  /** The owner that a stream message is for: this shard in exactly this generation. */
+  private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
+    const owner = this.owners.get(`${message.g}/${message.m}`);
+    return owner?.gen === message.gen ? owner : undefined;
+  }
+
+  private onSessions(message: MessageOf<'openSessions'>): void {
+    for (const owner of this.owners.values()) owner.onSessions(message);
+  }
+
+  private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
+    this.pace.request();
+    matching(message.items, parts);
+    const { client = from } = message;
+    if (client !== from) this.replies.route(client, from);
+    // A push to a shard that is not ours is not answered: the client sends it again when the map tells it where.
+    for (const [item, [g, m, cseq]] of message.items.entries()) {
+      this.owners.get(`${g}/${m}`)?.onPush(client, cseq, part(parts, item));
+    }
+  }
+
+  private onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
+    this.pace.request();
+    matching(message.items, parts);
+    const elsewhere: MessageOf<'reject'>['items'] = [];
+    for (const [item, [g, m]] of message.items.entries()) {
+      const owner = this.owners.get(`${g}/${m}`);
+      if (owner) owner.onPull(from, message.id, item, part(parts, item));
+      else elsewhere.push([item, 'WRONG_OWNER']);
+    }
+    if (elsewhere.length > 0) this.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
+  }
+
+  private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
+    const owner = this.owners.get(`${message.g}/${message.m}`);
+    if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
+    this.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    return undefined;
+  }
+
+  private onKeys(from: PeerId, message: MessageOf<'keys'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const { keys, next } = owner.native.keys(
+      message.table,
+      message.from,
+      Math.min(message.max, MAX_KEYS_PER_PAGE),
+    );
+    this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+  }
+
+  private onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const { native } = owner;
+    const extents = native.extents();
+    this.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables: native.stats() });
+  }
+
+  private onCheck(from: PeerId, message: MessageOf<'check'>): void {
+    const sink = this.sinks.get(message.sid);
+    if (sink) sink.onCheck(message, from);
+    else {
+      const { id, g, sid } = message;
+      this.out.send(from, {
+        t: 'checked',
+        id,
+        g,
+        sid,
+        checked: 0,
+        unprotected: 0,
+        mismatched: 0,
+        unknown: true,
+      });
+    }
+  }
+
+  // ---- timers
+
+  private tick(now: number): void {
+    this.now = now;
+    this.pace.tick(now, this.recovering, this.decoding, this.moving && !this.lacking);
+    this.moveRate.tick(now);
+    for (const owner of this.owners.values()) owner.tick();
+    this.dirty.clear();
+    for (const sink of this.sinks.values()) sink.tick();
+    this.heartbeat(now);
+    this.askForSessions(now);
+  }
+
+  /** Clients come and go: those that are gone are not to be remembered for ever (rule 31). */
+  private askForSessions(now: number): void {
+    if (now - this.sessionsAt < this.policy.sessionCheckMs) return;
+    this.sessionsAt = now;
+    for (const owner of this.owners.values()) {
+      if (owner.clients().length === 0) continue;
+      this.out.send(SCHEDULER, { t: 'sessions' });
+      return;
+    }
+  }
+
+  /** Something that belongs here is not here yet. */
+  private get recovering(): boolean {
+    if (this.lacking) return true;
+    for (const sink of this.sinks.values()) if (!sink.full) return true;
+    return false;
+  }
+
+  /** The same, and it is not because of a planned move. */
+  private get lacking(): boolean {
+    for (const owner of this.owners.values()) if (!owner.present) return true;
+    for (const sink of this.sinks.values()) if (!sink.full && !sink.planned) return true;
+    return false;
+  }
+
+  private get decoding(): boolean {
+    for (const owner of this.owners.values()) if (owner.decoding) return true;
+    return false;
+  }
+
+  /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
+  private heartbeat(now: number): void {
+    const news = completeness(this.owners.values(), this.sinks.values());
+    const report = `${news.full.join()}/${news.whole.join()}`;
+    if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
+    this.lastReport = report;
+    this.heartbeatAt = now;
+    const { inc, map, memory } = this;
+    const held = holdings(this.owners.values(), this.sinks.values());
+    const bytes = memory.usedBytes;
+    this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes, ...news, ...held });
+  }
+
+  ownerAt(g: number, m: number): Owner | undefined {
+    return this.owners.get(`${g}/${m}`);
+  }
+
+  sinkAt(sid: number): Sink | undefined {
+    return this.sinks.get(sid);
+  }
+
+  /** What this node holds, for metrics. */
+  summary(): { owners: number; sinks: number; recovering: number; bytes: number } {
+    let recovering = 0;
+    for (const owner of this.owners.values()) if (!owner.present) recovering++;
+    return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
+  }
+}
+
+/** A group has a new owner of a member: somebody lost it. */
+function lostSomething(before: ClusterMap, after: ClusterMap): boolean {
+  return before.groups.some((group, g) =>
+    group.data.some((entry, m) => entry.gen !== after.groups[g]?.data[m]?.gen),
+  );
+}
+
+const MAX_KEYS_PER_PAGE = 65_536;
+
+/** A part that the message must have; a missing one is an empty one, which the engine refuses. */
+function part(parts: readonly Uint8Array[], index: number): Uint8Array {
+  return parts[index] ?? EMPTY;
+}
+
+/** A request has one section per item. @throws BAD_FRAME */
+function matching(items: readonly unknown[], parts: readonly Uint8Array[]): void {
+  if (items.length !== parts.length) {
+    throw new KintsugiError('BAD_FRAME', `${items.length} items and ${parts.length} sections in one request`);
+  }
+}

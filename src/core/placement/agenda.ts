@@ -1,0 +1,66 @@
+/**
+ * The moves of a plan, while they are carried out. A plan is made once for what is asked for: loads change all the time, and a
+ * plan that followed them would move shards back and forth. It is made anew when something else happens than it says.
+ */
+import type { Group, PeerId } from '../../protocol/map.js';
+import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
+
+export class Agenda {
+  private key = '';
+  private moves: Map<string, PlannedMove> | undefined;
+  /** Where every shard is when the plan is done; some were on their way when it was made. */
+  private ends = new Map<string, PeerId>();
+  /** As of when they were first asked for under this key. */
+  private readonly weights = new Map<string, Weight>();
+
+  /**
+   * Moves that are still to begin. `key` names all that a plan depends on, but for loads and the map. A plan moves a shard once;
+   * when it is done, another one for the same weights goes on, until nothing is left.
+   */
+  open(
+    key: string,
+    groups: readonly Group[],
+    weigh: (seat: Seat) => Weight,
+    make: (weight: (seat: Seat) => Weight) => readonly PlannedMove[],
+  ): PlannedMove[] {
+    if (key !== this.key) {
+      this.key = key;
+      this.moves = undefined;
+      this.weights.clear();
+    }
+    const open = this.moves && this.left(groups, this.moves);
+    if (open && (open.length > 0 || this.moves?.size === 0)) return open;
+    const moves = make((seat) => this.weightOf(seat, weigh));
+    this.moves = new Map(moves.map((move) => [seatKey(move), move]));
+    this.ends = new Map();
+    for (const seat of groups.flatMap(seatsOf)) {
+      const name = seatKey(seat);
+      this.ends.set(name, this.moves.get(name)?.to ?? seat.node);
+    }
+    return [...moves];
+  }
+
+  private weightOf(seat: Seat, weigh: (seat: Seat) => Weight): Weight {
+    const name = seatKey(seat);
+    const known = this.weights.get(name) ?? weigh(seat);
+    this.weights.set(name, known);
+    return known;
+  }
+
+  /** Undefined when a shard is neither where it was nor where it is to be in the end. */
+  private left(groups: readonly Group[], moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
+    const open: PlannedMove[] = [];
+    for (const seat of groups.flatMap(seatsOf)) {
+      const name = seatKey(seat);
+      if (seat.node === this.ends.get(name)) continue;
+      const move = moves.get(name);
+      if (seat.node !== move?.from) return undefined;
+      open.push(move);
+    }
+    return open;
+  }
+}
+
+function seatKey({ g, kind, index }: Seat): string {
+  return `${g}/${kind}${index}`;
+}

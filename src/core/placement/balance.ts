@@ -1,0 +1,240 @@
+/**
+ * Which shards move where: a pure function from a map, the nodes that are to hold it and what each shard weighs, to the
+ * moves that are left. Nodes that leave are emptied first, then members of a group that share a host are parted where hosts
+ * suffice, then weight is evened out as long as a move is worth it. Moves under way count as done, so that planning again
+ * after each step goes on where the last plan was.
+ */
+import type { Group, NodeEntry, PeerId } from '../../protocol/map.js';
+
+/** A place in a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
+export interface Seat {
+  g: number;
+  kind: 'M' | 'P';
+  index: number;
+}
+
+export interface Weight {
+  bytes: number;
+  /** Requests or deltas per second, any unit. */
+  load: number;
+}
+
+export interface PlanInput {
+  groups: readonly Group[];
+  /** Nodes that share the weight. */
+  nodes: readonly NodeEntry[];
+  /** Nodes that are to hold nothing. */
+  leaving: readonly NodeEntry[];
+  weight(seat: Seat): Weight;
+}
+
+export interface PlannedMove extends Seat {
+  from: PeerId;
+  to: PeerId;
+  bytes: number;
+}
+
+/** What balance is about: bytes first, load next, and the number of shards where neither tells a difference. */
+const BYTES = 1;
+const LOAD = 0.25;
+const COUNT = 0.125;
+
+/** Shares of what a node would hold on average. */
+interface Share {
+  bytes: number;
+  load: number;
+  count: number;
+}
+
+interface Placed extends Seat {
+  node: PeerId;
+  bytes: number;
+  share: Share;
+}
+
+/** Where the seats of a group are, or are going to be when its moves are done. */
+export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
+  const g = group.id;
+  const seats = group.data.map((entry, index): Seat & { node: PeerId } => {
+    const mirror = group.sinks.find((sink) => sink.kind === 'M' && sink.index === index);
+    return { g, kind: 'M', index, node: mirror?.node ?? entry.node };
+  });
+  const newest = new Map<number, { sid: number; node: PeerId }>();
+  for (const sink of group.sinks) {
+    if (sink.kind === 'P' && sink.sid > (newest.get(sink.index)?.sid ?? 0)) newest.set(sink.index, sink);
+  }
+  for (const [index, { node }] of newest) seats.push({ g, kind: 'P', index, node });
+  return seats;
+}
+
+class Planner {
+  private readonly hosts = new Map<PeerId, string>();
+  private readonly held = new Map<PeerId, Share>();
+  private readonly seats = new Map<PeerId, Set<Placed>>();
+  private readonly byGroup = new Map<number, Placed[]>();
+  /**
+   * Where shards were that move, in the order of their moves. Each moves once: so every move finds its place free when those
+   * before it are done, and none waits for another in a circle.
+   */
+  private readonly origin = new Map<Placed, PeerId>();
+
+  constructor(private readonly input: PlanInput) {
+    for (const node of [...input.nodes, ...input.leaving]) {
+      this.hosts.set(node.id, node.host);
+      this.held.set(node.id, { bytes: 0, load: 0, count: 0 });
+      this.seats.set(node.id, new Set());
+    }
+    const placed = input.groups.flatMap((group) => seatsOf(group));
+    const weights = placed.map((seat) => input.weight(seat));
+    const perNode = (total: number) => total / Math.max(1, input.nodes.length);
+    const bytes = perNode(weights.reduce((sum, weight) => sum + weight.bytes, 0));
+    const load = perNode(weights.reduce((sum, weight) => sum + weight.load, 0));
+    const count = perNode(placed.length);
+    for (const [i, seat] of placed.entries()) {
+      const weight = weights[i]!;
+      const share = {
+        bytes: bytes > 0 ? weight.bytes / bytes : 0,
+        load: load > 0 ? weight.load / load : 0,
+        count: 1 / count,
+      };
+      const entry: Placed = { ...seat, bytes: weight.bytes, share };
+      const members = this.byGroup.get(seat.g);
+      if (members) members.push(entry);
+      else this.byGroup.set(seat.g, [entry]);
+      // A seat on a node that is neither is repair's business.
+      if (!this.held.has(seat.node)) continue;
+      this.seats.get(seat.node)?.add(entry);
+      this.carry(seat.node, share, 1);
+    }
+  }
+
+  run(): PlannedMove[] {
+    this.empty();
+    this.partHosts();
+    this.balance();
+    return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
+      g,
+      kind,
+      index,
+      from,
+      to: node,
+      bytes,
+    }));
+  }
+
+  private carry(node: PeerId, share: Share, sign: 1 | -1): void {
+    const held = this.held.get(node);
+    if (!held) return;
+    held.bytes += sign * share.bytes;
+    held.load += sign * share.load;
+    held.count += sign * share.count;
+  }
+
+  private place(seat: Placed, to: PeerId): void {
+    this.origin.set(seat, seat.node);
+    this.seats.get(seat.node)?.delete(seat);
+    this.carry(seat.node, seat.share, -1);
+    seat.node = to;
+    this.seats.get(to)?.add(seat);
+    this.carry(to, seat.share, 1);
+  }
+
+  private weightOf(node: PeerId): number {
+    const { bytes, load, count } = this.held.get(node)!;
+    return BYTES * bytes + LOAD * load + COUNT * count;
+  }
+
+  /** No other member of its group is there. */
+  private fits(seat: Placed, node: PeerId): boolean {
+    return this.byGroup.get(seat.g)!.every((other) => other.node !== node);
+  }
+
+  /** Other members of its group on the host of `node`. */
+  private crowd(seat: Placed, node: PeerId): number {
+    const host = this.hosts.get(node);
+    const others = this.byGroup.get(seat.g)!.filter((other) => other !== seat);
+    return others.filter((other) => this.hosts.get(other.node) === host).length;
+  }
+
+  /** The least burdened node that fits, on the host with the fewest of its group. */
+  private bestHome(seat: Placed): PeerId | undefined {
+    let best: { id: PeerId; crowd: number; weight: number } | undefined;
+    for (const { id } of this.input.nodes) {
+      if (!this.fits(seat, id)) continue;
+      const [crowd, weight] = [this.crowd(seat, id), this.weightOf(id)];
+      if (!best || crowd < best.crowd || (crowd === best.crowd && weight < best.weight))
+        best = { id, crowd, weight };
+    }
+    return best?.id;
+  }
+
+  /** The heavy ones first: light ones fill what is left. */
+  private empty(): void {
+    for (const { id } of this.input.leaving) {
+      for (const seat of [...this.seats.get(id)!].sort((a, b) => b.bytes - a.bytes)) {
+        const home = this.bestHome(seat);
+        if (home !== undefined) this.place(seat, home);
+      }
+    }
+  }
+
+  private partHosts(): void {
+    for (const members of this.byGroup.values()) {
+      for (const seat of members) {
+        if (!this.seats.has(seat.node) || this.origin.has(seat) || this.crowd(seat, seat.node) === 0)
+          continue;
+        const home = this.bestHome(seat);
+        if (home !== undefined && this.crowd(seat, home) === 0) this.place(seat, home);
+      }
+    }
+  }
+
+  /** Each move lessens the sum of squares by at least what the shard itself counts, so this ends. */
+  private balance(): void {
+    const ids = this.input.nodes.map((node) => node.id);
+    for (;;) {
+      const weights = new Map(ids.map((id) => [id, this.weightOf(id)]));
+      const light = [...ids].sort((a, b) => weights.get(a)! - weights.get(b)! || a - b);
+      if (!this.improve([...light].reverse(), light)) return;
+    }
+  }
+
+  private improve(heavy: readonly PeerId[], light: readonly PeerId[]): boolean {
+    for (const from of heavy) {
+      for (const to of light) {
+        if (from === to) continue;
+        const seat = this.worthiest(from, to);
+        if (!seat) continue;
+        this.place(seat, to);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** The shard whose move evens out most; none where a move would only exchange who has more. */
+  private worthiest(from: PeerId, to: PeerId): Placed | undefined {
+    let best: Placed | undefined;
+    let most = 0;
+    const [a, b] = [this.held.get(from)!, this.held.get(to)!];
+    for (const seat of this.seats.get(from)!) {
+      if (this.origin.has(seat)) continue;
+      const { bytes, load, count } = seat.share;
+      const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
+      const gain =
+        BYTES * bytes * (a.bytes - b.bytes - bytes) +
+        LOAD * load * (a.load - b.load - load) +
+        COUNT * count * (a.count - b.count - count);
+      if (2 * gain < own || gain <= most || !this.fits(seat, to)) continue;
+      if (this.crowd(seat, to) > this.crowd(seat, from)) continue;
+      best = seat;
+      most = gain;
+    }
+    return best;
+  }
+}
+
+/** The moves that are left until the nodes that leave are empty and the others are balanced. */
+export function plan(input: PlanInput): PlannedMove[] {
+  return new Planner(input).run();
+}

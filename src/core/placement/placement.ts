@@ -1,0 +1,361 @@
+/**
+ * Where shards live: pure functions from a map and what is known of the nodes to a new map (rules 27 and 28). Nodes that
+ * are alive are told apart by (id, incarnation), so an entry that names an older incarnation is a lost one.
+ */
+import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
+import { INITIAL_GENERATION } from '../../protocol/map.js';
+
+/** What the scheduler knows, by the latest reports. */
+export interface ClusterView {
+  /** Nodes that are alive, in a fixed order. */
+  nodes: NodeEntry[];
+  alive(id: PeerId, inc: number): boolean;
+  full(sid: number): boolean;
+  whole(group: number, member: number, gen: number): boolean;
+  /** Nodes that should get nothing new for now. */
+  avoid?: ReadonlySet<PeerId>;
+  /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
+  leaving?: ReadonlySet<PeerId>;
+}
+
+/** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
+export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
+  const byHost = new Map<string, NodeEntry[]>();
+  for (const node of nodes) byHost.set(node.host, [...(byHost.get(node.host) ?? []), node]);
+  const queues = [...byHost.values()].sort((a, b) => b.length - a.length);
+  const ordered: NodeEntry[] = [];
+  for (let round = 0; ordered.length < nodes.length; round++) {
+    for (const queue of queues) {
+      const node = queue[round];
+      if (node) ordered.push(node);
+    }
+  }
+  return ordered;
+}
+
+/** The first `count` nodes from `start` on, preferring hosts that are not taken yet. */
+function choose(ordered: readonly NodeEntry[], start: number, count: number): NodeEntry[] {
+  const chosen: NodeEntry[] = [];
+  const rotated = ordered.map((_, i) => ordered[(start + i) % ordered.length]!);
+  for (const fresh of [true, false]) {
+    for (const node of rotated) {
+      if (chosen.length === count) return chosen;
+      if (chosen.includes(node) || (fresh && chosen.some((other) => other.host === node.host))) continue;
+      chosen.push(node);
+    }
+  }
+  return chosen;
+}
+
+/**
+ * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with one group the
+ * first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code (the mirrored one) takes the
+ * first data node and the parity nodes of the widest code's group of the same number.
+ */
+export function formGroups(
+  pools: readonly Pool[],
+  nodes: readonly NodeEntry[],
+  epoch: number,
+  nextSid: () => number,
+): Group[] {
+  const ordered = interleaveHosts(nodes);
+  const widest = Math.max(...pools.map((pool) => pool.k));
+  const groups: Group[] = [];
+  for (const [poolIndex, pool] of pools.entries()) {
+    for (let g = 0; g < pool.groups; g++) {
+      const seats = choose(ordered, g % ordered.length, Math.max(...pools.map((p) => p.k + p.r)));
+      const data = seats
+        .slice(0, pool.k)
+        .map((node): DataEntry => ({ node: node.id, inc: node.inc, gen: INITIAL_GENERATION, init: true }));
+      const sinks = seats.slice(widest, widest + pool.r).map(
+        (node, index): SinkEntry => ({
+          sid: nextSid(),
+          kind: 'P',
+          index,
+          node: node.id,
+          inc: node.inc,
+          init: true,
+        }),
+      );
+      groups.push({ id: pool.firstGroup + g, pool: poolIndex, version: epoch, data, sinks });
+    }
+  }
+  return groups;
+}
+
+/** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
+export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
+  for (const [m, entry] of group.data.entries()) {
+    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen))
+      return false;
+  }
+  for (let index = 0; index < pool.r; index++) {
+    if (!group.sinks.some((s) => s.kind === 'P' && s.index === index && view.full(s.sid))) return false;
+  }
+  return true;
+}
+
+/** The parity in use of each index: the oldest, because a younger one only replaces it once it is complete. */
+export function parities(group: Group): SinkEntry[] {
+  const oldest = new Map<number, SinkEntry>();
+  for (const sink of group.sinks) {
+    if (sink.kind !== 'P') continue;
+    const known = oldest.get(sink.index);
+    if (!known || sink.sid < known.sid) oldest.set(sink.index, sink);
+  }
+  return [...oldest.values()];
+}
+
+/** Every member on a node of its own, every parity there. */
+export function isSpread(group: Group, pool: Pool): boolean {
+  const used = parities(group);
+  if (used.length !== pool.r) return false;
+  const nodes = [...group.data, ...used].map((entry) => entry.node);
+  return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** Members of the group that cannot be relied on, by the latest reports. */
+export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
+  const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
+  let lacking = 0;
+  for (const [m, entry] of group.data.entries()) {
+    const there = entry.node !== without && present(entry.node);
+    if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
+  }
+  for (let index = 0; index < pool.r; index++) {
+    const full = group.sinks.some(
+      (s) => s.kind === 'P' && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
+    );
+    if (!full) lacking++;
+  }
+  return lacking;
+}
+
+/** Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are spread. */
+class GroupRepair {
+  changed = false;
+  private data: DataEntry[];
+  private sinks: SinkEntry[];
+
+  constructor(
+    private readonly group: Group,
+    private readonly pool: Pool,
+    private readonly view: ClusterView,
+    private readonly load: Map<PeerId, number>,
+    private readonly epoch: number,
+    private readonly nextSid: () => number,
+  ) {
+    this.data = [...group.data];
+    this.sinks = [...group.sinks];
+  }
+
+  run(): Group | undefined {
+    this.dropDead();
+    this.finishReplacements();
+    this.finishMoves();
+    this.cancelMovesThatBlockRepair();
+    this.homeData();
+    this.addParities();
+    this.spread();
+    if (!this.changed) return undefined;
+    return { ...this.group, version: this.epoch, data: this.data, sinks: this.sinks };
+  }
+
+  private current(): Group {
+    return { ...this.group, data: this.data, sinks: this.sinks };
+  }
+
+  private dropDead(): void {
+    this.keepSinks((sink) => this.view.alive(sink.node, sink.inc));
+    for (const [m, entry] of this.data.entries()) {
+      if (entry.node === 0 || this.view.alive(entry.node, entry.inc)) continue;
+      const mirror = this.mirrorOf(m);
+      if (mirror && this.view.full(mirror.sid)) {
+        this.promote(m, mirror);
+        continue;
+      }
+      // A mirror that is not complete would only be one more place that lacks blocks.
+      if (mirror) this.keepSinks((sink) => sink !== mirror);
+      this.data[m] = { node: 0, inc: 0, gen: this.epoch, init: false };
+      this.changed = true;
+    }
+  }
+
+  private keepSinks(keep: (sink: SinkEntry) => boolean): void {
+    const kept = this.sinks.filter(keep);
+    if (kept.length !== this.sinks.length) this.changed = true;
+    this.sinks = kept;
+  }
+
+  private mirrorOf(m: number): SinkEntry | undefined {
+    return this.sinks.find((sink) => sink.kind === 'M' && sink.index === m);
+  }
+
+  /** The node of a complete mirror becomes the owner, an ordinary change of owner; it takes the bytes from the mirror. */
+  private promote(m: number, mirror: SinkEntry): void {
+    this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    this.changed = true;
+  }
+
+  /** Rule 28: a full mirror's node becomes the owner; the mirror goes when that owner has everything. */
+  private finishMoves(): void {
+    for (const [m, entry] of this.data.entries()) {
+      const mirror = this.mirrorOf(m);
+      if (!mirror) continue;
+      if (mirror.node === entry.node) {
+        if (this.view.whole(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
+      } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
+        // Another member was lost meanwhile and came to this node: two would share it, and need not.
+        this.keepSinks((sink) => sink !== mirror);
+      } else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
+        this.promote(m, mirror);
+    }
+  }
+
+  private sinksOf(index: number): SinkEntry[] {
+    return this.sinks.filter((s) => s.kind === 'P' && s.index === index).sort((a, b) => a.sid - b.sid);
+  }
+
+  /** Of two parities with one index the older goes when the newer is complete. */
+  private finishReplacements(): void {
+    for (let index = 0; index < this.pool.r; index++) {
+      const [older, newer] = this.sinksOf(index);
+      if (!older || !newer || !this.view.full(newer.sid) || !isHealthy(this.current(), this.pool, this.view))
+        continue;
+      this.keepSinks((sink) => sink !== older);
+    }
+  }
+
+  private cancelMovesThatBlockRepair(): void {
+    const missing = () => {
+      let count = this.data.filter((entry) => entry.node === 0).length;
+      for (let index = 0; index < this.pool.r; index++) if (this.sinksOf(index).length === 0) count++;
+      return count;
+    };
+    while (missing() > 0 && !this.freeNode()) {
+      const planned = this.plannedSink();
+      if (!planned) return;
+      this.keepSinks((sink) => sink !== planned);
+    }
+  }
+
+  /** A sink that the group can do without: a mirror before its cut-over, or of two parities the one that is not complete. */
+  private plannedSink(): SinkEntry | undefined {
+    for (let index = 0; index < this.pool.r; index++) {
+      const [older, newer] = this.sinksOf(index);
+      if (newer) return this.view.full(newer.sid) ? older : newer;
+    }
+    return this.sinks.find((sink) => sink.kind === 'M' && sink.node !== this.data[sink.index]?.node);
+  }
+
+  private homeData(): void {
+    for (const [m, entry] of this.data.entries()) {
+      if (entry.node !== 0) continue;
+      const home = this.freeNode() ?? this.leavingNode() ?? this.crowdedNode();
+      if (!home) continue;
+      this.data[m] = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
+      this.take(home);
+    }
+  }
+
+  private addParities(): void {
+    for (let index = 0; index < this.pool.r; index++) {
+      if (this.sinksOf(index).length > 0) continue;
+      this.addSink('P', index, this.freeNode() ?? this.leavingNode());
+    }
+  }
+
+  /** Members that share a node move on when one is free: a parity by a second one, data by a mirror. */
+  private spread(): void {
+    if (!isHealthy(this.current(), this.pool, this.view)) return;
+    const settled = () => [...this.data, ...parities(this.current())];
+    for (const only of parities(this.current())) {
+      if (this.sinksOf(only.index).length > 1) continue;
+      if (settled().some((entry) => entry !== only && entry.node === only.node))
+        this.addSink('P', only.index);
+    }
+    for (const [m, entry] of this.data.entries()) {
+      const shared = this.data.some((other, i) => i < m && other.node === entry.node);
+      if (shared && !this.mirrorOf(m)) this.addSink('M', m);
+    }
+  }
+
+  private addSink(kind: 'P' | 'M', index: number, node = this.freeNode()): void {
+    if (!node) return;
+    this.sinks.push({ sid: this.nextSid(), kind, index, node: node.id, inc: node.inc, init: false });
+    this.take(node);
+  }
+
+  private take(node: NodeEntry): void {
+    this.load.set(node.id, (this.load.get(node.id) ?? 0) + 1);
+    this.changed = true;
+  }
+
+  /** A node outside the group: on a host outside it if possible, then the least loaded (a standby has no load). */
+  private freeNode(): NodeEntry | undefined {
+    return this.outside((node) => !this.view.leaving?.has(node.id));
+  }
+
+  /** Redundancy on a node that is being emptied is better than none until it has gone. */
+  private leavingNode(): NodeEntry | undefined {
+    return this.outside((node) => this.view.leaving?.has(node.id) === true);
+  }
+
+  private outside(which: (node: NodeEntry) => boolean): NodeEntry | undefined {
+    const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
+    const hosts = new Set(this.view.nodes.filter((node) => used.has(node.id)).map((node) => node.host));
+    return this.best(
+      this.view.nodes.filter((node) => !used.has(node.id) && !this.view.avoid?.has(node.id) && which(node)),
+      (node) => (hosts.has(node.host) ? 1 : 0),
+    );
+  }
+
+  /** A node inside the group: rather one with a parity (which can move on) than one with data. */
+  private crowdedNode(): NodeEntry | undefined {
+    const holders = new Set(this.data.map((entry) => entry.node));
+    return this.best(this.view.nodes, (node) => (holders.has(node.id) ? 1 : 0));
+  }
+
+  private best(nodes: readonly NodeEntry[], cost: (node: NodeEntry) => number): NodeEntry | undefined {
+    const rank = (node: NodeEntry) => cost(node) * 1e6 + (this.load.get(node.id) ?? 0);
+    let best: NodeEntry | undefined;
+    for (const node of nodes) if (!best || rank(node) < rank(best)) best = node;
+    return best;
+  }
+}
+
+/** Shards per node. */
+export function loads(groups: readonly Group[]): Map<PeerId, number> {
+  const load = new Map<PeerId, number>();
+  for (const group of groups) {
+    for (const entry of [...group.data, ...group.sinks])
+      load.set(entry.node, (load.get(entry.node) ?? 0) + 1);
+  }
+  return load;
+}
+
+/** New groups for a new epoch, or undefined when nothing has to change. */
+export function repair(
+  groups: readonly Group[],
+  pools: readonly Pool[],
+  view: ClusterView,
+  epoch: number,
+  nextSid: () => number,
+): Group[] | undefined {
+  const load = loads(groups);
+  let changed = false;
+  const repaired = groups.map((group) => {
+    const next = new GroupRepair(group, pools[group.pool]!, view, load, epoch, nextSid).run();
+    if (next) changed = true;
+    return next ?? group;
+  });
+  return changed ? repaired : undefined;
+}
+
+/** True when the next repair can improve the group, or an improvement is under way. */
+export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
+  if (isSpread(group, pool)) return false;
+  if (group.sinks.length > parities(group).length) return true;
+  const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
+  return view.nodes.some((node) => !used.has(node.id));
+}

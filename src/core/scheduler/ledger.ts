@@ -1,0 +1,209 @@
+/**
+ * The scheduler's durable state and the rule that guards it: a decision is durable before anyone sees it (rule 2). Effects
+ * that depend on a decision are held back until the runtime says `persisted`.
+ */
+import type { ClusterMap, Group, PeerId, Pool } from '../../protocol/map.js';
+import type { ChangeStatus, Message, MessageOf } from '../../protocol/messages.js';
+import type { EventEffect, SendEffect } from '../shared/outbox.js';
+import { copyDatasets, type DatasetState } from './samples/samples.js';
+
+/** An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it. */
+export interface SessionEntry {
+  id: PeerId;
+  leased: boolean;
+}
+
+export interface DurableState {
+  map: ClusterMap;
+  /** Nodes that must have joined before groups are formed. */
+  nodesWanted: number;
+  nextPeer: PeerId;
+  nextSid: number;
+  /** Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave. */
+  names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
+  /** By id, ascending. */
+  sessions: SessionEntry[];
+  /** Undefined until something about it was decided. */
+  scaling?: Scaling;
+  /** Absent in what was written before there were any. */
+  datasets?: DatasetState[];
+}
+
+/** A change of what serves. Its time counts from when this scheduler process knows of it. */
+export interface Change {
+  readonly id: number;
+  readonly kind: ChangeStatus['kind'];
+  readonly from: number;
+  readonly to: number;
+  /** 0 = no limit */
+  readonly timeoutMs: number;
+  readonly state: ChangeStatus['state'];
+  readonly reason: string;
+  /** Processes that it empties; a newer one of the same name is not meant. */
+  readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
+  /** They were told to leave: there is no way back. */
+  readonly released: boolean;
+  readonly shardsMoved: number;
+  readonly bytesMoved: number;
+}
+
+/** Replaced and never changed in place, as maps are. */
+export interface Scaling {
+  readonly wanted: number;
+  readonly nextChange: number;
+  readonly changes: readonly Change[];
+}
+
+export type SchedulerInput =
+  | { kind: 'join'; link: number; message: MessageOf<'join'> }
+  | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
+  | { kind: 'message'; from: PeerId; message: Message }
+  /** `link`: which of the peer's connections ended, where it may have several. */
+  | { kind: 'closed'; peer: PeerId; inc: number; link?: number }
+  /** Nobody listens at the node's address: its process is gone. */
+  | { kind: 'refused'; node: PeerId; inc: number }
+  /** Somebody listens there: the process may only be slow to come back. */
+  | { kind: 'listening'; node: PeerId; inc: number }
+  /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
+  | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
+  | { kind: 'persisted'; version: number }
+  | { kind: 'tick'; now: number };
+
+export type SchedulerEffect =
+  | SendEffect
+  | EventEffect
+  /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
+  | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
+  | { kind: 'broadcast'; message: Message }
+  | { kind: 'probe'; node: PeerId; inc: number; address: string }
+  | { kind: 'persist'; version: number; state: DurableState };
+
+export class Ledger {
+  private version = 0;
+  private changed = false;
+  private effects: SchedulerEffect[] = [];
+  /** Effects of decisions that are not durable yet. */
+  private held: { version: number; effects: SchedulerEffect[] }[] = [];
+  private gated: SchedulerEffect[] = [];
+  readonly datasets: DatasetState[];
+
+  constructor(
+    readonly state: DurableState,
+    restarted: boolean,
+  ) {
+    this.changed = !restarted;
+    this.datasets = state.datasets ??= [];
+  }
+
+  get map(): ClusterMap {
+    return this.state.map;
+  }
+
+  /** What happens whatever becomes of the decisions of this step. */
+  now(effect: SchedulerEffect): void {
+    this.effects.push(effect);
+  }
+
+  /** What must not be seen before the decisions of this step, and all before them, are durable. */
+  afterwards(...effects: SchedulerEffect[]): void {
+    this.gated.push(...effects);
+  }
+
+  /** A message that must not be seen before. */
+  answer(to: PeerId, message: Message): void {
+    this.afterwards({ kind: 'send', to, message, parts: [] });
+  }
+
+  /** The state was changed: this step ends with a write. */
+  touch(): void {
+    this.changed = true;
+  }
+
+  /** One persist for all decisions of a step; what depends on them waits for it. */
+  commit(): SchedulerEffect[] {
+    if (!this.changed) {
+      (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
+      this.gated = [];
+      return this.take();
+    }
+    this.changed = false;
+    this.version++;
+    this.held.push({ version: this.version, effects: this.gated });
+    this.gated = [];
+    this.effects.push({ kind: 'persist', version: this.version, state: this.snapshot() });
+    return this.take();
+  }
+
+  /** Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
+  private snapshot(): DurableState {
+    return { ...this.state, names: { ...this.state.names }, datasets: copyDatasets(this.datasets) };
+  }
+
+  private take(): SchedulerEffect[] {
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  persisted(version: number): void {
+    while (this.held[0] && this.held[0].version <= version) this.effects.push(...this.held.shift()!.effects);
+  }
+
+  setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
+    const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
+    this.state.map = map;
+    this.changed = true;
+    this.gated.push(
+      { kind: 'broadcast', message: { t: 'map', map } },
+      { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
+    );
+  }
+
+  /** A client id that no process has; a `leased` one is a client's own. */
+  openSession(leased = false): PeerId {
+    const { state } = this;
+    const id = state.nextPeer++;
+    // Replaced, not changed: snapshots refer to it. Ids only grow, so it stays in order.
+    state.sessions = [...state.sessions, { id, leased }];
+    this.changed = true;
+    return id;
+  }
+
+  /** Nothing is taken under this id any more: owners find out and forget it (rule 31). */
+  endSession(id: PeerId): void {
+    const left = this.state.sessions.filter((session) => session.id !== id);
+    if (left.length === this.state.sessions.length) return;
+    this.state.sessions = left;
+    this.changed = true;
+  }
+
+  nextSid = (): number => this.state.nextSid++;
+
+  setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {
+    const { map } = this.state;
+    const changed = { ...group, version: map.epoch + 1 };
+    this.setMap(
+      { groups: map.groups.map((other) => (other.id === group.id ? changed : other)) },
+      reason,
+      fields,
+    );
+  }
+}
+
+/** The state of a new job. */
+export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
+  let firstGroup = 0;
+  const placed = pools.map((pool) => {
+    const withFirst = { ...pool, firstGroup };
+    firstGroup += pool.groups;
+    return withFirst;
+  });
+  return {
+    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
+    nodesWanted,
+    nextPeer: 1,
+    nextSid: 1,
+    names: {},
+    sessions: [],
+  };
+}

@@ -1,0 +1,128 @@
+/**
+ * How a data set is cut: byte ranges of its files, the same for every epoch, taken in an order that depends on the seed and
+ * the epoch alone. Nobody needs the files for that: a line belongs to the range in which it starts.
+ */
+import type { DatasetSpec, SampleRange } from '../../../protocol/samples.js';
+
+/** Ranges of one epoch, and epochs. */
+export const MAX_RANGES = 1 << 20;
+export const MAX_EPOCHS = 1 << 20;
+
+export interface Piece {
+  file: number;
+  begin: number;
+  end: number;
+}
+
+/** A file that grows: whole lines up to `size` are there, and the ranges up to `given` have been handed out. */
+export interface Growth {
+  size: number;
+  given: number;
+}
+
+/** u32 numbers from a seed (SplitMix32). */
+export function splitMix(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let z = state;
+    z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return (z ^ (z >>> 15)) >>> 0;
+  };
+}
+
+/** Number of ranges of one epoch; an empty file has none. */
+export function rangeCount({ files }: Pick<DatasetSpec, 'files'>): number {
+  return files.reduce((sum, { size, rangeBytes }) => sum + Math.ceil(size / rangeBytes), 0);
+}
+
+/** What is wrong with a specification, for people; undefined when it can be used. */
+export function datasetProblem(spec: DatasetSpec): string | undefined {
+  if (spec.files.length === 0) return 'a data set needs files';
+  if (spec.epochs < 1 || spec.epochs > MAX_EPOCHS) return `a data set has 1 to ${MAX_EPOCHS} epochs`;
+  if (spec.batch < 1) return 'a batch needs samples';
+  if (spec.files.some(({ rangeBytes }) => rangeBytes < 1)) return 'a range needs bytes';
+  if (spec.follow && spec.epochs !== 1) return 'files that grow are trained for one epoch';
+  if (spec.follow && spec.files.some(({ size }) => size > 0)) return 'files that grow begin with no bytes';
+  const count = rangeCount(spec);
+  return count > MAX_RANGES
+    ? `${count} ranges are more than ${MAX_RANGES}: cut the files into larger ones`
+    : undefined;
+}
+
+/** What a worker means otherwise than the one that came first; how files are cut is that one's business. */
+export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
+  const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
+  if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
+  const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
+  if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
+  for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
+    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
+  return undefined;
+}
+
+/** Ranges of what is there and not handed out. */
+export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly Growth[]): number {
+  return growth.reduce((sum, { size, given }, file) => {
+    return sum + Math.ceil((size - given) / files[file]!.rangeBytes);
+  }, 0);
+}
+
+/** Hands out the next range of growing files, of the one that most is left of; undefined: wait for more. */
+export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[]): Piece | undefined {
+  const left = growth.map(({ size, given }) => size - given);
+  const most = Math.max(...left);
+  if (most <= 0) return undefined;
+  const file = left.indexOf(most);
+  const grown = growth[file]!;
+  const begin = grown.given;
+  grown.given = Math.min(grown.size, begin + files[file]!.rangeBytes);
+  return { file, begin, end: grown.given };
+}
+
+/** The ranges of a data set by number: epoch after epoch. */
+export class RangePlan {
+  private readonly pieces: Piece[];
+  /** Orders of the newest epochs: while the last ranges of one are at work, the next one has begun. */
+  private readonly orders = new Map<number, Uint32Array>();
+
+  constructor(private readonly spec: DatasetSpec) {
+    this.pieces = spec.files.flatMap(({ size, rangeBytes }, file) =>
+      Array.from({ length: Math.ceil(size / rangeBytes) }, (_, index) => ({
+        file,
+        begin: index * rangeBytes,
+        end: Math.min(size, (index + 1) * rangeBytes),
+      })),
+    );
+  }
+
+  /** Of all epochs. */
+  get total(): number {
+    return this.pieces.length * this.spec.epochs;
+  }
+
+  /** `piece`: of files that grow, where the range was cut. */
+  at(number: number, piece?: Piece): SampleRange {
+    if (piece) return { number, epoch: 0, ...piece };
+    const epoch = Math.floor(number / this.pieces.length);
+    const at = this.order(epoch)[number % this.pieces.length]!;
+    return { number, epoch, ...this.pieces[at]! };
+  }
+
+  private order(epoch: number): Uint32Array {
+    const known = this.orders.get(epoch);
+    if (known) return known;
+    const order = Uint32Array.from(this.pieces, (_, index) => index);
+    if (this.spec.shuffle) {
+      const random = splitMix(Math.imul(this.spec.seed + 1, 0x9e3779b1) ^ Math.imul(epoch + 1, 0x85ebca6b));
+      for (let last = order.length - 1; last > 0; last--) {
+        const other = random() % (last + 1);
+        [order[last], order[other]] = [order[other]!, order[last]!];
+      }
+    }
+    for (const old of this.orders.keys()) if (this.orders.size >= 4) this.orders.delete(old);
+    this.orders.set(epoch, order);
+    return order;
+  }
+}

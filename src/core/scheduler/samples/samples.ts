@@ -1,0 +1,448 @@
+/**
+ * Who trains which samples: a data set is a queue of ranges, a worker leases one, reports its batches and hands it back. The
+ * batches of a range are pushed under a session of the range's own, numbered, so whoever does one of them again does it under
+ * the same number and no shard applies it twice: losing a worker, a lease or a report costs work, never a sample.
+ *
+ * Which ranges are finished and at work is durable before anyone is told; reports of batches become durable with the next
+ * decision, or after so many. Deadlines, connections and clocks are soft.
+ */
+import type { ErrorCode } from '../../../errors.js';
+import type { PeerId } from '../../../protocol/map.js';
+import type { Message, MessageOf } from '../../../protocol/messages.js';
+import { type DatasetSpec, type DatasetStatus, type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
+import type { Ledger } from '../ledger.js';
+import { Clocks } from './clocks.js';
+import {
+  datasetDifference,
+  datasetProblem,
+  type Growth,
+  nextPiece,
+  type Piece,
+  RangePlan,
+  rangesLeft,
+} from './ranges.js';
+
+/** A range that was handed out and is neither finished nor set aside. */
+export interface OpenRange {
+  number: number;
+  /** Where it is, in files that grow; in others that follows from its number. */
+  piece?: Piece;
+  session: PeerId;
+  /** Who works on it, and the request that it was leased for; 0: nobody, it is next. */
+  worker: PeerId;
+  lease: number;
+  /** Batches that are durable, and that somebody has begun. */
+  done: number;
+  begun: number;
+  /** Failures in a row at one batch. */
+  failures: number;
+  failedAt: number;
+}
+
+/** The durable part. */
+export interface DatasetState {
+  name: string;
+  spec: DatasetSpec;
+  /** Ranges below this number have been handed out. */
+  next: number;
+  open: OpenRange[];
+  finished: number;
+  /** Samples of the finished ranges of each epoch. */
+  samples: number[];
+  redone: number;
+  setAside: SetAside[];
+  /** Of each file, when they grow: the cursor of the stream. */
+  growth?: Growth[];
+}
+
+export interface SamplesPolicy {
+  /** A lease that is not reported on for so long is lost. */
+  leaseMs: number;
+  /** A worker whose connection closed and that does not come back has lost its leases after this time. */
+  reconnectMs: number;
+  /** The same for workers that a restarted scheduler has not heard from. */
+  silentMs: number;
+  /** Failures at one batch after which its range is set aside. */
+  maxRangeFailures: number;
+  /** Reported batches of a range that may be not durable yet. */
+  maxUnsavedBatches: number;
+}
+
+const MAX_DATASETS = 256;
+
+type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
+
+export function copyDatasets(datasets: readonly DatasetState[]): DatasetState[] {
+  return datasets.map((dataset) => ({
+    ...dataset,
+    open: dataset.open.map((range) => ({ ...range })),
+    samples: [...dataset.samples],
+    setAside: [...dataset.setAside],
+    ...(dataset.growth && { growth: dataset.growth.map((file) => ({ ...file })) }),
+  }));
+}
+
+/** A data set, with what is soft about it. */
+interface Live {
+  state: DatasetState;
+  plan: RangePlan;
+  /** Range -> when its lease ends, and how many of its batches are durable here, too. */
+  deadlines: Map<number, number>;
+  saved: Map<number, number>;
+  /** Worker -> the request that waits for a range. */
+  waiting: Map<PeerId, number>;
+  clocks: Clocks;
+}
+
+export class Samples {
+  private readonly live = new Map<string, Live>();
+  /** Workers without a connection -> when their leases are lost. */
+  private readonly absent = new Map<PeerId, number>();
+  private time = 0;
+
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly policy: SamplesPolicy,
+  ) {
+    for (const state of ledger.datasets) {
+      this.add(state);
+      // After a restart every worker has time to come back; from the first tick on.
+      for (const { worker } of state.open)
+        if (worker !== 0) this.absent.set(worker, Number.POSITIVE_INFINITY);
+    }
+  }
+
+  private add(state: DatasetState): Live {
+    const { spec } = state;
+    const live: Live = {
+      state,
+      plan: new RangePlan(spec),
+      deadlines: new Map(),
+      saved: new Map(),
+      waiting: new Map(),
+      clocks: new Clocks(spec.staleness),
+    };
+    this.live.set(state.name, live);
+    return live;
+  }
+
+  /** True if the message was one about samples. */
+  receive(from: PeerId, message: Message): boolean {
+    switch (message.t) {
+      case 'openDataset':
+        this.open(from, message);
+        return true;
+      case 'extendDataset':
+        this.extend(from, message);
+        return true;
+      case 'acquire':
+        this.acquire(from, message);
+        return true;
+      case 'rangeProgress':
+        this.progress(from, message);
+        return true;
+      case 'release':
+        this.release(from, message);
+        return true;
+      case 'advance':
+        this.advance(from, message);
+        return true;
+      case 'datasetStatus': {
+        const live = this.live.get(message.name);
+        const status = live && { status: statusOf(live) };
+        this.answer(from, { t: 'datasetReply', id: message.id, ...status });
+        return true;
+      }
+      default:
+        return false;
+    }
+  }
+
+  private answer(to: PeerId, message: Message): void {
+    this.ledger.afterwards({ kind: 'send', to, message, parts: [] });
+  }
+
+  private event(name: string, fields: Record<string, unknown>): void {
+    this.ledger.now({ kind: 'event', name, fields });
+  }
+
+  // ---- connections and time
+
+  /** A connection of this client is there (again). */
+  attached(worker: PeerId): void {
+    this.absent.delete(worker);
+  }
+
+  closed(worker: PeerId): void {
+    for (const live of this.live.values()) {
+      live.waiting.delete(worker);
+      live.clocks.stop(worker);
+      this.grant(live);
+    }
+    if (this.holds(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
+  }
+
+  private holds(worker: PeerId): boolean {
+    for (const { state } of this.live.values())
+      if (state.open.some((range) => range.worker === worker)) return true;
+    return false;
+  }
+
+  /** `slept`: milliseconds of it in which this process did not run; they are nobody's silence. */
+  tick(now: number, slept: number): void {
+    const first = this.time === 0;
+    this.time = now;
+    if (first) this.recall();
+    for (const [worker, until] of this.absent) {
+      if (slept > 0) this.absent.set(worker, until + slept);
+      else if (now >= until) this.lostWorker(worker);
+    }
+    for (const live of this.live.values()) {
+      for (const range of [...live.state.open]) {
+        const deadline = live.deadlines.get(range.number);
+        if (deadline === undefined || range.worker === 0) continue;
+        if (slept > 0) live.deadlines.set(range.number, deadline + slept);
+        else if (now >= deadline) this.lose(live, range, 'its lease expired');
+      }
+    }
+  }
+
+  private recall(): void {
+    for (const worker of this.absent.keys()) this.absent.set(worker, this.time + this.policy.silentMs);
+    for (const { state, deadlines } of this.live.values())
+      for (const { number, worker } of state.open)
+        if (worker !== 0) deadlines.set(number, this.time + this.policy.leaseMs);
+  }
+
+  private lostWorker(worker: PeerId): void {
+    this.absent.delete(worker);
+    this.event('worker.lost', { client: worker });
+    for (const live of this.live.values()) {
+      for (const range of [...live.state.open])
+        if (range.worker === worker) this.lose(live, range, 'its worker was lost');
+    }
+  }
+
+  // ---- data sets
+
+  private open(from: PeerId, { id, name, spec }: MessageOf<'openDataset'>): void {
+    const known = this.live.get(name);
+    const refuse = (message: string, code: ErrorCode = 'BAD_ARGUMENT') =>
+      this.answer(from, { t: 'datasetOpened', id, code, message });
+    if (known) {
+      const problem = datasetDifference(known.state.spec, spec);
+      if (problem) return refuse(`data set "${name}" of this job has ${problem}`);
+      return this.answer(from, { t: 'datasetOpened', id, spec: known.state.spec });
+    }
+    const problem = datasetProblem(spec);
+    if (problem) return refuse(problem);
+    if (this.ledger.datasets.length >= MAX_DATASETS)
+      return refuse(`a job has at most ${MAX_DATASETS} data sets`, 'LIMIT');
+    const samples = new Array<number>(spec.epochs).fill(0);
+    const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
+    const state = { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [], ...growth };
+    this.ledger.datasets.push(state);
+    const { plan } = this.add(state);
+    this.ledger.touch();
+    this.event('dataset.opened', { name, ranges: plan.total, epochs: spec.epochs });
+    this.answer(from, { t: 'datasetOpened', id, spec });
+  }
+
+  /** Whoever looked at the files last may know less than another: they only grow. */
+  private extend(from: PeerId, { id, name, sizes }: MessageOf<'extendDataset'>): void {
+    const live = this.live.get(name);
+    const growth = live?.state.growth;
+    if (!live || growth?.length !== sizes.length) {
+      const message = `data set "${name}" does not follow ${sizes.length} files`;
+      return this.answer(from, { t: 'datasetExtended', id, sizes: [], code: 'BAD_ARGUMENT', message });
+    }
+    for (const [file, grown] of growth.entries()) {
+      if (sizes[file]! <= grown.size) continue;
+      grown.size = sizes[file]!;
+      this.ledger.touch();
+    }
+    this.answer(from, { t: 'datasetExtended', id, sizes: growth.map(({ size }) => size) });
+    this.serve(live);
+  }
+
+  // ---- leases
+
+  private acquire(from: PeerId, { id, name, clock }: MessageOf<'acquire'>): void {
+    const live = this.live.get(name);
+    if (!live) return this.answer(from, { t: 'acquired', id, session: 0, done: 0, begun: 0, leaseMs: 0 });
+    // Asked again, because the answer was lost or is still on its way.
+    const mine = live.state.open.find((range) => range.worker === from && range.lease === id);
+    if (mine) return this.tell(live, mine);
+    live.clocks.saw(from, clock);
+    live.waiting.set(from, id);
+    this.serve(live);
+  }
+
+  /** Hands out ranges as long as there are some and somebody waits: lost and returned ones first, in their order. */
+  private serve(live: Live): void {
+    const { state, waiting } = live;
+    for (const [worker, request] of waiting) {
+      const range = state.open.find((each) => each.worker === 0) ?? this.fresh(live);
+      if (!range) break;
+      waiting.delete(worker);
+      range.worker = worker;
+      range.lease = request;
+      live.deadlines.set(range.number, this.time + this.policy.leaseMs);
+      live.saved.set(range.number, range.done);
+      live.clocks.start(worker);
+      this.ledger.touch();
+      this.tell(live, range);
+    }
+    this.grant(live);
+    if (!isComplete(live)) return;
+    for (const [worker, id] of waiting)
+      this.answer(worker, { t: 'acquired', id, session: 0, done: 0, begun: 0, leaseMs: 0 });
+    waiting.clear();
+  }
+
+  /** The next range that nobody has had. */
+  private fresh({ state, plan }: Live): OpenRange | undefined {
+    const piece = state.growth && nextPiece(state.spec, state.growth);
+    if (state.growth ? !piece : state.next >= plan.total) return undefined;
+    const fresh = { worker: 0, lease: 0, done: 0, begun: 0, failures: 0, failedAt: -1 };
+    const number = state.next++;
+    const range = { number, ...(piece && { piece }), session: this.ledger.openSession(), ...fresh };
+    state.open.push(range);
+    return range;
+  }
+
+  private tell(live: Live, range: OpenRange): void {
+    const { session, worker, lease, done, begun } = range;
+    const { leaseMs } = this.policy;
+    const where = live.plan.at(range.number, range.piece);
+    this.answer(worker, { t: 'acquired', id: lease, range: where, session, done, begun, leaseMs });
+  }
+
+  private progress(from: PeerId, message: MessageOf<'rangeProgress'>): void {
+    const { name, number, lease, done, begun, clock } = message;
+    const live = this.live.get(name);
+    const range = live?.state.open.find((each) => each.number === number);
+    if (!live || range?.worker !== from || range.lease !== lease) {
+      this.answer(from, { t: 'rangeLost', name, number, lease });
+      return;
+    }
+    report(range, done, begun);
+    live.deadlines.set(number, this.time + this.policy.leaseMs);
+    if (range.done - (live.saved.get(number) ?? 0) >= this.policy.maxUnsavedBatches) {
+      live.saved.set(number, range.done);
+      this.ledger.touch();
+    }
+    live.clocks.saw(from, clock);
+    live.clocks.start(from);
+    this.grant(live);
+  }
+
+  private release(from: PeerId, message: MessageOf<'release'>): void {
+    const { id, name, number, lease, outcome, done, begun } = message;
+    const live = this.live.get(name);
+    const range = live?.state.open.find((each) => each.number === number);
+    if (live && range) {
+      const mine = range.worker === from && range.lease === lease;
+      // A lost worker that had finished all the same has pushed the same batches: they are all durable.
+      if (outcome === 'finished') this.finish(live, range, message);
+      else if (mine) {
+        report(range, done, begun);
+        if (outcome === 'failed') this.fail(live, range, message);
+        else this.free(live, range);
+      }
+      this.ledger.touch();
+      this.serve(live);
+    }
+    this.answer(from, { t: 'released', id });
+  }
+
+  private finish(live: Live, range: OpenRange, { samples, redone }: MessageOf<'release'>): void {
+    const { state, plan } = live;
+    const { epoch } = plan.at(range.number, range.piece);
+    state.finished++;
+    state.samples[epoch] = (state.samples[epoch] ?? 0) + samples;
+    state.redone += redone;
+    this.forget(live, range);
+    if (!state.growth && state.finished + state.setAside.length === plan.total)
+      this.event('dataset.complete', { name: state.name, samples: state.samples, redone: state.redone });
+  }
+
+  /** Gone from the queue, for good. */
+  private forget(live: Live, range: OpenRange): void {
+    const { state } = live;
+    state.open = state.open.filter((each) => each !== range);
+    live.deadlines.delete(range.number);
+    live.saved.delete(range.number);
+    this.stopIfIdle(live, range.worker);
+    this.ledger.endSession(range.session);
+  }
+
+  private free(live: Live, range: OpenRange): void {
+    const { worker } = range;
+    range.worker = 0;
+    live.deadlines.delete(range.number);
+    this.stopIfIdle(live, worker);
+  }
+
+  /** Only who works holds others back. */
+  private stopIfIdle(live: Live, worker: PeerId): void {
+    if (!live.state.open.some((range) => range.worker === worker)) live.clocks.stop(worker);
+  }
+
+  private lose(live: Live, range: OpenRange, reason: string): void {
+    const { worker, number, lease, done } = range;
+    this.answer(worker, { t: 'rangeLost', name: live.state.name, number, lease });
+    this.event('range.lost', { name: live.state.name, range: number, client: worker, done, reason });
+    this.fail(live, range, { batch: done, code: 'TIMEOUT', message: reason });
+    this.ledger.touch();
+    this.serve(live);
+  }
+
+  /** Next in the queue again; set aside when it has failed too often at one batch. */
+  private fail(live: Live, range: OpenRange, failure: Failure): void {
+    const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
+    const { state, plan } = live;
+    range.failures = range.failedAt === batch ? range.failures + 1 : 1;
+    range.failedAt = batch;
+    this.free(live, range);
+    if (range.failures < this.policy.maxRangeFailures) return;
+    const where = plan.at(range.number, range.piece);
+    const fileName = state.spec.files[where.file]?.name ?? '';
+    const aside: SetAside = { ...where, fileName, batch, attempts: range.failures, code, message };
+    state.setAside.push(aside);
+    this.forget(live, range);
+    this.event('range.setAside', { ...aside });
+  }
+
+  // ---- bounded staleness
+
+  private advance(from: PeerId, { id, name, clock }: MessageOf<'advance'>): void {
+    const live = this.live.get(name);
+    if (!live) return this.answer(from, { t: 'advanced', id, until: UNBOUNDED });
+    live.clocks.ask(from, id, clock);
+    this.grant(live);
+  }
+
+  private grant({ clocks }: Live): void {
+    for (const { worker, id, until } of clocks.granted()) this.answer(worker, { t: 'advanced', id, until });
+  }
+}
+
+function report(range: OpenRange, done: number, begun: number): void {
+  range.done = Math.max(range.done, done);
+  range.begun = Math.max(range.begun, begun, range.done);
+}
+
+function isComplete({ state, plan }: Live): boolean {
+  return !state.growth && state.next === plan.total && state.open.length === 0;
+}
+
+function statusOf(live: Live): DatasetStatus {
+  const { name, spec, next, finished, open, samples, redone, setAside, growth } = live.state;
+  const { epochs } = spec;
+  const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;
+  return {
+    ...{ name, epochs, ranges, finished, open: open.length },
+    ...{ samples: [...samples], redone, setAside: [...setAside], complete: isComplete(live) },
+  };
+}

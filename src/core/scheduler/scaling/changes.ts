@@ -1,0 +1,84 @@
+/** The durable list of changes of what serves, and the number of PS that are wanted when none is under way. */
+import type { Change, Ledger, Scaling } from '../ledger.js';
+
+/** So many that are over are kept, for those who ask how they went. */
+const KEEP = 16;
+
+export class Changes {
+  constructor(private readonly ledger: Ledger) {}
+
+  private get scaling(): Scaling {
+    const { scaling, nodesWanted } = this.ledger.state;
+    return scaling ?? { wanted: nodesWanted, nextChange: 1, changes: [] };
+  }
+
+  get all(): readonly Change[] {
+    return this.scaling.changes;
+  }
+
+  get running(): readonly Change[] {
+    return this.scaling.changes.filter((change) => change.state === 'running');
+  }
+
+  get wanted(): number {
+    return this.scaling.wanted;
+  }
+
+  begin(fields: Pick<Change, 'kind' | 'to' | 'timeoutMs' | 'leaving'>): number {
+    const { scaling } = this;
+    const change: Change = {
+      ...fields,
+      id: scaling.nextChange,
+      from: scaling.wanted,
+      state: 'running',
+      reason: '',
+      released: false,
+      shardsMoved: 0,
+      bytesMoved: 0,
+    };
+    const over = scaling.changes.filter((other) => other.state !== 'running');
+    const forgotten = new Set(over.slice(0, Math.max(0, over.length - KEEP)));
+    const changes = [...scaling.changes.filter((other) => !forgotten.has(other)), change];
+    this.write({ ...scaling, nextChange: change.id + 1, changes });
+    this.tell('change.begun', change);
+    return change.id;
+  }
+
+  update(id: number, fields: Partial<Change>): void {
+    const { scaling } = this;
+    const changes = scaling.changes.map((change) => (change.id === id ? { ...change, ...fields } : change));
+    this.write({ ...scaling, changes });
+  }
+
+  finish(id: number, wanted: number): void {
+    this.update(id, { state: 'done' });
+    this.write({ ...this.scaling, wanted });
+    this.tell(
+      'change.done',
+      this.all.find((change) => change.id === id),
+    );
+  }
+
+  cancel(id: number, reason: string): void {
+    this.update(id, { state: 'cancelled', reason });
+    this.tell(
+      'change.cancelled',
+      this.all.find((change) => change.id === id),
+    );
+  }
+
+  private write(scaling: Scaling): void {
+    this.ledger.state.scaling = scaling;
+    this.ledger.touch();
+  }
+
+  private tell(name: string, change: Change | undefined): void {
+    if (!change) return;
+    const { id, kind, from, to, reason, shardsMoved, bytesMoved } = change;
+    this.ledger.afterwards({
+      kind: 'event',
+      name,
+      fields: { change: id, kind, from, to, reason, shardsMoved, bytesMoved },
+    });
+  }
+}

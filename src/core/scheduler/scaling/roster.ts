@@ -1,0 +1,75 @@
+/** Who serves and who is on its way out, by the map, the changes that are under way, and who is there. */
+import type { ClusterMap, Group, NodeEntry, PeerId } from '../../../protocol/map.js';
+import { type ClusterView, loads } from '../../placement/placement.js';
+import type { Change, Ledger } from '../ledger.js';
+import type { Changes } from './changes.js';
+
+export class Roster {
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly changes: Changes,
+    private readonly view: () => ClusterView,
+  ) {}
+
+  private get map(): ClusterMap {
+    return this.ledger.map;
+  }
+
+  /** Nodes that the widest code needs. */
+  get widest(): number {
+    return Math.max(...this.map.pools.map((pool) => pool.k + pool.r));
+  }
+
+  /** Nodes that are being emptied: nothing new goes there. */
+  get leaving(): ReadonlySet<PeerId> {
+    const leaving = new Set<PeerId>();
+    for (const change of this.changes.running) {
+      for (const { node, inc } of change.leaving)
+        if (this.map.nodes.some((entry) => entry.id === node && entry.inc === inc)) leaving.add(node);
+    }
+    return leaving;
+  }
+
+  /** Those of them that have something to hand over. One that has lost its connection for a moment has, too. */
+  get emptied(): NodeEntry[] {
+    const { leaving } = this;
+    const view = this.view();
+    return this.map.nodes.filter(({ id, inc }) => leaving.has(id) && view.alive(id, inc));
+  }
+
+  /** Alive, connected, and not on its way out. */
+  get present(): NodeEntry[] {
+    const { leaving } = this;
+    return this.view().nodes.filter((node) => !leaving.has(node.id));
+  }
+
+  /** How many would be left; after a restart most are alive and have not come back yet. */
+  without(id: PeerId): number {
+    const { leaving } = this;
+    const view = this.view();
+    const stays = (node: NodeEntry) => !leaving.has(node.id) && view.alive(node.id, node.inc);
+    return this.map.nodes.filter((node) => node.id !== id && stays(node)).length;
+  }
+
+  get holders(): ReadonlySet<PeerId> {
+    return new Set(loads(this.map.groups).keys());
+  }
+
+  /** Shards of `groups` that these processes hold. */
+  heldBy(processes: Change['leaving'], groups: readonly Group[]): number {
+    const entries = groups.flatMap(({ data, sinks }) => [...data, ...sinks]);
+    return entries.filter((entry) =>
+      processes.some(({ node, inc }) => entry.node === node && entry.inc === inc),
+    ).length;
+  }
+
+  isServing(node: NodeEntry): boolean {
+    return !node.standby || this.holders.has(node.id);
+  }
+
+  /** A standby serves once it has taken over something. */
+  get serving(): NodeEntry[] {
+    const { holders } = this;
+    return this.present.filter((node) => !node.standby || holders.has(node.id));
+  }
+}

@@ -1,0 +1,450 @@
+/**
+ * Changes of what serves: more nodes, fewer, others, better balanced. A change is durable, and works through planned moves
+ * alone (rule 28), so whatever happens to either end of a move, the job is in a state that was safe without it. Here is
+ * when moves begin, when emptied nodes leave, and when a change is over or is taken back.
+ */
+import type { ErrorCode } from '../../../errors.js';
+import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../../protocol/map.js';
+import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../../../protocol/messages.js';
+import { Agenda } from '../../placement/agenda.js';
+import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
+import { isPlanned, type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
+import { type ClusterView, isHealthy, parities } from '../../placement/placement.js';
+import type { SchedulerPolicy } from '../../shared/policy.js';
+import type { Change, Ledger } from '../ledger.js';
+import type { Loads } from '../loads.js';
+import { Changes } from './changes.js';
+import { Ending } from './ending.js';
+import { Roster } from './roster.js';
+
+/** What the scheduler lends. */
+export interface ScalerHost {
+  readonly ledger: Ledger;
+  readonly policy: SchedulerPolicy;
+  readonly loads: Loads;
+  view(): ClusterView;
+  /** Beyond repair: nothing of it can move, and nothing waits for it. */
+  isLost(group: Group): boolean;
+  /** Where things may go has changed: repair looks again. */
+  unsettle(): void;
+  /** The process was told to leave and is nobody any more. */
+  forget(node: PeerId): void;
+}
+
+/** What waits for time rather than for news is looked at so often. */
+const LOOK_MS = 250;
+
+type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
+
+const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
+const accepted = (change: number): Verdict => ({ change, moves: [] });
+
+interface MoveUnderWay extends PlannedMove {
+  /** Which change it is for. */
+  change: number | undefined;
+  told: MoveStatus;
+}
+
+export class Scaler {
+  private now = 0;
+  private lookedAt = Number.NEGATIVE_INFINITY;
+  /** When each running change was first seen by this process. */
+  private readonly since = new Map<number, number>();
+  /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
+  private readonly moving = new Map<number, MoveUnderWay>();
+  private readonly agenda = new Agenda();
+  private readonly ending = new Ending();
+  private left = 0;
+
+  private readonly changes: Changes;
+  private readonly roster: Roster;
+
+  constructor(private readonly host: ScalerHost) {
+    this.changes = new Changes(host.ledger);
+    this.roster = new Roster(host.ledger, this.changes, () => host.view());
+  }
+
+  /** Nodes that are being emptied: nothing new goes there. */
+  get leaving(): ReadonlySet<PeerId> {
+    return this.roster.leaving;
+  }
+
+  // ---- what is asked for
+
+  onMessage(from: PeerId, message: MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>): void {
+    const verdict =
+      message.t === 'scale'
+        ? this.scale(message)
+        : message.t === 'drain'
+          ? this.drain(message, from)
+          : this.rebalance(message);
+    const answer = { t: 'changeReply' as const, id: message.id, ...verdict };
+    this.host.ledger.answer(from, answer);
+  }
+
+  private scale({ ps, timeoutMs }: MessageOf<'scale'>): Verdict {
+    const least = this.roster.widest;
+    if (this.map.groups.length === 0)
+      return refused('NOT_ENOUGH_NODES', 'the job has not started: its PS have not all joined');
+    if (ps < least) {
+      const text = `${ps} PS are too few: the code of this job needs ${least} different ones for each group`;
+      return refused('NOT_ENOUGH_NODES', text);
+    }
+    const same = this.running.find((change) => change.kind === 'scale' && change.to === ps);
+    if (same) return accepted(same.id);
+    for (const change of this.running)
+      if (change.kind === 'scale' && !change.released) this.cancel(change, 'another number was asked for');
+    return accepted(this.changes.begin({ kind: 'scale', to: ps, timeoutMs, leaving: [] }));
+  }
+
+  private drain({ node: asked, timeoutMs }: MessageOf<'drain'>, from: PeerId): Verdict {
+    const node = this.map.nodes.find((entry) =>
+      asked === '' ? entry.id === from : entry.name === asked || `${entry.id}` === asked,
+    );
+    if (!node) return refused('BAD_ARGUMENT', `no PS "${asked}" is part of this job`);
+    const { id, inc, name } = node;
+    const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
+    if (same) return accepted(same.id);
+    const view = this.host.view();
+    const others = this.roster.without(id);
+    if (this.roster.holders.has(id) && others < this.roster.widest) {
+      const why = `${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
+      // A process that asks for itself ends when it is refused.
+      if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
+        return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
+      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs);
+      return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
+    }
+    const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
+    const leaving = [{ node: id, inc, name }];
+    return accepted(this.changes.begin({ kind: 'drain', to, timeoutMs, leaving }));
+  }
+
+  private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): Verdict {
+    if (dryRun)
+      return { change: 0, moves: this.plan((seat) => this.weigh(seat)).map((move) => this.described(move)) };
+    const same = this.running.find((change) => change.kind === 'rebalance');
+    if (same) return accepted(same.id);
+    return accepted(this.changes.begin({ kind: 'rebalance', to: this.wanted, timeoutMs, leaving: [] }));
+  }
+
+  /** A new process joined a running job: it gets its share, unless a change that is under way sees to it. */
+  joined(node: NodeEntry): void {
+    if (!this.host.policy.balanceJoining || node.standby) return;
+    const serving = this.roster.serving.length;
+    const seen = this.running.some(({ kind, to }) => kind !== 'drain' && (kind !== 'scale' || to >= serving));
+    const to = Math.max(this.wanted, serving);
+    if (!seen) this.changes.begin({ kind: 'join', to, timeoutMs: 0, leaving: [] });
+  }
+
+  /** Rule 28, for one shard and by hand. */
+  move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
+    const node = this.map.nodes.find((other) => other.id === to);
+    if (node && this.map.groups[g]) this.add(g, { member, index, node });
+  }
+
+  // ---- what is known
+
+  private get map(): ClusterMap {
+    return this.host.ledger.map;
+  }
+
+  private get wanted(): number {
+    return this.changes.wanted;
+  }
+
+  private get running(): readonly Change[] {
+    return this.changes.running;
+  }
+
+  private get settled(): boolean {
+    const { groups, pools } = this.map;
+    const view = this.host.view();
+    return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
+  }
+
+  /** Those of which something can move. */
+  private get movable(): Group[] {
+    return this.map.groups.filter((group) => !this.host.isLost(group));
+  }
+
+  private get underWay(): number {
+    const { pools } = this.map;
+    return this.movable.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
+  }
+
+  private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
+    const { serving, emptied, present } = this.roster;
+    // Where too few serve, standbys take the place of those that leave.
+    const nodes = serving.length < this.roster.widest ? present : serving;
+    return plan({
+      groups: this.movable,
+      nodes,
+      leaving: emptied,
+      weight,
+    });
+  }
+
+  private weigh({ g, kind, index }: Seat): Weight {
+    return this.host.loads.weight(g, kind === 'M' ? index : this.map.groups[g]!.data.length + index);
+  }
+
+  // ---- changes
+
+  /** Nothing new begins, moves under way end where they began, and what has moved stays: it is as safe there. */
+  private cancel(change: Change, reason: string): void {
+    this.changes.cancel(change.id, reason);
+    this.host.unsettle();
+    if (this.running.length === 0) this.dropMoves((group, sink) => isPlanned(group, sink.sid));
+  }
+
+  /** Takes back moves that are not over: the sink goes, and the shard stays where it is. */
+  private dropMoves(which: (group: Group, sink: SinkEntry) => boolean): void {
+    const epoch = this.map.epoch + 1;
+    let dropped = false;
+    const groups = this.map.groups.map((group) => {
+      const sinks = group.sinks.filter((sink) => !this.isNewcomer(group, sink) || !which(group, sink));
+      if (sinks.length === group.sinks.length) return group;
+      dropped = true;
+      return { ...group, version: epoch, sinks };
+    });
+    if (!dropped) return;
+    this.host.ledger.setMap({ groups }, 'moves cancelled');
+    this.host.unsettle();
+  }
+
+  /** The end of a move that is not in use yet: a mirror before its cut-over, the younger of two parities. */
+  private isNewcomer(group: Group, sink: SinkEntry): boolean {
+    if (sink.kind === 'M') return group.data[sink.index]?.node !== sink.node;
+    return !parities(group).includes(sink);
+  }
+
+  // ---- progress
+
+  tick(now: number): void {
+    this.now = now;
+    for (const id of this.since.keys())
+      if (!this.running.some((change) => change.id === id)) this.since.delete(id);
+    for (const change of this.running) {
+      const since = this.since.get(change.id) ?? now;
+      this.since.set(change.id, since);
+      if (change.timeoutMs > 0 && now - since > change.timeoutMs) this.late(change);
+    }
+    if (this.running.length > 0 && now - this.lookedAt >= LOOK_MS) this.advance();
+  }
+
+  private late(change: Change): void {
+    const { from, to } = change;
+    if (change.released) {
+      // The nodes are gone; what was left to do is only balance.
+      this.changes.finish(change.id, this.afterwards(change));
+      return;
+    }
+    const missing = this.missing(change);
+    const waited = this.waitingFor(change) || `${this.left} moves were left`;
+    const what = missing > 0 ? `${missing} of ${to} PS have not joined` : waited;
+    this.cancel(change, `not done in ${change.timeoutMs / 1000} s: ${what}; ${from} PS are wanted as before`);
+  }
+
+  private afterwards({ kind, to }: Change): number {
+    if (kind === 'drain') return Math.min(this.wanted, Math.max(to, this.roster.serving.length));
+    return kind === 'join' ? Math.max(this.wanted, this.roster.serving.length) : to;
+  }
+
+  /** As far as it goes now. */
+  advance(): void {
+    this.lookedAt = this.now;
+    this.count();
+    if (this.running.length === 0) return;
+    this.mark();
+    const { leaving } = this.roster;
+    if (leaving.size > 0) this.dropMoves((_, sink) => leaving.has(sink.node));
+    const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
+    for (const move of moves ?? []) {
+      if (this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy)) break;
+      this.start(move);
+    }
+    this.release();
+    if (moves?.length === 0 && this.underWay === 0) this.complete();
+  }
+
+  /** Nodes beyond the number that was asked for leave, the newest first. */
+  private mark(): void {
+    const change = this.running.find((other) => other.kind === 'scale' && !other.released);
+    if (!change) return;
+    const surplus = this.roster.serving.length - change.to;
+    if (surplus <= 0) return;
+    const newest = this.roster.serving.sort((a, b) => b.id - a.id).slice(0, surplus);
+    const marked = newest.map(({ id, inc, name }) => ({ node: id, inc, name }));
+    this.changes.update(change.id, { leaving: [...change.leaving, ...marked] });
+  }
+
+  /** Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are emptied. */
+  private nextMoves(): PlannedMove[] {
+    const { running } = this;
+    const { leaving, emptied, serving } = this.roster;
+    const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
+    const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
+    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
+    const make = (weight: (seat: Seat) => Weight) =>
+      this.plan(weight).filter((move) => balancing || leaving.has(move.from));
+    const moves = this.agenda.open(key, this.movable, (seat) => this.weigh(seat), make);
+    this.left = moves.length;
+    return moves;
+  }
+
+  private get growing(): boolean {
+    return this.running.some((change) => this.missing(change) > 0);
+  }
+
+  /** Nodes that a scale-out waits for. A scale-in whose nodes are gone waits for nobody. */
+  private missing({ kind, to, released }: Change): number {
+    return kind === 'scale' && !released ? Math.max(0, to - this.roster.serving.length) : 0;
+  }
+
+  private start(move: PlannedMove): void {
+    const view = this.host.view();
+    if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return;
+    const { pools, groups, nodes } = this.map;
+    const group = groups[move.g]!;
+    const node = nodes.find((entry) => entry.id === move.to);
+    if (!node || group.sinks.length > pools[group.pool]!.r) return;
+    const { kind, index } = move;
+    const request = { member: kind === 'M' ? index : undefined, index, node };
+    const sid = this.add(move.g, request);
+    if (sid === undefined) return;
+    const told = this.described(move);
+    this.moving.set(sid, { ...move, change: this.causeOf(move), told });
+    this.left--;
+    this.tell('move.begun', { ...told });
+  }
+
+  /** The change that empties the node that it leaves, else the newest one that balances. */
+  private causeOf({ from }: PlannedMove): number | undefined {
+    const emptying = this.running.find((change) => change.leaving.some(({ node }) => node === from));
+    return (emptying ?? this.running.findLast((change) => change.kind !== 'drain'))?.id;
+  }
+
+  /** Adds the sink that a move needs; repair finishes the move when that is full. */
+  private add(g: number, request: MoveRequest): number | undefined {
+    const group = this.map.groups[g]!;
+    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.host.view(), request);
+    if (!sink) return undefined;
+    const sid = this.host.ledger.nextSid();
+    const { kind, index, node } = sink;
+    const sinks = [...group.sinks, { sid, ...sink }];
+    this.host.ledger.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
+    return sid;
+  }
+
+  /** Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet, too. */
+  private count(ending?: number): void {
+    for (const [sid, move] of this.moving) {
+      const group = this.map.groups[move.g]!;
+      const sinks = group.sinks.filter((sink) => sink.kind === move.kind && sink.index === move.index);
+      const there = sinks.some((sink) => sink.sid === sid);
+      const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : there;
+      const unsettled = move.kind === 'M' ? !(arrived && move.change === ending) : sinks.length > 1;
+      if (there && unsettled) continue;
+      this.moving.delete(sid);
+      if (!arrived) continue;
+      this.tell('move.done', { ...move.told });
+      const change = this.changes.all.find((other) => other.id === move.change);
+      if (!change) continue;
+      const { id, shardsMoved, bytesMoved } = change;
+      this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
+    }
+  }
+
+  /** Emptied nodes are told to leave; those of a scale-in all at once, so that until then it can be taken back. */
+  private release(): void {
+    const { holders } = this.roster;
+    const holds = (node: PeerId, inc: number) =>
+      holders.has(node) && this.map.nodes.some((entry) => entry.id === node && entry.inc === inc);
+    for (const change of this.running) {
+      if (change.released || change.leaving.length === 0) continue;
+      if (change.kind === 'scale' && this.roster.serving.length < change.to) continue;
+      if (change.leaving.some(({ node, inc }) => holds(node, inc))) continue;
+      for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
+      this.changes.update(change.id, { released: true });
+      if (change.kind !== 'drain') continue;
+      this.count(change.id);
+      this.changes.finish(change.id, this.afterwards(change));
+    }
+  }
+
+  private dismiss(node: PeerId, inc: number, name: string): void {
+    const { state } = this.host.ledger;
+    const known = state.names[name];
+    // A newer process has the name: the one that was meant is gone already.
+    if (known?.inc !== inc || known.left) return;
+    state.names[name] = { ...known, left: true };
+    this.host.ledger.setMap({ nodes: this.map.nodes.filter((entry) => entry.id !== node) }, 'left', {
+      node,
+      name,
+    });
+    this.host.forget(node);
+    this.tellToLeave(node, inc);
+    this.tell('node.left', { node, name, inc });
+  }
+
+  private tellToLeave(node: PeerId, inc: number): void {
+    this.host.ledger.answer(node, { t: 'leave', inc });
+  }
+
+  /** One that is nobody here is heard of: if it was told to leave, it has not heard it. */
+  stranger(node: PeerId, inc: number): void {
+    const known = Object.values(this.host.ledger.state.names).find((name) => name.id === node);
+    if (known?.left && known.inc === inc) this.tellToLeave(node, inc);
+  }
+
+  /** Balanced, nothing moves, all is redundant. */
+  private complete(): void {
+    for (const change of this.running) {
+      if (change.kind === 'drain') continue;
+      const emptied = change.leaving.length === 0 || change.released;
+      if (emptied && !this.growing) this.changes.finish(change.id, this.afterwards(change));
+    }
+  }
+
+  private tell(name: string, fields: Record<string, unknown>): void {
+    this.host.ledger.afterwards({ kind: 'event', name, fields });
+  }
+
+  // ---- for people
+
+  private nameOf(id: PeerId): string {
+    return this.map.nodes.find((node) => node.id === id)?.name ?? `node ${id}`;
+  }
+
+  private described({ g, kind, index, from, to, bytes }: PlannedMove): MoveStatus {
+    const what = kind === 'M' ? 'data' : 'parity';
+    return { group: g, kind: what, index, from: this.nameOf(from), to: this.nameOf(to), bytes };
+  }
+
+  status(): ScalingStatus {
+    const changes = this.changes.all.map((change): ChangeStatus => {
+      const { released, timeoutMs, ...shown } = change;
+      const running = change.state === 'running';
+      return {
+        ...shown,
+        reason: running ? this.waitingFor(change) : change.reason,
+        leaving: change.leaving.map((entry) => entry.name),
+        shardsMoving: running ? this.underWay : 0,
+        shardsLeft: running ? this.left : 0,
+      };
+    });
+    return { wanted: this.wanted, serving: this.roster.serving.length, changes };
+  }
+
+  private waitingFor(change: Change): string {
+    if (!this.settled) return 'waiting for redundancy';
+    const missing = this.missing(change);
+    if (missing > 0) return `waiting for ${missing} PS to join`;
+    if (this.left > 0 || this.underWay > 0) return '';
+    const stay = this.roster.heldBy(change.leaving, this.movable);
+    const lost = this.roster.heldBy(change.leaving, this.map.groups) - stay;
+    if (lost > 0) return `${lost} shards are beyond repair and cannot move`;
+    return stay > 0 ? `waiting for PS that can take ${stay} shards` : '';
+  }
+}

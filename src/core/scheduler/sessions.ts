@@ -1,0 +1,74 @@
+/**
+ * The sessions of clients. A session is an id under which pushes are numbered; owners remember its last numbers until it ends
+ * (rule 31). Which sessions are open is durable (ledger.ts); who is connected is not: after a restart every lease starts again.
+ */
+import type { PeerId } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { SchedulerPolicy } from '../shared/policy.js';
+import type { Ledger } from './ledger.js';
+
+/** A client's connection to the scheduler keeps its session open. */
+interface Lease {
+  /** Its newest connection; undefined: none. */
+  link: number | undefined;
+  closedAt: number;
+}
+
+export class Sessions {
+  private readonly leases = new Map<PeerId, Lease>();
+
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+  ) {
+    for (const { id, leased } of ledger.state.sessions)
+      if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
+  }
+
+  /** A new session for the client on this connection, which keeps it open. Undefined: there are too many. */
+  lease(link: number): PeerId | undefined {
+    if (this.leases.size >= this.policy.maxSessions) return undefined;
+    const id = this.ledger.openSession(true);
+    this.leases.set(id, { link, closedAt: 0 });
+    return id;
+  }
+
+  end(id: PeerId): void {
+    if (this.leases.delete(id)) this.ledger.endSession(id);
+  }
+
+  /** The client of a session is back, on another connection. False: there is no such session. */
+  resume(id: PeerId, link: number): boolean {
+    const lease = this.leases.get(id);
+    if (lease) lease.link = link;
+    return lease !== undefined;
+  }
+
+  /** `link`: which of the client's connections; undefined: the only one. True when it has none now. */
+  closed(id: PeerId, link: number | undefined, now: number): boolean {
+    const lease = this.leases.get(id);
+    if (!lease || (link !== undefined && link !== lease.link)) return false;
+    lease.link = undefined;
+    lease.closedAt = now;
+    return true;
+  }
+
+  /** `slept`: time in which nobody could have come back, because this process did not run. */
+  tick(now: number, slept: number): void {
+    for (const [id, lease] of this.leases) {
+      if (lease.link !== undefined) continue;
+      lease.closedAt += slept;
+      if (now - lease.closedAt > this.policy.sessionMs) this.end(id);
+    }
+  }
+
+  /** After a restart, when the clock is known. */
+  restartLeases(now: number): void {
+    for (const lease of this.leases.values()) lease.closedAt = now;
+  }
+
+  answer(): MessageOf<'openSessions'> {
+    const { nextPeer, sessions } = this.ledger.state;
+    return { t: 'openSessions', next: nextPeer, open: sessions.map(({ id }) => id) };
+  }
+}

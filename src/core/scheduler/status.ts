@@ -1,0 +1,137 @@
+/** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
+import type { Group, PeerId } from '../../protocol/map.js';
+import type { Heartbeat, JobStatus, NodeStatus, Redundancy, ScalingStatus } from '../../protocol/messages.js';
+import {
+  type ClusterView,
+  canImprove,
+  isHealthy,
+  isSpread,
+  loads,
+  parities,
+} from '../placement/placement.js';
+import type { DurableState } from './ledger.js';
+
+export interface LostShard {
+  g: number;
+  m: number;
+  /** Version of the group that it was reported in. */
+  v: number;
+  blocks: number;
+}
+
+export interface Reports {
+  state: DurableState;
+  view: ClusterView;
+  lost: LostShard[];
+  heartbeats: ReadonlyMap<PeerId, Heartbeat>;
+  /** Rows of a shard, by the last report of whoever owned it. */
+  rows(g: number, m: number): number;
+  scaling(): ScalingStatus;
+}
+
+const ORDER: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
+
+/** Whether every group can lose r nodes, and if not, why. */
+export function redundancyOf(reports: Reports): { state: Redundancy; reasons: string[] } {
+  const { state: durable } = reports;
+  const { map, nodesWanted } = durable;
+  const view = withMirrors(map.groups, reports.view);
+  if (map.groups.length === 0) {
+    return {
+      state: 'forming',
+      reasons: [`${view.nodes.length} of ${nodesWanted} nodes have joined`],
+    };
+  }
+  const reasons: string[] = [];
+  let state: Redundancy = 'full';
+  const worsen = (next: Redundancy) => {
+    if (ORDER.indexOf(next) > ORDER.indexOf(state)) state = next;
+  };
+  for (const group of map.groups) {
+    const pool = map.pools[group.pool]!;
+    const where = `${pool.name} group ${group.id - pool.firstGroup}`;
+    const lost = reports.lost.find((u) => u.g === group.id && u.v === group.version);
+    if (lost) {
+      worsen('lost');
+      reasons.push(`${where}: shard ${lost.m} (${reports.rows(lost.g, lost.m)} rows) is beyond repair`);
+    } else if (!membersComplete(group, view)) {
+      worsen('recovering');
+      reasons.push(`${where}: recovering`);
+    } else if (!isSpread(group, pool)) {
+      worsen(canImprove(group, pool, view) ? 'recovering' : 'degraded');
+      reasons.push(
+        `${where}: ${parities(group).length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
+      );
+    } else if (!isHealthy(group, pool, view)) {
+      worsen('recovering');
+      reasons.push(`${where}: recovering`);
+    }
+  }
+  return { state, reasons };
+}
+
+/** At a cut-over all bytes of the new owner are in the mirror beside it: it lacks nothing while it takes them over. */
+function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
+  const mirrored = (g: number, m: number): boolean => {
+    const home = groups[g]?.data[m];
+    const beside = groups[g]?.sinks.find((s) => s.kind === 'M' && s.index === m && s.node === home?.node);
+    return beside !== undefined && view.full(beside.sid);
+  };
+  return { ...view, whole: (g, m, gen) => view.whole(g, m, gen) || mirrored(g, m) };
+}
+
+/** Everything that has a home is complete there; sinks of planned moves do not count. */
+function membersComplete(group: Group, view: ClusterView): boolean {
+  for (const [m, entry] of group.data.entries()) {
+    if (entry.node === 0 || !view.whole(group.id, m, entry.gen)) return false;
+  }
+  return parities(group).every((sink) => view.full(sink.sid));
+}
+
+export function statusOf(reports: Reports): JobStatus {
+  const { map } = reports.state;
+  const { state, reasons } = redundancyOf(reports);
+  const load = loads(map.groups);
+  const nodes = map.nodes.map((node): NodeStatus => {
+    const heartbeat = reports.heartbeats.get(node.id);
+    const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
+    return {
+      id: node.id,
+      name: node.name,
+      host: node.host,
+      address: node.address,
+      alive: reports.view.alive(node.id, node.inc),
+      standby: (load.get(node.id) ?? 0) === 0,
+      inc: node.inc,
+      dataShards,
+      parityShards: (load.get(node.id) ?? 0) - dataShards,
+      bytes: heartbeat?.bytes ?? 0,
+      rows: heartbeat?.rows ?? 0,
+    };
+  });
+  const recoveries = [...reports.heartbeats.values()].flatMap((heartbeat) => heartbeat.recoveries);
+  return {
+    job: map.job,
+    epoch: map.epoch,
+    redundancy: state,
+    reasons,
+    nodes,
+    pools: map.pools.map((pool) => ({
+      name: pool.name,
+      code: `${pool.k}+${pool.r}`,
+      groups: pool.groups,
+      shards: pool.groups * pool.k,
+    })),
+    tables: map.tables.map(({ name, pool, dim, optimizer }) => ({
+      name,
+      pool,
+      dim,
+      optimizer: optimizer.kind,
+    })),
+    recoveries,
+    unrecoverable: reports.lost
+      .filter((lost) => map.groups[lost.g]?.version === lost.v)
+      .map(({ g, m, blocks }) => ({ g, m, blocks, rows: reports.rows(g, m) })),
+    scaling: reports.scaling(),
+  };
+}

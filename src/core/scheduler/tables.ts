@@ -1,0 +1,132 @@
+/** What makes a table specification valid, and when two are the same. */
+
+import type { ErrorCode } from '../../errors.js';
+import type { InitializerSpec, OptimizerSpec } from '../../native.js';
+import type { ClusterMap, Pool, TableSpec } from '../../protocol/map.js';
+
+export const MAX_DIM = 65_536;
+export const MAX_TABLE_NAME = 256;
+
+/** Hyper-parameters of each optimizer with their valid range [low, high). */
+const OPTIMIZERS: Record<string, Record<string, [low: number, high: number]>> = {
+  sgd: { lr: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] },
+  momentum: { lr: [0, Number.POSITIVE_INFINITY], momentum: [0, 1] },
+  adagrad: {
+    lr: [0, Number.POSITIVE_INFINITY],
+    eps: [0, 1],
+    initialAccumulator: [0, Number.POSITIVE_INFINITY],
+  },
+  rowwise_adagrad: {
+    lr: [0, Number.POSITIVE_INFINITY],
+    eps: [0, 1],
+    initialAccumulator: [0, Number.POSITIVE_INFINITY],
+  },
+  adam: { lr: [0, Number.POSITIVE_INFINITY], beta1: [0, 1], beta2: [0, 1], eps: [0, 1] },
+};
+const INITIALIZERS: Record<string, string[]> = {
+  zeros: [],
+  constant: ['value'],
+  uniform: ['low', 'high'],
+  normal: ['mean', 'std'],
+};
+
+function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
+  const ranges = Object.hasOwn(OPTIMIZERS, optimizer?.kind) ? OPTIMIZERS[optimizer.kind] : undefined;
+  if (!ranges) return `unknown optimizer "${optimizer?.kind}"; one of ${Object.keys(OPTIMIZERS).join(', ')}`;
+  for (const [field, [low, high]] of Object.entries(ranges)) {
+    const value = (optimizer as unknown as Record<string, unknown>)[field];
+    if (typeof value !== 'number' || !Number.isFinite(value) || value < low || value >= high) {
+      return `optimizer ${optimizer.kind}: ${field} must be a number in [${low}, ${high})`;
+    }
+  }
+  return undefined;
+}
+
+function initializerProblem(initializer: InitializerSpec): string | undefined {
+  const fields = Object.hasOwn(INITIALIZERS, initializer?.kind) ? INITIALIZERS[initializer.kind] : undefined;
+  if (!fields)
+    return `unknown initializer "${initializer?.kind}"; one of ${Object.keys(INITIALIZERS).join(', ')}`;
+  for (const field of fields) {
+    const value = (initializer as unknown as Record<string, unknown>)[field];
+    if (typeof value !== 'number' || !Number.isFinite(value))
+      return `initializer ${initializer.kind}: ${field} must be a number`;
+  }
+  return undefined;
+}
+
+/** Why a specification is not valid, in one line; undefined when it is. */
+export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]): string | undefined {
+  if (typeof spec.name !== 'string' || spec.name.length === 0 || spec.name.length > MAX_TABLE_NAME) {
+    return `a table needs a name of 1 to ${MAX_TABLE_NAME} characters`;
+  }
+  if (!pools.some((pool) => pool.name === spec.pool))
+    return `table "${spec.name}": unknown pool "${spec.pool}"`;
+  if (!Number.isInteger(spec.dim) || spec.dim < 1 || spec.dim > MAX_DIM) {
+    return `table "${spec.name}": dim must be an integer from 1 to ${MAX_DIM}`;
+  }
+  if (!Number.isSafeInteger(spec.seed) || spec.seed < 0)
+    return `table "${spec.name}": seed must be an integer from 0 to 2^53-1`;
+  const problem = optimizerProblem(spec.optimizer) ?? initializerProblem(spec.initializer);
+  return problem && `table "${spec.name}": ${problem}`;
+}
+
+function sortedEntries(object: object): string {
+  return JSON.stringify(Object.entries(object).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+export function sameTable(a: Omit<TableSpec, 'id'>, b: Omit<TableSpec, 'id'>): boolean {
+  return (
+    a.name === b.name &&
+    a.pool === b.pool &&
+    a.dim === b.dim &&
+    a.seed === b.seed &&
+    sortedEntries(a.optimizer) === sortedEntries(b.optimizer) &&
+    sortedEntries(a.initializer) === sortedEntries(b.initializer)
+  );
+}
+
+/** What came in a message may have more fields than a specification has; the map takes none of them. */
+function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
+  const pick = <T extends { kind: string }>(value: T, fields: readonly string[]): T =>
+    Object.fromEntries(['kind', ...fields].map((field) => [field, value[field as keyof T]])) as unknown as T;
+  const { name, pool, dim, optimizer, initializer, seed } = spec;
+  return {
+    name,
+    pool,
+    dim,
+    optimizer: pick(optimizer, Object.keys(OPTIMIZERS[optimizer.kind]!)),
+    initializer: pick(initializer, INITIALIZERS[initializer.kind]!),
+    seed,
+  };
+}
+
+/**
+ * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a problem nothing is
+ * added, whatever came before it in the list.
+ */
+export function addTables(
+  map: ClusterMap,
+  specs: readonly Omit<TableSpec, 'id'>[],
+  limit: number,
+): { all: TableSpec[]; asked: TableSpec[]; problem?: { code: ErrorCode; message: string } } {
+  const refuse = (code: ErrorCode, message: string) => ({
+    all: map.tables,
+    asked: [],
+    problem: { code, message },
+  });
+  const all = [...map.tables];
+  const asked: TableSpec[] = [];
+  for (const spec of specs) {
+    const problem = tableProblem(spec, map.pools);
+    if (problem) return refuse('BAD_ARGUMENT', problem);
+    const known = all.find((table) => table.name === spec.name);
+    if (known && !sameTable(known, spec)) {
+      return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
+    }
+    if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
+    const table = known ?? { ...onlyKnown(spec), id: all.length + 1 };
+    if (!known) all.push(table);
+    asked.push(table);
+  }
+  return { all, asked };
+}

@@ -1,0 +1,391 @@
+/**
+ * The owner of a data shard: applies pushes, emits one ordered stream of deltas to every sink of the shard, and counts a
+ * push as durable when every sink has its delta (rules 7-11). A new owner first agrees with all sinks on a common position
+ * (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand and in the background (recovery.ts).
+ */
+import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
+import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../../protocol/map.js';
+import { tablesOf } from '../../protocol/map.js';
+import type { MessageOf, PushId, RecoveryStats, Refusal, StreamId } from '../../protocol/messages.js';
+import type { WaitingBytes } from '../node/waiting-messages.js';
+import { Dedup, isTombstone } from '../shared/dedup.js';
+import { bytes, type CoreHost, words } from '../shared/outbox.js';
+import { Recovery } from './recovery.js';
+import { type Follower, Stream, type StreamOwner } from './stream.js';
+import { ParkedPulls } from './waiting-pulls.js';
+import { PushLines } from './waiting-pushes.js';
+
+/** A batch names all its pushes in one header. */
+const MAX_OPEN_IDS = 16_384;
+
+/** The delta of a batch that no sink follows. */
+const NOTHING = new Uint8Array(0);
+
+/** Not statuses of the engine: the section is not shown to it. */
+const TOO_LARGE = -1;
+/** Its client has given the push up and thrown its bytes away; the number must be used all the same. */
+const WITHDRAWN = -2;
+
+export const REFUSALS: Record<number, Refusal> = {
+  [TOO_LARGE]: 'LIMIT',
+  [WITHDRAWN]: 'ABORTED',
+  [PushStatus.UNKNOWN_TABLE]: 'UNKNOWN_TABLE',
+  [PushStatus.DIM_MISMATCH]: 'DIM_MISMATCH',
+  [PushStatus.KEY_RESERVED]: 'KEY_RESERVED',
+  [PushStatus.MEMORY_LIMIT]: 'MEMORY_LIMIT',
+  [PushStatus.BAD_FRAME]: 'BAD_FRAME',
+};
+
+/** What the node lends to its owners. */
+export interface OwnerHost extends CoreHost {
+  readonly waiting: WaitingBytes;
+  /** Acknowledgements of a step are collected into one message per client. */
+  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
+  /** Answers whoever pushed for this client last. */
+  tell(client: PeerId, message: MessageOf<'gap'> | MessageOf<'lost'>): void;
+  /** Rows of one item of a pull; items of a step are collected into one message per pull. */
+  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
+  /** The owner has an open batch: flush it at the end of the tick. */
+  markDirty(owner: Owner): void;
+}
+
+export class Owner implements StreamOwner {
+  readonly gen: number;
+  readonly born: boolean;
+  readonly stream: Stream;
+  /** Sections of pushes and pulls that came. */
+  requests = 0;
+  /** De-duplication at the head; the stream has the one at the committed position. */
+  private head = new Dedup();
+  private openIds: StreamId[] = [];
+  private serving = false;
+  /** When each client was last told of a gap. */
+  private readonly gapAt = new Map<PeerId, number>();
+  private readonly lines: PushLines;
+  private readonly pulls: ParkedPulls;
+  private readonly recovery: Recovery;
+  private tables: TableSpec[] = [];
+  private announced = { keys: false, whole: false };
+
+  constructor(
+    public group: Group,
+    readonly member: number,
+    entry: DataEntry,
+    readonly native: NativeShard,
+    private readonly host: OwnerHost,
+  ) {
+    this.gen = entry.gen;
+    this.born = entry.init;
+    this.stream = new Stream(this, host);
+    this.lines = new PushLines(host.policy, host.waiting);
+    this.pulls = new ParkedPulls(native, host);
+    this.recovery = new Recovery(this, host);
+    if (this.born) this.announced = { keys: true, whole: true };
+  }
+
+  get phase(): Stream['phase'] {
+    return this.stream.phase;
+  }
+
+  get present(): boolean {
+    return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
+  }
+
+  /** Its lost rows are on their way. */
+  get decoding(): boolean {
+    return this.phase === 'ACTIVE' && this.recovery.decoding;
+  }
+
+  /** Rule 11 and 17: the set of sinks follows the map; recoveries of an older version are void. */
+  onGroup(group: Group, map: ClusterMap): void {
+    const changed = group.version !== this.group.version;
+    this.group = group;
+    this.tables = tablesOf(map, group);
+    if (this.phase === 'ACTIVE') for (const table of this.tables) this.native.addTable(table);
+    this.stream.follow(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member));
+    if (changed) this.recovery.restart();
+    this.stream.drive();
+    if (this.phase === 'ACTIVE') this.serveWaiting();
+  }
+
+  close(): void {
+    this.lines.clear();
+    this.pulls.clear();
+    this.native.close();
+  }
+
+  // ---- pushes (rule 7)
+
+  onPush(client: PeerId, cseq: number, section: Uint8Array): void {
+    this.requests++;
+    if (this.phase !== 'ACTIVE' || this.lines.waiting(client)) this.lines.hold(client, cseq, section);
+    else if (this.offer(client, cseq, section) === 'wait') this.lines.hold(client, cseq, section);
+    if (this.recovery.unrecoverable) this.giveUp();
+  }
+
+  /** Applies a push, or answers it, or says that it has to wait in its client's line. */
+  private offer(client: PeerId, cseq: number, section: Uint8Array): 'done' | 'wait' | 'gap' {
+    const last = this.head.last(client);
+    if (cseq <= last) {
+      if (cseq <= this.stream.committedDedup.last(client)) {
+        this.host.acknowledge(
+          client,
+          this.group.id,
+          this.member,
+          cseq,
+          this.stream.committedDedup.refusal(client, cseq),
+        );
+      }
+      return 'done';
+    }
+    if (last === 0 && this.head.hasEnded(client)) {
+      this.host.acknowledge(client, this.group.id, this.member, cseq, 'SESSION_EXPIRED');
+      return 'done';
+    }
+    if (cseq > last + 1) {
+      this.tellGap(client, last + 1);
+      return 'gap';
+    }
+    const { maxUncommittedBytes, maxOpenBytes, requireRedundancy } = this.host.policy;
+    if (
+      this.stream.bufferBytes > maxUncommittedBytes ||
+      (requireRedundancy && this.stream.followers.size === 0)
+    )
+      return 'wait';
+    if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) this.flush();
+    const status = this.apply(section);
+    if (status === PushStatus.ABSENT) {
+      this.recovery.demand(this.native.missing());
+      return 'wait';
+    }
+    const id: PushId =
+      status === PushStatus.APPLIED ? [client, cseq] : [client, cseq, REFUSALS[status] ?? 'INTERNAL'];
+    this.head.record(id);
+    this.openIds.push(id);
+    this.host.markDirty(this);
+    return 'done';
+  }
+
+  private apply(section: Uint8Array): number {
+    if (section.byteLength === 0) return WITHDRAWN;
+    return section.byteLength > this.host.policy.maxSectionBytes ? TOO_LARGE : this.native.push(section);
+  }
+
+  /** Clients that have pushed here and whose session is not known to have ended. */
+  clients(): PeerId[] {
+    return this.head.clients();
+  }
+
+  /** Rule 31: what has ended is forgotten in the order of the stream, so that everyone on it agrees. */
+  onSessions({ next, open }: MessageOf<'openSessions'>): void {
+    if (this.phase !== 'ACTIVE') return;
+    const ended = this.head.tombstones(next, open);
+    if (ended.length === 0) return;
+    for (const id of ended) this.head.record(id);
+    for (const client of this.gapAt.keys()) if (this.head.hasEnded(client)) this.gapAt.delete(client);
+    this.openIds.push(...ended);
+    this.host.markDirty(this);
+  }
+
+  /** Once per retry time: a client answers by sending everything again. */
+  private tellGap(client: PeerId, expected: number): void {
+    const { now, policy } = this.host;
+    if (this.recovery.unrecoverable || now - (this.gapAt.get(client) ?? -Infinity) < policy.retryMs / 4)
+      return;
+    this.gapAt.set(client, now);
+    this.host.tell(client, { t: 'gap', g: this.group.id, m: this.member, expected });
+  }
+
+  /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
+  private serveWaiting(): void {
+    // A flush in here may commit at once, and committing serves who waits: never one inside the other.
+    if (this.phase !== 'ACTIVE' || this.serving) return;
+    this.serving = true;
+    try {
+      for (const client of this.lines.clients()) this.serveLine(client);
+      this.pulls.serve((blocks) => this.recovery.demand(blocks));
+    } finally {
+      this.serving = false;
+    }
+  }
+
+  private serveLine(client: PeerId): void {
+    for (let held = this.lines.first(client); held; held = this.lines.first(client)) {
+      const result = this.offer(client, held.cseq, held.section);
+      if (result === 'wait') break;
+      if (result === 'gap') this.lines.drop(client);
+      else this.lines.shift(client);
+    }
+  }
+
+  /** Rule 8: one atomic delta for everything since the last flush, to every started sink. */
+  flush(): void {
+    if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
+    const ids = this.openIds;
+    this.openIds = [];
+    if (this.stream.followers.size > 0) this.stream.append(this.native.flush(), ids);
+    else {
+      this.native.dropBatch();
+      this.stream.append(NOTHING, ids);
+    }
+  }
+
+  // ---- StreamOwner
+
+  extents(): Extent[] {
+    return this.native.extents();
+  }
+
+  activated(dedup: Dedup, extents: Extent[]): void {
+    this.head = dedup;
+    for (const table of this.tables) this.native.addTable(table);
+    for (const [table, , extent] of extents) this.native.adopt(table, extent);
+    this.recovery.begin();
+    const { group, member, gen, stream } = this;
+    this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
+    this.progress();
+    this.serveWaiting();
+  }
+
+  committed(ids: readonly StreamId[]): void {
+    for (const id of ids) {
+      if (!isTombstone(id)) this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
+    }
+    if (this.lines.any) this.serveWaiting();
+  }
+
+  lost(reason: string): void {
+    this.recovery.report(reason, 0);
+  }
+
+  // ---- pulls
+
+  onPull(client: PeerId, id: number, item: number, section: Uint8Array): void {
+    this.requests++;
+    if (this.phase === 'ACTIVE') {
+      const rows = this.native.pull(section);
+      if (typeof rows !== 'number') {
+        if (rows.byteLength > this.host.policy.maxRowsBytes) this.pulls.reject(client, id, item, 'LIMIT');
+        else this.pulls.answer(client, id, item, rows);
+        return;
+      }
+      if (rows !== PushStatus.ABSENT) {
+        this.pulls.reject(client, id, item, REFUSALS[rows] ?? 'INTERNAL');
+        return;
+      }
+      this.recovery.demand(this.native.missing());
+    }
+    if (this.recovery.unrecoverable) this.pulls.reject(client, id, item, 'UNRECOVERABLE');
+    else this.pulls.park(client, id, item, section);
+  }
+
+  // ---- content and recovery
+
+  /** Rule 18: flush first, so that content is the state exactly after delta `seq`. */
+  onWant(message: MessageOf<'want'>, blocks: Uint8Array, from: PeerId): void {
+    if (this.phase !== 'ACTIVE') return;
+    const follower = this.stream.followers.get(message.sid);
+    if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
+    const list = words(blocks);
+    // The sink may have heard of a table before we did; it asks again.
+    if (!this.knowsTablesOf(list)) return;
+    this.flush();
+    const { present, bytes: content, lacking } = this.native.read(list);
+    const stream = {
+      g: this.group.id,
+      m: this.member,
+      sid: message.sid,
+      gen: this.gen,
+      seq: this.stream.seq,
+    };
+    if (present.length > 0) {
+      const answer = { t: 'content' as const, ...stream, share: this.host.pace.give() };
+      this.host.out.send(from, answer, [bytes(present), content]);
+    }
+    if (lacking.length === 0) return;
+    // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks again.
+    if (this.stream.usableMirror) this.recovery.demand(lacking);
+    else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
+  }
+
+  private knowsTablesOf(blocks: BlockList): boolean {
+    const newest = this.tables.at(-1)?.id ?? 0;
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > newest) return false;
+    return true;
+  }
+
+  onEquation(message: MessageOf<'equation'>, blocks: Uint8Array, content: Uint8Array): void {
+    if (this.phase !== 'ACTIVE' || message.gen !== this.gen || message.v !== this.group.version) return;
+    this.recovery.onEquation(message, words(blocks), content);
+    this.progress();
+  }
+
+  /** Rule 25: another new owner solved blocks of ours, too. */
+  onInstall(blocks: Uint8Array, content: Uint8Array): void {
+    if (this.phase !== 'ACTIVE') return;
+    this.recovery.onInstall(words(blocks), content);
+    this.progress();
+  }
+
+  sendRecover(follower: Follower, blocks: BlockList): void {
+    this.host.out.send(
+      follower.entry.node,
+      {
+        t: 'recover',
+        g: this.group.id,
+        m: this.member,
+        sid: follower.entry.sid,
+        gen: this.gen,
+        seq: this.stream.seq,
+        v: this.group.version,
+        extents: this.native.extents(),
+      },
+      [bytes(blocks)],
+    );
+  }
+
+  /** Tells of milestones once, and lets waiting requests go on. */
+  private progress(): void {
+    const where = { group: this.group.id, member: this.member, gen: this.gen };
+    if (!this.announced.keys && this.native.keysReady) {
+      this.announced.keys = true;
+      this.host.out.event('shard.keysReady', where);
+    }
+    if (!this.announced.whole && this.present) {
+      this.announced.whole = true;
+      this.host.out.event('shard.whole', { ...where, ...this.recovery.stats() });
+    }
+    if (this.lines.any || this.pulls.any) this.serveWaiting();
+  }
+
+  recoveryStats(): RecoveryStats | undefined {
+    if (this.born) return undefined;
+    return { g: this.group.id, m: this.member, gen: this.gen, ...this.recovery.stats() };
+  }
+
+  tick(): void {
+    this.flush();
+    this.stream.drive();
+    this.stream.reportStalled();
+    this.pulls.expire();
+    if (this.phase === 'ACTIVE') {
+      this.recovery.tick();
+      this.progress();
+      if (this.lines.any) this.serveWaiting();
+    }
+  }
+
+  /** Fails what waits when the shard is beyond repair in this version of its group. */
+  giveUp(): void {
+    this.pulls.rejectAll('UNRECOVERABLE');
+    for (const client of this.lines.clients()) {
+      this.lines.drop(client);
+      this.host.tell(client, { t: 'lost', g: this.group.id, m: this.member, v: this.group.version });
+    }
+  }
+
+  /** The scheduler agrees that in the newest version of the group too few members are left. */
+  onConfirmedLost(message: MessageOf<'confirmedLost'>): void {
+    if (message.v === this.group.version) this.recovery.confirm();
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * How a new owner gets its shard back while it serves (rules 22-26): keys first, then rows; on demand for requests that
+ * wait, in the background for the rest. Per-block state (equations, accumulators) lives in the engine; here are lists of
+ * blocks that were asked for, bounded in number, repeated by a timer, void when the group changes.
+ */
+import type { BlockList, NativeShard } from '../../native.js';
+import { SCHEDULER } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import { bytes } from '../shared/outbox.js';
+import { RateLimit, widest } from '../shared/rate.js';
+import type { Owner, OwnerHost } from './owner.js';
+import type { Follower } from './stream.js';
+import { blockNumber, concat, NO_BLOCKS, UnderWay, without } from './underway.js';
+
+/** While some are answered, the others are given so many times longer. */
+const PATIENCE = 4;
+/** Blocks of one message on demand, with those that ride along; and how long the background waits for the next one. */
+const RIDERS = 32;
+const RIDE_MS = 100;
+
+export class Recovery {
+  /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
+  unrecoverable = false;
+  private reportedAt = Number.NEGATIVE_INFINITY;
+  private readonly underWay = new UnderWay();
+  /** Blocks that a request waits for. */
+  private readonly demanded = new Set<number>();
+  private demandedAt = Number.NEGATIVE_INFINITY;
+  private answeredAt = Number.NEGATIVE_INFINITY;
+  private rotation = 0;
+  private blocksLost = 0;
+  private blocksOnDemand = 0;
+  private readonly rate: RateLimit;
+
+  constructor(
+    private readonly owner: Owner,
+    private readonly host: OwnerHost,
+  ) {
+    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'rows');
+    this.rotation = owner.member;
+  }
+
+  /** The shard is active and knows what it lacks. */
+  begin(): void {
+    this.blocksLost = this.absent;
+    this.pump();
+  }
+
+  /** Rule 17: the group changed; sinks have dropped their accumulators. */
+  restart(): void {
+    this.owner.native.dropEquations();
+    this.underWay.clear();
+    this.demanded.clear();
+    this.unrecoverable = false;
+    this.reportedAt = Number.NEGATIVE_INFINITY;
+    if (this.owner.phase === 'ACTIVE') this.pump();
+  }
+
+  /**
+   * Blocks that a push or a pull waits for. What a message costs beside its bytes is the larger part for a few blocks, so some of
+   * the background rides along, whatever its pace: the sooner nothing is missing, the fewer requests have to wait.
+   */
+  demand(blocks: BlockList): void {
+    for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
+    const fresh = this.underWay.fresh(blocks);
+    if (fresh.length === 0) return;
+    this.demandedAt = this.host.now;
+    const riders = this.riders(fresh);
+    this.rate.take(riders.length / 2);
+    this.host.pace.take(fresh.length / 2);
+    this.ask(concat(fresh, riders));
+  }
+
+  private riders(fresh: BlockList): BlockList {
+    const most = Math.min(RIDERS, this.rate.reach(this.host.policy).chunk) - fresh.length / 2;
+    if (most <= 0 || this.native.absentKeyBlocks > 0 || !this.rate.within) return NO_BLOCKS;
+    return without(this.underWay.fresh(this.native.nextAbsent(1, most)), fresh);
+  }
+
+  onEquation(message: MessageOf<'equation'>, blocks: BlockList, content: Uint8Array): void {
+    const { native } = this.owner;
+    const parities = this.owner.stream.usableParities;
+    const lacking = message.lacking.map(([member]) => member);
+    // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
+    if (!lacking.includes(this.owner.member)) return;
+    const mirror = this.owner.stream.usableMirror;
+    if (mirror?.entry.sid === message.sid && !message.ok) {
+      // It lost what it had (it was rolled back to before these blocks were included): decode from parities instead.
+      mirror.none = true;
+      this.askOthers(-1, blocks, parities);
+      return;
+    }
+    if (mirror ? mirror.entry.sid !== message.sid : parities.length === 0) return;
+    const solved = native.addEquations(
+      message.index,
+      Math.max(1, parities.length),
+      lacking,
+      message.ok,
+      blocks,
+      content,
+    );
+    for (const other of solved.others) this.sendInstall(message, other);
+    this.answeredAt = this.host.now;
+    this.arrived(blocks, solved.installed);
+    if (solved.stuck.length > 0) this.report('fewer equations than lost members', solved.stuck.length / 2);
+    else if (solved.installed < blocks.length / 2) this.askOthers(message.index, blocks, parities);
+    this.pump();
+  }
+
+  onInstall(blocks: BlockList, content: Uint8Array): void {
+    this.arrived(blocks, this.owner.native.install(blocks, content));
+    this.pump();
+  }
+
+  tick(): void {
+    const { now, policy } = this.host;
+    this.rate.tick(now);
+    // While answers come, the rest is probably on its way: to ask again would make it slower still.
+    const patience = now - this.answeredAt > policy.retryMs ? policy.retryMs : PATIENCE * policy.retryMs;
+    this.repeat(this.underWay.takeOverdue(now - patience));
+    this.pump();
+  }
+
+  /**
+   * Rule 26: tells the scheduler. Only it knows whether our view is the newest; until it confirms, requests go on waiting,
+   * so that an owner that was cut off does not call lost what lives on elsewhere.
+   */
+  report(reason: string, blocks: number): void {
+    if (this.host.now - this.reportedAt <= this.host.policy.retryMs) return;
+    if (this.reportedAt === Number.NEGATIVE_INFINITY) {
+      const { group, member, gen } = this.owner;
+      this.host.out.event('shard.unrecoverable', { group: group.id, member, gen, blocks, reason });
+    }
+    this.reportedAt = this.host.now;
+    const { group, member, gen } = this.owner;
+    this.host.out.send(SCHEDULER, {
+      t: 'unrecoverable',
+      g: group.id,
+      m: member,
+      gen,
+      v: group.version,
+      blocks,
+    });
+  }
+
+  confirm(): void {
+    this.unrecoverable = true;
+    this.owner.giveUp();
+  }
+
+  /** Rows are on their way: not so when it got stuck, and nobody shall wait for it then. */
+  get decoding(): boolean {
+    return this.absent > 0 && this.host.now - this.answeredAt < this.host.policy.retryMs;
+  }
+
+  stats(): { blocksLost: number; blocksPresent: number; blocksOnDemand: number } {
+    const { blocksLost, blocksOnDemand } = this;
+    return { blocksLost, blocksPresent: Math.max(0, blocksLost - this.absent), blocksOnDemand };
+  }
+
+  private get absent(): number {
+    return this.owner.native.absentKeyBlocks + this.owner.native.absentRowBlocks;
+  }
+
+  /** Asks for the next blocks in the background, keys before rows. */
+  private pump(): void {
+    const { native, underWay } = this;
+    if (this.absent === 0) {
+      underWay.clear();
+      this.demanded.clear();
+      return;
+    }
+    // Nothing is served before the keys are back: no limit holds for them.
+    const keysFirst = native.absentKeyBlocks > 0;
+    const kind = keysFirst ? 0 : 1;
+    const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
+    const reach = keysFirst ? widest(this.host.policy) : this.rate.reach(this.host.policy);
+    const window = Math.min(absent, reach.window);
+    // Demand takes it along, and comes more often than that.
+    if (!keysFirst && this.host.now - this.demandedAt < RIDE_MS) return;
+    // A sweep meets what is under way, too; once round is enough.
+    for (let swept = 0; swept < absent && underWay.count(kind) < window; ) {
+      if (!(keysFirst || this.rate.open)) return;
+      const blocks = native.nextAbsent(kind, Math.min(reach.chunk, window - underWay.count(kind)));
+      if (blocks.length === 0) return;
+      swept += blocks.length / 2;
+      const fresh = underWay.fresh(blocks);
+      if (fresh.length === 0) continue;
+      if (!this.ask(fresh)) return;
+      if (!keysFirst) this.rate.take(fresh.length / 2);
+    }
+  }
+
+  private get native(): NativeShard {
+    return this.owner.native;
+  }
+
+  /** False when there is nobody to ask. */
+  private ask(blocks: BlockList): boolean {
+    const parities = this.owner.stream.usableParities;
+    if (parities.length === 0 && !this.owner.stream.usableMirror) {
+      this.report('no parity of this shard is left', blocks.length / 2);
+      return false;
+    }
+    this.underWay.add(blocks, this.host.now);
+    const chosen = this.owner.stream.usableMirror ?? parities[this.rotation++ % parities.length];
+    if (chosen) this.owner.sendRecover(chosen, blocks);
+    return true;
+  }
+
+  /** One equation was not enough: ask the other parities for the same blocks. */
+  private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
+    const rest = this.owner.native.filterAbsent(blocks);
+    if (rest.length === 0) return;
+    for (const follower of parities)
+      if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
+  }
+
+  /** What was asked for and did not come: now from everybody who may know. */
+  private repeat(overdue: BlockList[]): void {
+    const { usableMirror: mirror, usableParities } = this.owner.stream;
+    for (const list of overdue) {
+      const blocks = this.native.filterAbsent(list);
+      if (blocks.length === 0) continue;
+      this.underWay.add(blocks, this.host.now);
+      for (const follower of mirror ? [mirror] : usableParities) this.owner.sendRecover(follower, blocks);
+    }
+  }
+
+  /** `installed` of these blocks are here now: forget them in the books. */
+  private arrived(blocks: BlockList, installed: number): void {
+    if (installed === 0) return;
+    const absent = installed === blocks.length / 2 ? undefined : this.native.filterAbsent(blocks);
+    const here = absent && absent.length > 0 ? without(blocks, absent) : blocks;
+    this.underWay.remove(here);
+    for (let i = 0; i < here.length && this.demanded.size > 0; i += 2)
+      if (this.demanded.delete(blockNumber(here[i]!, here[i + 1]!))) this.blocksOnDemand++;
+  }
+
+  private sendInstall(
+    message: MessageOf<'equation'>,
+    other: { member: number; blocks: BlockList; bytes: Uint8Array },
+  ): void {
+    const { group } = this.owner;
+    const target = group.data[other.member];
+    const gen = message.lacking.find(([member]) => member === other.member)?.[1];
+    if (!target || target.node === 0 || gen === undefined) return;
+    this.host.out.send(target.node, { t: 'install', g: group.id, m: other.member, gen }, [
+      bytes(other.blocks),
+      other.bytes,
+    ]);
+  }
+}

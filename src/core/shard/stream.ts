@@ -1,0 +1,380 @@
+/**
+ * The stream of one ownership: agrees with all sinks on where it starts (rules 19-21), then emits numbered batches to each of
+ * them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11). What a batch contains is its
+ * owner's business.
+ */
+import type { Extent } from '../../native.js';
+import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../../protocol/map.js';
+import type { MessageOf, StreamId } from '../../protocol/messages.js';
+import { Dedup } from '../shared/dedup.js';
+import type { CoreHost } from '../shared/outbox.js';
+import { agreedBase, mergeExtents } from './takeover.js';
+
+export type Phase = 'FENCE' | 'START' | 'ACTIVE';
+
+/** What an owner knows of one sink on its stream. */
+export interface Follower {
+  entry: SinkEntry;
+  /** silent: nothing known; opened: it promised; starting: Start sent; started: it follows our generation. */
+  state: 'silent' | 'opened' | 'starting' | 'started';
+  /** It had no stream of this shard when it promised. */
+  none: boolean;
+  /** Its position when it promised. */
+  applied: number;
+  dedup: Dedup | undefined;
+  extents: Extent[];
+  /** Everything up to here it has acknowledged to us. */
+  acked: number;
+  /** Where its stream starts (new sinks). */
+  base: number;
+  sentAt: number;
+  /** When it was last asked for its position. */
+  openedAt: number;
+  /** When it last moved on, or was not behind. */
+  movedAt: number;
+  reportedAt: number;
+}
+
+interface Batch {
+  seq: number;
+  delta: Uint8Array;
+  ids: StreamId[];
+}
+
+/** Whose stream it is, and whom it tells. */
+export interface StreamOwner {
+  readonly group: Group;
+  readonly member: number;
+  readonly gen: number;
+  /** Born with its group: there is nothing to take over. */
+  readonly born: boolean;
+  extents(): Extent[];
+  /** Everyone agrees: the shard is ours from this state on. */
+  activated(dedup: Dedup, extents: Extent[]): void;
+  /** These pushes, and ends of sessions, are durable. */
+  committed(ids: readonly StreamId[]): void;
+  /** Nobody has the shard. */
+  lost(reason: string): void;
+}
+
+export class Stream {
+  phase: Phase;
+  /** Position of the newest batch. */
+  seq = 0;
+  /** De-duplication at the committed position. */
+  committedDedup = new Dedup();
+  bufferBytes = 0;
+  readonly followers = new Map<number, Follower>();
+  private committed = 0;
+  private buffer: Batch[] = [];
+  /** When sinks that do not answer were last looked for. */
+  private lookedAt: number;
+
+  constructor(
+    private readonly owner: StreamOwner,
+    private readonly host: CoreHost,
+  ) {
+    this.phase = owner.born ? 'ACTIVE' : 'FENCE';
+    this.lookedAt = host.now;
+  }
+
+  private get group(): Group {
+    return this.owner.group;
+  }
+
+  /** Rule 11: the set of sinks follows the map. */
+  follow(sinks: readonly SinkEntry[]): void {
+    const wanted = new Map(sinks.map((sink) => [sink.sid, sink]));
+    for (const sid of this.followers.keys()) if (!wanted.has(sid)) this.followers.delete(sid);
+    for (const entry of wanted.values()) {
+      const known = this.followers.get(entry.sid);
+      if (known) known.entry = entry;
+      else this.followers.set(entry.sid, this.newFollower(entry));
+    }
+  }
+
+  private newFollower(entry: SinkEntry): Follower {
+    const bornTogether = this.owner.born && entry.init;
+    return {
+      entry,
+      state: bornTogether ? 'started' : 'silent',
+      none: !bornTogether,
+      applied: 0,
+      dedup: undefined,
+      extents: [],
+      acked: bornTogether ? 0 : -1,
+      base: 0,
+      sentAt: Number.NEGATIVE_INFINITY,
+      openedAt: Number.NEGATIVE_INFINITY,
+      movedAt: this.host.now,
+      reportedAt: Number.NEGATIVE_INFINITY,
+    };
+  }
+
+  /** Rule 8: one atomic delta, to every sink that has its Start. */
+  append(delta: Uint8Array, ids: StreamId[]): void {
+    const batch: Batch = { seq: ++this.seq, delta, ids };
+    this.buffer.push(batch);
+    this.bufferBytes += delta.byteLength;
+    for (const follower of this.followers.values()) {
+      if (follower.state === 'starting' || follower.state === 'started') this.sendDelta(follower, batch);
+    }
+    this.commit();
+  }
+
+  /** Rule 9: durable is what all sinks of the newest map known have. */
+  private commit(): void {
+    if (this.phase !== 'ACTIVE') return;
+    let durable = this.seq;
+    for (const follower of this.followers.values()) durable = Math.min(durable, follower.acked);
+    let count = 0;
+    const durableIds: StreamId[] = [];
+    for (const batch of this.buffer) {
+      if (batch.seq > durable) break;
+      this.committed = batch.seq;
+      this.bufferBytes -= batch.delta.byteLength;
+      for (const id of batch.ids) this.committedDedup.record(id);
+      durableIds.push(...batch.ids);
+      count++;
+    }
+    if (count === 0) return;
+    for (const batch of this.buffer.splice(0, count)) this.host.discard(batch.delta);
+    this.owner.committed(durableIds);
+  }
+
+  /** Moves every follower and the take-over as far as they can go now. */
+  drive(): void {
+    if (this.phase === 'FENCE') this.fence();
+    if (this.phase === 'START') this.start();
+    if (this.phase !== 'ACTIVE') return;
+    for (const follower of this.followers.values()) {
+      if (follower.state === 'silent' || follower.state === 'opened') {
+        // Rule 10: a sink that is new to us counts for acknowledgement from now on.
+        follower.base = this.committed;
+        follower.acked = this.committed;
+        this.sendStart(follower, true);
+      } else if (this.behind(follower) && this.overdue(follower)) {
+        this.sendOpen(follower);
+      }
+    }
+    this.commit();
+  }
+
+  /** It has not moved for a retry time. New deltas do not count: a sink with a hole before them drops them in silence. */
+  private overdue(follower: Follower): boolean {
+    const last = Math.max(follower.movedAt, follower.openedAt);
+    return this.host.now - last > this.host.policy.retryMs;
+  }
+
+  private behind(follower: Follower): boolean {
+    return follower.state === 'starting' || follower.acked < this.seq;
+  }
+
+  /** Rule 19. */
+  private fence(): void {
+    let complete = true;
+    for (const follower of this.followers.values()) {
+      if (follower.state !== 'silent') continue;
+      complete = false;
+      if (this.host.now - follower.sentAt > this.host.policy.retryMs) this.sendOpen(follower);
+    }
+    if (!complete) return;
+    const base = agreedBase(this.followers.values());
+    if (base === undefined) {
+      this.owner.lost('no sink has this shard');
+      return;
+    }
+    this.seq = this.committed = base;
+    this.phase = 'START';
+    for (const follower of this.followers.values()) follower.base = base;
+  }
+
+  /**
+   * Rules 20 and 21. A sink that the map added meanwhile is not waited for: it is younger than this generation, so it can
+   * have nothing of the shard, and gets its Start as a new one once we are active.
+   */
+  private start(): void {
+    let complete = true;
+    let source: Dedup | undefined;
+    for (const follower of this.followers.values()) {
+      if (follower.none || follower.state === 'silent') continue;
+      if (follower.state === 'started') source = follower.dedup ?? source;
+      else {
+        complete = false;
+        const due = follower.state === 'opened' || this.host.now - follower.sentAt > this.host.policy.retryMs;
+        if (due) this.sendStart(follower, false);
+      }
+    }
+    if (!complete) return;
+    if (!source) {
+      this.owner.lost('the sinks that had this shard are gone');
+      return;
+    }
+    this.phase = 'ACTIVE';
+    this.committedDedup = source;
+    for (const follower of this.followers.values()) {
+      if (follower.state === 'started') follower.acked = Math.max(follower.acked, this.committed);
+    }
+    this.owner.activated(source.copy(), mergeExtents(this.followers.values()));
+  }
+
+  onOpenAck(message: MessageOf<'openAck'>): void {
+    const follower = this.followers.get(message.sid);
+    if (!follower) return;
+    if (this.phase === 'FENCE') {
+      if (follower.state !== 'silent') return;
+      follower.state = 'opened';
+      follower.movedAt = this.host.now;
+      follower.none = message.none;
+      follower.applied = message.applied;
+      this.drive();
+      return;
+    }
+    if (this.phase !== 'ACTIVE' || follower.state === 'silent' || follower.state === 'opened') return;
+    if (message.sgen !== this.owner.gen) {
+      // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
+      if (follower.state === 'starting') this.sendStart(follower, true);
+      return;
+    }
+    follower.state = 'started';
+    this.acknowledged(follower, message.applied);
+    for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
+  }
+
+  onStartAck(message: MessageOf<'startAck'>): void {
+    const follower = this.followers.get(message.sid);
+    if (follower?.state !== 'starting') return;
+    follower.state = 'started';
+    follower.movedAt = this.host.now;
+    if (this.phase === 'START') {
+      follower.acked = message.applied;
+      follower.dedup = Dedup.from(message.dedup);
+      follower.extents = message.extents;
+      this.drive();
+    } else {
+      this.acknowledged(follower, message.applied);
+      // Deltas that overtook the Start, or came before the sink knew of itself, were dropped.
+      for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
+    }
+  }
+
+  onApplied(message: MessageOf<'applied'>): void {
+    const follower = this.followers.get(message.sid);
+    if (follower && this.phase === 'ACTIVE') this.acknowledged(follower, message.applied);
+  }
+
+  private acknowledged(follower: Follower, applied: number): void {
+    if (applied <= follower.acked) return;
+    follower.acked = applied;
+    follower.movedAt = follower.sentAt = this.host.now;
+    this.commit();
+  }
+
+  /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
+  onPeerUp(node: PeerId): void {
+    for (const follower of this.followers.values()) {
+      if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
+        this.sendOpen(follower);
+      else if (follower.entry.node === node && follower.state === 'silent')
+        follower.sentAt = Number.NEGATIVE_INFINITY;
+    }
+    this.drive();
+  }
+
+  private sendOpen(follower: Follower): void {
+    follower.sentAt = follower.openedAt = this.host.now;
+    const { id: g, version: v } = this.group;
+    this.host.out.send(follower.entry.node, {
+      t: 'open',
+      g,
+      m: this.owner.member,
+      sid: follower.entry.sid,
+      gen: this.owner.gen,
+      v,
+    });
+  }
+
+  /** Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right behind. */
+  private sendStart(follower: Follower, fresh: boolean): void {
+    follower.state = 'starting';
+    follower.sentAt = this.host.now;
+    this.host.out.send(follower.entry.node, {
+      t: 'start',
+      g: this.group.id,
+      m: this.owner.member,
+      sid: follower.entry.sid,
+      gen: this.owner.gen,
+      v: this.group.version,
+      base: follower.base,
+      dedup: fresh ? this.committedDedup.entries() : [],
+      // At the head, not at the base: blocks in between count as not included and are fetched as content.
+      extents: fresh ? this.owner.extents() : [],
+    });
+    if (fresh)
+      for (const batch of this.buffer) if (batch.seq > follower.base) this.sendDelta(follower, batch);
+  }
+
+  private sendDelta(follower: Follower, batch: Batch): void {
+    const { seq, ids, delta } = batch;
+    follower.sentAt = this.host.now;
+    this.host.out.send(
+      follower.entry.node,
+      {
+        t: 'delta',
+        g: this.group.id,
+        m: this.owner.member,
+        sid: follower.entry.sid,
+        gen: this.owner.gen,
+        seq,
+        ids,
+        committed: this.committed,
+      },
+      [delta],
+    );
+  }
+
+  /** What this phase cannot go on without. */
+  private waitsFor(follower: Follower): boolean {
+    if (this.phase === 'ACTIVE') return this.behind(follower);
+    if (this.phase === 'FENCE') return follower.state === 'silent';
+    return !follower.none && (follower.state === 'opened' || follower.state === 'starting');
+  }
+
+  /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
+  reportStalled(): void {
+    const { now, policy } = this.host;
+    // We did not run ourselves (stopped, swapped out): what the sinks said meanwhile is not read yet.
+    const slept = now - this.lookedAt > policy.sinkStallMs / 2;
+    this.lookedAt = now;
+    for (const follower of this.followers.values()) {
+      if (slept) follower.movedAt = now;
+      const waiting = this.waitsFor(follower);
+      if (!waiting) follower.movedAt = now;
+      if (now - Math.max(follower.movedAt, follower.reportedAt) <= policy.sinkStallMs) continue;
+      follower.reportedAt = now;
+      const { id: g, version: v } = this.group;
+      const { sid, node } = follower.entry;
+      this.host.out.send(SCHEDULER, { t: 'stalled', g, m: this.owner.member, sid, gen: this.owner.gen, v });
+      this.host.out.event('sink.stalled', { group: g, member: this.owner.member, sid, node });
+    }
+  }
+
+  /** Parities that had this shard when we took over: what can be decoded, they can decode. */
+  get usableParities(): Follower[] {
+    const byIndex = new Map<number, Follower>();
+    for (const follower of this.followers.values()) {
+      if (follower.entry.kind !== 'P' || follower.none) continue;
+      const other = byIndex.get(follower.entry.index);
+      // Of two sinks with one index the older one is complete: it is dropped only when the newer one is.
+      if (!other || follower.entry.sid < other.entry.sid) byIndex.set(follower.entry.index, follower);
+    }
+    return [...byIndex.values()];
+  }
+
+  /** A mirror that had this shard when we took over: it needs nobody else to give a block. */
+  get usableMirror(): Follower | undefined {
+    for (const follower of this.followers.values())
+      if (follower.entry.kind === 'M' && !follower.none) return follower;
+    return undefined;
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * Blocks that an owner has asked for and not received yet: which ones, how many of each kind, and what is overdue. A block is
+ * counted once, however often it is asked for, and every step costs the same whatever else is under way.
+ */
+import type { BlockList } from '../../native.js';
+
+interface Request {
+  blocks: BlockList;
+  /** Of `blocks`, those that still count for this request. */
+  left: number;
+  sentAt: number;
+}
+
+const BLOCK_NUMBER = 2 ** 32;
+
+export const NO_BLOCKS: BlockList = new Uint32Array(0);
+
+export function concat(a: BlockList, b: BlockList): BlockList {
+  if (b.length === 0) return a;
+  const both = new Uint32Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+/** One number for a (column, index) pair. */
+export function blockNumber(column: number, index: number): number {
+  return column * BLOCK_NUMBER + index;
+}
+
+export class UnderWay {
+  private readonly byBlock = new Map<number, Request>();
+  /** In the order in which they were sent. */
+  private readonly requests = new Set<Request>();
+  private readonly counts: [keys: number, rows: number] = [0, 0];
+
+  count(kind: 0 | 1): number {
+    return this.counts[kind];
+  }
+
+  has(column: number, index: number): boolean {
+    return this.byBlock.has(blockNumber(column, index));
+  }
+
+  /** Those of `blocks` that nobody was asked for. */
+  fresh(blocks: BlockList): BlockList {
+    let known = 0;
+    for (let i = 0; i < blocks.length; i += 2) if (this.has(blocks[i]!, blocks[i + 1]!)) known++;
+    if (known === 0) return blocks;
+    const rest = new Uint32Array(blocks.length - 2 * known);
+    let at = 0;
+    for (let i = 0; i < blocks.length; i += 2) {
+      if (this.has(blocks[i]!, blocks[i + 1]!)) continue;
+      rest[at++] = blocks[i]!;
+      rest[at++] = blocks[i + 1]!;
+    }
+    return rest;
+  }
+
+  /** `blocks` are asked for now; none of them is under way. */
+  add(blocks: BlockList, now: number): void {
+    const request = { blocks, left: blocks.length / 2, sentAt: now };
+    this.requests.add(request);
+    for (let i = 0; i < blocks.length; i += 2) {
+      this.byBlock.set(blockNumber(blocks[i]!, blocks[i + 1]!), request);
+      this.counts[kindOf(blocks[i]!)]++;
+    }
+  }
+
+  /** They are here, or somebody else is asked from now on. */
+  remove(blocks: BlockList): void {
+    for (let i = 0; i < blocks.length; i += 2) {
+      const number = blockNumber(blocks[i]!, blocks[i + 1]!);
+      const request = this.byBlock.get(number);
+      if (!request) continue;
+      this.byBlock.delete(number);
+      this.counts[kindOf(blocks[i]!)]--;
+      if (--request.left === 0) this.requests.delete(request);
+    }
+  }
+
+  /** Takes out what was sent before `time`, list by list as it was sent, for the caller to ask again. */
+  takeOverdue(time: number): BlockList[] {
+    const overdue: Request[] = [];
+    for (const request of this.requests) {
+      if (request.sentAt >= time) break;
+      overdue.push(request);
+    }
+    return overdue.map((request) => {
+      const left = request.blocks.length / 2 === request.left ? request.blocks : this.stillMissing(request);
+      this.remove(left);
+      this.requests.delete(request);
+      return left;
+    });
+  }
+
+  private stillMissing(request: Request): BlockList {
+    const left: number[] = [];
+    const { blocks } = request;
+    for (let i = 0; i < blocks.length; i += 2) {
+      if (this.byBlock.get(blockNumber(blocks[i]!, blocks[i + 1]!)) === request)
+        left.push(blocks[i]!, blocks[i + 1]!);
+    }
+    return Uint32Array.from(left);
+  }
+
+  clear(): void {
+    this.byBlock.clear();
+    this.requests.clear();
+    this.counts.fill(0);
+  }
+}
+
+function kindOf(column: number): 0 | 1 {
+  return (column & 1) as 0 | 1;
+}
+
+/** `blocks` but `others`, each once. */
+export function without(blocks: BlockList, others: BlockList): BlockList {
+  const skipped = new Set<number>();
+  for (let i = 0; i < others.length; i += 2) skipped.add(blockNumber(others[i]!, others[i + 1]!));
+  const rest: number[] = [];
+  for (let i = 0; i < blocks.length; i += 2) {
+    const number = blockNumber(blocks[i]!, blocks[i + 1]!);
+    if (skipped.has(number)) continue;
+    skipped.add(number);
+    rest.push(blocks[i]!, blocks[i + 1]!);
+  }
+  return Uint32Array.from(rest);
+}

@@ -1,0 +1,427 @@
+/**
+ * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes (rules 12-17, 23, 24).
+ * Kind P sums all members with coefficients. What a sink has promised with an OpenAck it keeps: no delta of an older
+ * generation is taken afterwards.
+ *
+ * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was applied, and the
+ * log of deltas that a new owner may still ask us to take back.
+ */
+import { invariant, KintsugiError } from '../../errors.js';
+import type { BlockList, NativeSink } from '../../native.js';
+import type { PeerId } from '../../protocol/map.js';
+import { type Group, INITIAL_GENERATION, type SinkEntry } from '../../protocol/map.js';
+import type { MessageOf, StreamId } from '../../protocol/messages.js';
+import { isPlanned } from '../placement/moves.js';
+import { Dedup } from '../shared/dedup.js';
+import { bytes, type CoreHost, words } from '../shared/outbox.js';
+import { RateLimit } from '../shared/rate.js';
+import { Check } from './parity-check.js';
+
+interface LogEntry {
+  seq: number;
+  delta: Uint8Array;
+  ids: StreamId[];
+}
+
+interface Member {
+  /** Highest generation we promised to: older ones are ignored. */
+  fence: number;
+  /** Generation of the stream we follow; 0 = none yet. */
+  sgen: number;
+  applied: number;
+  /** Everything up to here is committed and can never be taken back. */
+  trim: number;
+  log: LogEntry[];
+  /** De-duplication state at `trim`. */
+  dedup: Dedup;
+  /** Blocks wanted for inclusion and not received; a timer repeats them. */
+  wanted: number;
+  wantedAt: number;
+  /** Last time we repeated Wants of accumulators, and last time it answered any. */
+  pendingAt: number;
+  answeredAt: number;
+}
+
+/** Who answers something is given so many times longer to answer the rest. */
+const PATIENCE = 4;
+/** Chunks in one repeated Want. */
+const REPEATED_CHUNKS = 2;
+
+export class Sink {
+  readonly sid: number;
+  /** Parity index; the coefficients of a mirror are those of parity 0, which are ones. */
+  readonly index: number;
+  readonly mirror: boolean;
+  /** Deltas that were applied. */
+  deltas = 0;
+  /** Members it follows: all, or the one it mirrors. */
+  private readonly follows: readonly number[];
+  private readonly members = new Map<number, Member>();
+  private readonly checks: Check[] = [];
+  private readonly recoveryRate: RateLimit;
+  /** It is where a shard moves to, and nothing is lost. */
+  planned: boolean;
+  private wasFull: boolean;
+
+  constructor(
+    private group: Group,
+    entry: SinkEntry,
+    readonly native: NativeSink,
+    private readonly host: CoreHost,
+  ) {
+    this.sid = entry.sid;
+    this.mirror = entry.kind === 'M';
+    this.index = this.mirror ? 0 : entry.index;
+    this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
+    this.planned = isPlanned(group, entry.sid);
+    this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
+    for (const m of this.follows) {
+      const generation = entry.init ? INITIAL_GENERATION : 0;
+      this.members.set(m, {
+        fence: generation,
+        sgen: generation,
+        applied: 0,
+        trim: 0,
+        log: [],
+        dedup: new Dedup(),
+        wanted: 0,
+        wantedAt: 0,
+        pendingAt: 0,
+        answeredAt: 0,
+      });
+    }
+    this.wasFull = this.full;
+  }
+
+  get groupId(): number {
+    return this.group.id;
+  }
+
+  get version(): number {
+    return this.group.version;
+  }
+
+  /** Its place in the group: parities come after the data shards. */
+  get seat(): number {
+    return this.group.data.length + this.index;
+  }
+
+  /** A planned move is in no hurry: nothing is lost while it lasts. All of a node share one limit. */
+  private get rate(): RateLimit {
+    return this.planned ? this.host.moveRate : this.recoveryRate;
+  }
+
+  /** Every block of every member is included. */
+  get full(): boolean {
+    for (const member of this.members.values()) if (member.sgen === 0) return false;
+    return this.native.full;
+  }
+
+  /** Rule 17: recovery operations are soft state of one version of the group. */
+  onGroup(group: Group): void {
+    this.group = group;
+    this.planned = isPlanned(group, this.sid);
+    this.dropAccumulators();
+  }
+
+  /** Rules 12, 13 and 17: what was being recovered or checked starts again from the new state. */
+  private dropAccumulators(): void {
+    this.native.dropAccumulators();
+    this.checks[0]?.restart();
+  }
+
+  close(): void {
+    this.native.close();
+  }
+
+  // ---- stream
+
+  /** Rule 12. */
+  onOpen(message: MessageOf<'open'>, from: PeerId): void {
+    const member = this.member(message.m);
+    if (message.gen < member.fence) return;
+    this.raiseFence(member, message.gen);
+    this.host.out.send(from, {
+      t: 'openAck',
+      g: this.group.id,
+      m: message.m,
+      sid: this.sid,
+      gen: message.gen,
+      none: member.sgen === 0,
+      sgen: member.sgen,
+      applied: member.applied,
+    });
+  }
+
+  /** Rule 13. */
+  onStart(message: MessageOf<'start'>, from: PeerId): void {
+    const member = this.member(message.m);
+    if (message.gen < member.fence) return;
+    this.raiseFence(member, message.gen);
+    if (member.sgen !== message.gen) {
+      if (member.sgen === 0) {
+        member.applied = member.trim = message.base;
+        member.dedup = Dedup.from(message.dedup);
+        this.native.start(this.slotOf(message.m), message.extents);
+      } else {
+        this.rollBack(message.m, member, message.base);
+      }
+      member.sgen = message.gen;
+      member.wanted = 0;
+      this.dropAccumulators();
+      this.pump(message.m);
+    }
+    this.host.out.send(from, {
+      t: 'startAck',
+      g: this.group.id,
+      m: message.m,
+      sid: this.sid,
+      gen: message.gen,
+      applied: member.applied,
+      dedup: this.dedupOf(message.m).entries(),
+      extents: this.native.extents(this.slotOf(message.m)),
+    });
+  }
+
+  /** De-duplication state at the applied position. */
+  dedupOf(m: number): Dedup {
+    const member = this.member(m);
+    const dedup = member.dedup.copy();
+    for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
+    return dedup;
+  }
+
+  /** Rule 14. */
+  onDelta(message: MessageOf<'delta'>, delta: Uint8Array, from: PeerId): void {
+    const { m, gen, seq } = message;
+    const member = this.member(m);
+    if (gen !== member.sgen || gen < member.fence) return;
+    if (seq > member.applied + 1) return;
+    if (seq === member.applied + 1) {
+      const again = this.native.apply(this.slotOf(m), delta);
+      if (typeof again === 'number')
+        throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
+      member.log.push({ seq, delta: delta.slice(), ids: message.ids });
+      member.applied = seq;
+      this.deltas++;
+      if (again.length > 0) this.want(m, again);
+    }
+    this.trim(member, message.committed);
+    this.host.out.send(from, {
+      t: 'applied',
+      g: this.group.id,
+      m,
+      sid: this.sid,
+      gen,
+      applied: member.applied,
+    });
+    this.completed();
+  }
+
+  /** Rule 15: content is exact only at our position in the member's stream. */
+  onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
+    const included = this.native.content(this.slotOf(message.m), words(blocks), content);
+    if (this.planned) this.host.pace.hear(message.share);
+    member.answeredAt = this.host.now;
+    member.wanted = Math.max(0, member.wanted - included);
+    this.completed();
+    this.pump(message.m);
+  }
+
+  /** Rule 16. */
+  onLacking(message: MessageOf<'lacking'>, blocks: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
+      return;
+    member.answeredAt = this.host.now;
+    this.native.lacking(this.slotOf(message.m), words(blocks));
+    this.completed();
+  }
+
+  // ---- recovery
+
+  /** Rule 23: a claim "I lack these" holds only in the version it was made in and at our position. */
+  onRecover(message: MessageOf<'recover'>, blocks: Uint8Array): void {
+    const member = this.member(message.m);
+    if (message.v !== this.group.version || message.seq !== member.applied) return;
+    if (message.gen !== member.sgen || message.gen !== member.fence) return;
+    this.native.learn(this.slotOf(message.m), message.extents);
+    const created = this.native.recover(this.slotOf(message.m), words(blocks));
+    if (created.length > 0) this.wantFromOthers(message.m, created);
+    this.completed();
+  }
+
+  /** Starts to check the parity equation on every block; answers `from` when done. */
+  onCheck(message: MessageOf<'check'>, from: PeerId): void {
+    // Clients repeat their questions: the same one joins the check that it started.
+    const known = this.checks.find((check) => check.from === from);
+    if (known) {
+      known.ids.push(message.id);
+      return;
+    }
+    const check = new Check(message.id, from, this.native, (blocks) => this.wantFromOthers(-1, blocks));
+    // One at a time: a completed accumulator does not say which check it belongs to.
+    this.checks.push(check);
+    this.checks[0]?.pump();
+    this.finishChecks();
+  }
+
+  /** Rule 24: sends Equations of accumulators with nothing pending. */
+  private completed(): void {
+    for (const done of this.native.takeCompleted()) {
+      if (done.checked) this.checks[0]?.completed(done);
+      const lacking = done.lacking.map((slot): [number, number] => {
+        const m = this.follows[slot]!;
+        return [m, this.member(m).sgen];
+      });
+      for (const m of done.requesters.map((slot) => this.follows[slot]!)) {
+        const owner = this.group.data[m];
+        if (!owner || owner.node === 0) continue;
+        this.host.out.send(
+          owner.node,
+          {
+            t: 'equation',
+            g: this.group.id,
+            m,
+            gen: owner.gen,
+            sid: this.sid,
+            v: this.group.version,
+            index: this.index,
+            lacking,
+            ok: done.ok,
+          },
+          [bytes(done.blocks), done.bytes],
+        );
+      }
+    }
+    this.finishChecks();
+  }
+
+  private finishChecks(): void {
+    for (let check = this.checks[0]; check?.done; check = this.checks[0]) {
+      this.checks.shift();
+      for (const id of check.ids) {
+        const answer = { t: 'checked' as const, id, g: this.group.id, sid: this.sid, ...check.result() };
+        this.host.out.send(check.from, answer);
+      }
+      this.checks[0]?.pump();
+    }
+  }
+
+  // ---- timers
+
+  tick(): void {
+    const { now } = this.host;
+    this.recoveryRate.tick(now);
+    for (const m of this.follows) {
+      const member = this.member(m);
+      if (member.sgen === 0) continue;
+      const { retryMs } = this.host.policy;
+      if (member.wanted > 0 && now - Math.max(member.wantedAt, member.answeredAt) > retryMs)
+        member.wanted = 0;
+      this.pump(m);
+      // While it answers, what is missing is probably on its way: to ask again would make it slower still.
+      const patience = now - member.answeredAt > retryMs ? retryMs : PATIENCE * retryMs;
+      if (now - member.pendingAt > patience) {
+        member.pendingAt = now;
+        const pending =
+          this.native.accumulators > 0
+            ? this.native.nextPending(this.slotOf(m), REPEATED_CHUNKS * this.host.policy.recoveryChunk)
+            : words(undefined);
+        if (pending.length > 0) this.want(m, pending);
+      }
+    }
+    this.checks[0]?.pump();
+    this.finishChecks();
+    const full = this.full;
+    if (full !== this.wasFull) {
+      this.wasFull = full;
+      this.host.out.event('sink.full', { group: this.group.id, sid: this.sid, index: this.index, full });
+    }
+  }
+
+  /** Inclusion of what this sink does not have yet, a bounded number of blocks at a time. */
+  private pump(m: number): void {
+    const member = this.member(m);
+    if (member.sgen === 0) return;
+    const { window, chunk } = this.rate.reach(this.host.policy);
+    const excluded = this.native.excludedBlocks(this.slotOf(m));
+    // Near the end the cursor comes round to what is under way already: then all that is left was asked for.
+    while (this.rate.open && member.wanted < Math.min(window, excluded)) {
+      const most = Math.min(chunk, excluded - member.wanted);
+      const blocks = this.native.nextExcluded(this.slotOf(m), most);
+      if (blocks.length === 0) return;
+      member.wanted += blocks.length / 2;
+      member.wantedAt = this.host.now;
+      this.rate.take(blocks.length / 2);
+      this.want(m, blocks);
+    }
+  }
+
+  private want(m: number, blocks: BlockList): void {
+    const owner = this.group.data[m];
+    if (!owner || owner.node === 0) return;
+    const { id: g, version: v } = this.group;
+    this.host.out.send(owner.node, { t: 'want', g, m, sid: this.sid, gen: owner.gen, v }, [bytes(blocks)]);
+  }
+
+  private wantFromOthers(m: number, blocks: BlockList): void {
+    for (const other of this.follows) if (other !== m) this.want(other, blocks);
+  }
+
+  // ---- positions
+
+  /** A member's number in the engine's sink, which counts only members that are followed. */
+  private slotOf(m: number): number {
+    return this.mirror ? 0 : m;
+  }
+
+  private member(m: number): Member {
+    const member = this.members.get(m);
+    invariant(member, 'a member that this sink follows', { m, sid: this.sid });
+    return member;
+  }
+
+  private raiseFence(member: Member, gen: number): void {
+    if (gen <= member.fence) return;
+    member.fence = gen;
+    this.dropAccumulators();
+  }
+
+  /** Takes back what was applied above `base`; applying a delta twice removes it. */
+  private rollBack(m: number, member: Member, base: number): void {
+    invariant(base >= member.trim, 'no roll-back below committed deltas', { base, trim: member.trim });
+    invariant(base <= member.applied, 'a base that every sink has reached', {
+      base,
+      applied: member.applied,
+    });
+    this.dropAccumulators();
+    let entry = member.log.at(-1);
+    while (entry && entry.seq > base) {
+      this.native.apply(this.slotOf(m), entry.delta);
+      member.log.pop();
+      this.host.discard(entry.delta);
+      entry = member.log.at(-1);
+    }
+    member.applied = base;
+    for (const kept of member.log) {
+      for (const id of kept.ids) member.dedup.record(id);
+      this.host.discard(kept.delta);
+    }
+    member.log = [];
+    member.trim = base;
+  }
+
+  private trim(member: Member, committed: number): void {
+    let count = 0;
+    for (const entry of member.log) {
+      if (entry.seq > committed) break;
+      for (const id of entry.ids) member.dedup.record(id);
+      member.trim = entry.seq;
+      count++;
+    }
+    if (count > 0) for (const { delta } of member.log.splice(0, count)) this.host.discard(delta);
+  }
+}

@@ -1,0 +1,174 @@
+/**
+ * The training of one worker: joins the data set, takes ranges of it until none is left, and says in log events what became of
+ * each: `worker.range` with its pushes per shard, before the scheduler knows that it is finished, so that an audit finds every
+ * finished range even when this process is killed right after.
+ */
+import type { Client } from '../client/client.js';
+import { Dataset, type DatasetSpec, UNBOUNDED } from '../client/dataset.js';
+import { PushSequence } from '../client/sequence.js';
+import { KintsugiError } from '../errors.js';
+import { loadNative } from '../native.js';
+import type { Logger } from '../runtime/log.js';
+import { readRange } from '../train/criteo.js';
+import { Exchanger } from '../train/exchange.js';
+import { type RangeEnd, RangeFeed } from '../train/feed.js';
+import { Follower, GrowingFiles } from '../train/follow.js';
+import { train } from '../train/loop.js';
+import type { Spool } from '../train/spool.js';
+import type { Model, ParameterStore } from '../train/trainer.js';
+
+/** How long a worker that failed may still try to hand its ranges back; their leases would end by themselves. */
+const HAND_BACK_MS = 2000;
+
+export interface TrainingOptions {
+  client: Client;
+  model: Model;
+  store: ParameterStore;
+  log: Logger;
+  /** Paths of the files of `spec`, in its order. */
+  files: readonly string[];
+  /** Name of the data set: workers that give the same share it. */
+  run: string;
+  spec: DatasetSpec;
+  /** Standard input is appended to it: the one file, of which there is no more when the input has ended. */
+  spool?: Spool | undefined;
+  inFlight: number;
+  deterministic: boolean;
+  /** Ends after the batch, hands back what is not done. */
+  stop: AbortSignal;
+  /** Samples trained by this worker so far, and its loss. */
+  onProgress(samples: number, loss: number): void;
+}
+
+export interface TrainingEnd {
+  samples: number;
+  seconds: number;
+  /** Mean over the samples that this worker trained; null without any. */
+  trainLoss: number | null;
+}
+
+/**
+ * Trains until every range is finished or set aside (of files that grow: never, of a spool: after the end of its input), or
+ * `stop`. @throws what the model, the reader, the job or standard input throw
+ */
+export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd> {
+  const { client, model, log, stop, spool } = options;
+  const helpers = loadNative();
+  const dataset = await Dataset.open(client, options.run, options.spec);
+  const { batch, staleness } = dataset.spec;
+  const sequences = new Map<number, PushSequence>();
+  const exchanger = new Exchanger(model, options.store, helpers);
+  const growing = options.spec.follow ? new GrowingFiles(options.files) : undefined;
+  const status = () => Dataset.status(client, options.run);
+  const feeding = spool && { inlet: spool, status, onEnd: () => feed.stop() };
+  const follower = growing && new Follower(dataset, growing, feeding);
+  const feed = new RangeFeed({
+    ranges: {
+      acquire: (clock) => (follower ?? dataset).acquire(clock),
+      report: (...progress) => dataset.report(...progress),
+      release: async (...outcome) => {
+        await dataset.release(...outcome);
+        // It may have been the last one.
+        growing?.notify();
+      },
+      advance: (clock) => dataset.advance(clock),
+    },
+    bounded: staleness !== UNBOUNDED,
+    open: (session) => {
+      const sequence = new PushSequence(client, session);
+      sequences.set(session, sequence);
+      return sequence;
+    },
+    read: async function* ({ range: { file, begin, end } }, onRead) {
+      await growing?.reached(file, end);
+      yield* readRange({ file: options.files[file] ?? '', begin, end, batch, onRead });
+    },
+    touched: (each) => exchanger.touched(each),
+    onRange: (end) => {
+      log.info('worker.range', fieldsOf(end, sequences.get(end.lease.session)));
+      sequences.delete(end.lease.session);
+    },
+  });
+  dataset.onLost((range, lease) => feed.lost(range, lease));
+  if (stop.aborted) feed.stop();
+  stop.addEventListener('abort', () => feed.stop(), { once: true });
+  if (spool && growing) {
+    const [known] = await dataset.extend([0]);
+    spool.resume(known ?? 0);
+    void spool.fill(process.stdin, () => growing.notify()).then(() => tellInput(log, spool));
+  }
+  const store: ParameterStore = {
+    createTables: (specs) => options.store.createTables(specs),
+    pull: (requests) => feed.exchange(options.store.pull(requests)),
+    push: (updates, of) => feed.push(updates, of),
+  };
+  let [samples, seconds, lossSum] = [0, 0, 0];
+  const { inFlight, deterministic } = options;
+  for (;;) {
+    const before = samples;
+    let latest = { samples: 0, loss: 0, seconds: 0 };
+    try {
+      const result = await train({
+        ...{ model, store, helpers, inFlight, deterministic, batches: feed },
+        // Who waits for others between two batches has nothing to pull ahead for.
+        overlap: staleness === UNBOUNDED,
+        onProgress: ({ samples: now, meanLoss, recentLoss, seconds: spent }) => {
+          latest = { samples: now, loss: meanLoss, seconds: spent };
+          options.onProgress(before + now, recentLoss);
+        },
+      });
+      seconds += result.seconds;
+      break;
+    } catch (error) {
+      seconds += latest.seconds;
+      const goesOn = await feed.failed(error);
+      const { code, message } =
+        error instanceof KintsugiError ? error : { code: 'MODEL', message: String(error) };
+      log.error('worker.failure', { code, message, goesOn });
+      if (goesOn) continue;
+      const late = new Promise<void>((resolve) => setTimeout(resolve, HAND_BACK_MS).unref());
+      await Promise.race([feed.close().catch(() => {}), late]);
+      growing?.close();
+      throw error;
+    } finally {
+      samples += latest.samples;
+      lossSum += latest.loss * latest.samples;
+    }
+  }
+  await feed.close();
+  growing?.close();
+  if (spool?.failure) throw spool.failure;
+  return { samples, seconds, trainLoss: samples > 0 ? lossSum / samples : null };
+}
+
+/** Standard input is not read any more. */
+function tellInput(log: Logger, { lines, size, dropped, failure }: Spool): void {
+  const fields = { lines, bytes: size, dropped };
+  if (failure) log.error('worker.input', { ...fields, code: failure.code, message: failure.message });
+  else log.info('worker.input', fields);
+}
+
+function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefined) {
+  const { outcome, done, samples, redone } = end;
+  const { number, epoch, file, begin } = lease.range;
+  const where = { range: number, epoch, file, begin, session: lease.session };
+  return { ...where, outcome, done, samples, redone, counts: sequence?.counts() ?? [] };
+}
+
+/** So that no run looks complete which is not: throws for a range that was set aside, and for files that changed meanwhile. */
+export async function checkTrained(client: Client, run: string, follow: boolean): Promise<void> {
+  const status = await Dataset.status(client, run);
+  if (!status || !(status.complete || follow)) return;
+  const first = status.setAside[0];
+  if (!first) {
+    if (new Set(status.samples).size <= 1) return;
+    const text = `the files had ${status.samples.join(', ')} samples from epoch to epoch: they changed while they were trained`;
+    throw new KintsugiError('BAD_DATA', text);
+  }
+  const { fileName, begin, end, batch, attempts, code, message } = first;
+  const rest = status.setAside.length > 1 ? ` (and ${status.setAside.length - 1} further ranges)` : '';
+  throw new KintsugiError(
+    code,
+    `samples in bytes ${begin} to ${end} of ${fileName}${rest} were not all trained: batch ${batch} failed ${attempts} times: ${message}`,
+  );
+}

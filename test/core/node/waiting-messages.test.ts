@@ -1,0 +1,139 @@
+// What waits on a node: bounded in number and in bytes, and one bad message does not take the others with it.
+import { afterEach, describe, expect, it } from 'vitest';
+import { ParkedMessages, WaitingBytes } from '../../../src/core/node/waiting-messages.js';
+import { PushLines } from '../../../src/core/shard/waiting-pushes.js';
+import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
+import type { Message } from '../../../src/protocol/messages.js';
+import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
+
+const message = (id: number): Message => ({ t: 'pull', epoch: 9, id, items: [[0, 0]] });
+
+describe('messages for a newer map', () => {
+  const parked = (maxParked: number, maxParkedBytes: number) => {
+    const waiting = new WaitingBytes(maxParkedBytes);
+    return { waiting, all: new ParkedMessages({ ...DEFAULT_POLICY, maxParked }, waiting) };
+  };
+  const ids = (all: ParkedMessages) => all.takeAll().map((each) => (each.message as { id: number }).id);
+
+  it('the oldest make room, in number and in bytes', () => {
+    const few = parked(2, 1000);
+    for (const id of [1, 2, 3]) few.all.add(7, message(id), [new Uint8Array(1)]);
+    expect([few.waiting.used, ids(few.all), few.waiting.used]).toEqual([2, [2, 3], 0]);
+    const small = parked(100, 10);
+    for (const id of [1, 2, 3]) small.all.add(7, message(id), [new Uint8Array(2), new Uint8Array(2)]);
+    expect([small.waiting.used, ids(small.all)]).toEqual([8, [2, 3]]);
+    small.all.add(7, message(4), [new Uint8Array(11)]);
+    expect([small.waiting.used, ids(small.all)]).toEqual([0, []]);
+  });
+
+  it('share the limit with whatever else waits on the node', () => {
+    const { waiting, all } = parked(100, 12);
+    const lines = new PushLines(DEFAULT_POLICY, waiting);
+    lines.hold(5, 1, new Uint8Array(5));
+    lines.hold(5, 2, new Uint8Array(5));
+    lines.hold(6, 1, new Uint8Array(4));
+    // A quarter is not for pushes.
+    lines.hold(7, 1, new Uint8Array(1));
+    expect([waiting.used, lines.clients()]).toEqual([9, [5, 6]]);
+    all.add(7, message(1), [new Uint8Array(4)]);
+    expect(ids(all)).toEqual([]);
+    lines.shift(5);
+    expect([waiting.used, lines.waiting(5)]).toEqual([4, false]);
+    lines.clear();
+    expect(waiting.used).toBe(0);
+  });
+});
+
+describe('a node', () => {
+  let cluster: Cluster;
+  const start = (options: Partial<ClusterOptions> = {}) => {
+    cluster = new Cluster({ k: 1, r: 1, spares: 1, ...options });
+    return cluster.client;
+  };
+  afterEach(() => cluster.close());
+
+  it('goes on with the other messages when one that waited for the map is broken', () => {
+    start();
+    const { map } = cluster;
+    const owner = cluster.nodes[0]!;
+    const next = { ...map, epoch: map.epoch + 1 };
+    const pull = section([{ keys: [1] }], false);
+    const ask = (id: number, parts: Uint8Array[]) =>
+      cluster.deliver({
+        from: cluster.client.id,
+        to: owner.id,
+        message: { ...message(id), epoch: next.epoch } as Message,
+        parts,
+      });
+    ask(1, [pull]);
+    // Two sections for one item.
+    ask(2, [pull, pull]);
+    ask(3, [pull]);
+    const mark = cluster.history.length;
+    cluster.deliver({ from: 0, to: owner.id, message: { t: 'map', map: next }, parts: [] });
+    expect(cluster.sent('rows', mark).map((packet) => packet.message.id)).toEqual([1, 3]);
+    expect(cluster.eventsNamed('message.refused')).toMatchObject([{ from: cluster.client.id, kind: 'pull' }]);
+    expect(owner.node!.waiting.used).toBe(0);
+  });
+
+  it('maxParkedBytes: a pull too large to wait is rejected, pushes are dropped and sent again, and all is given back', () => {
+    const client = start({ policy: { maxParkedBytes: 5000, sinkStallMs: 60_000 } });
+    client.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    const answers = cluster.hold(kind('openAck'));
+    cluster.crash(0);
+    cluster.settle();
+    const pushes = [1, 2, 3, 4].map(() => client.push({ 0: [{ keys: [1] }] }));
+    const small = client.pull({ 0: [{ keys: [1] }] });
+    const large = client.pull({ 0: [{ keys: Array.from({ length: 500 }, (_, i) => i) }] });
+    cluster.settle();
+    expect([small.done, large.error]).toEqual([false, 'LIMIT']);
+    const { node } = cluster.nodeById(cluster.map.groups[0]!.data[0]!.node);
+    expect(node!.waiting.used).toBeGreaterThan(2000);
+    expect(node!.waiting.used).toBeLessThanOrEqual(5000);
+    answers.release();
+    cluster.settle();
+    cluster.advance(20_000);
+    expect(pushes.map(({ done, error }) => [done, error])).toEqual(Array(4).fill([true, undefined]));
+    expect([small.done, cluster.read(0, 1), node!.waiting.used]).toEqual([true, 5, 0]);
+  });
+
+  it('maxParkedBytes: pushes that wait do not have pulls rejected', () => {
+    const maxParkedBytes = 2 * section([{ keys: [1] }], true).byteLength;
+    const client = start({ policy: { maxParkedBytes, sinkStallMs: 60_000 } });
+    client.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    const answers = cluster.hold(kind('openAck'));
+    cluster.crash(0);
+    cluster.settle();
+    const pushes = Array.from({ length: 60 }, () => client.push({ 0: [{ keys: [1] }] }));
+    const pulls = Array.from({ length: 10 }, () => client.pull({ 0: [{ keys: [1] }] }));
+    cluster.settle();
+    expect(pulls.map((pull) => pull.error)).toEqual(Array(10).fill(undefined));
+    answers.release();
+    cluster.settle();
+    cluster.advance(20_000);
+    for (const each of [...pushes, ...pulls]) expect(each).toMatchObject({ done: true, error: undefined });
+  });
+
+  it('gives back what waits for a shard that goes elsewhere', () => {
+    const client = start({ spares: 2, policy: { sinkStallMs: 60_000 } });
+    client.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    const answers = cluster.hold(kind('openAck'));
+    cluster.crash(0);
+    cluster.settle();
+    const push = client.push({ 0: [{ keys: [1] }] });
+    client.pull({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    const { map } = cluster;
+    const group = map.groups[0]!;
+    const actor = cluster.nodeById(group.data[0]!.node);
+    expect(actor.node!.waiting.used).toBeGreaterThan(2000);
+    const data = [{ node: 99, inc: 1, gen: map.epoch + 1, init: false }];
+    const away = { ...map, epoch: map.epoch + 1, groups: [{ ...group, version: map.epoch + 1, data }] };
+    cluster.deliver({ from: 0, to: actor.id, message: { t: 'map', map: away }, parts: [] });
+    expect([actor.node!.waiting.used, push.done]).toEqual([0, false]);
+    answers.drop();
+  });
+});

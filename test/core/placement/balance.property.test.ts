@@ -1,0 +1,230 @@
+// The planner under random clusters: what it answers is balanced, cheap and lawful, and it comes to an end.
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  type PlanInput,
+  type PlannedMove,
+  plan,
+  type Seat,
+  seatsOf,
+} from '../../../src/core/placement/balance.js';
+import { formGroups } from '../../../src/core/placement/placement.js';
+import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
+
+const node = (id: number, host = `host-${id}`): NodeEntry => ({
+  id,
+  inc: 1,
+  name: `ps-${id}`,
+  host,
+  address: `127.0.0.1:${id}`,
+  standby: false,
+});
+const nodes = (from: number, to: number, host?: (id: number) => string): NodeEntry[] =>
+  Array.from({ length: to - from + 1 }, (_, i) => node(from + i, host?.(from + i)));
+const EQUAL = () => ({ bytes: 4096, load: 1 });
+
+function formed(k: number, r: number, groups: number, on: NodeEntry[]): Group[] {
+  const pools: Pool[] = [{ name: 'embedding', k, r, firstGroup: 0, groups }];
+  let sid = 1;
+  return formGroups(pools, on, 2, () => sid++);
+}
+
+/** The map after the moves, all at once. */
+function moved(groups: readonly Group[], moves: readonly PlannedMove[]): Group[] {
+  return groups.map((group) => ({
+    ...group,
+    data: group.data.map((entry, index) => {
+      const move = moves.find((m) => m.g === group.id && m.kind === 'M' && m.index === index);
+      return move ? { ...entry, node: move.to } : entry;
+    }),
+    sinks: group.sinks.map((sink) => {
+      const move = moves.find((m) => m.g === group.id && m.kind === 'P' && m.index === sink.index);
+      return move ? { ...sink, node: move.to } : sink;
+    }),
+  }));
+}
+
+function counts(groups: readonly Group[], on: readonly NodeEntry[]): number[] {
+  const seats = groups.flatMap(seatsOf);
+  return on.map(({ id }) => seats.filter((seat) => seat.node === id).length);
+}
+const spreadOf = (numbers: readonly number[]): number => Math.max(...numbers) - Math.min(...numbers);
+
+function expectDistinct(groups: readonly Group[]): void {
+  for (const group of groups) {
+    const used = seatsOf(group).map((seat) => seat.node);
+    expect(new Set(used).size).toBe(used.length);
+  }
+}
+
+/** A plan moves a shard once; where that does not suffice, the next one goes on. */
+const ROUNDS = 20;
+
+/** Plans until nothing is left: once where shards weigh the same. Every move must find its place free when it comes. */
+function settle(
+  groups: Group[],
+  input: Omit<PlanInput, 'groups'>,
+  rounds = 1,
+): { groups: Group[]; moves: PlannedMove[] } {
+  let after = groups;
+  const moves: PlannedMove[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const more = plan({ groups: after, ...input });
+    for (const move of more) {
+      after = moved(after, [move]);
+      expectDistinct(after);
+    }
+    moves.push(...more);
+    if (more.length === 0) return { groups: after, moves };
+  }
+  expect(plan({ groups: after, ...input })).toEqual([]);
+  return { groups: after, moves };
+}
+
+const shape = fc.record({
+  k: fc.integer({ min: 1, max: 5 }),
+  r: fc.integer({ min: 0, max: 3 }),
+  groups: fc.integer({ min: 1, max: 12 }),
+  spare: fc.integer({ min: 0, max: 4 }),
+  more: fc.integer({ min: 1, max: 8 }),
+});
+
+describe('growing', () => {
+  it('ends balanced to one shard, and moves no more than the new nodes take', () => {
+    fc.assert(
+      fc.property(shape, ({ k, r, groups, spare, more }) => {
+        const old = k + r + spare;
+        const before = settle(formed(k, r, groups, nodes(1, old)), {
+          nodes: nodes(1, old),
+          leaving: [],
+          weight: EQUAL,
+        }).groups;
+        const all = nodes(1, old + more);
+        const { groups: after, moves } = settle(before, { nodes: all, leaving: [], weight: EQUAL });
+        expectDistinct(after);
+        expect(spreadOf(counts(after, all))).toBeLessThanOrEqual(1);
+        // Every move goes to a new node: nothing is exchanged between old ones.
+        expect(moves.every((move) => move.to > old && move.from <= old)).toBe(true);
+        const seats = groups * (k + r);
+        expect(moves.length).toBeLessThanOrEqual(more * Math.ceil(seats / (old + more)));
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('moves about 1/(n+1) of the shards to one more node', () => {
+    const before = formed(4, 1, 5, nodes(1, 5));
+    const { moves } = settle(before, { nodes: nodes(1, 6), leaving: [], weight: EQUAL });
+    expect(moves.length).toBe(Math.floor(25 / 6));
+  });
+});
+
+describe('shrinking', () => {
+  it('empties the nodes that leave, ends balanced, and moves little else', () => {
+    fc.assert(
+      fc.property(shape, ({ k, r, groups, spare, more }) => {
+        const all = nodes(1, k + r + spare + more);
+        const before = settle(formed(k, r, groups, all), { nodes: all, leaving: [], weight: EQUAL }).groups;
+        const stay = nodes(1, k + r + spare);
+        const leaving = nodes(stay.length + 1, all.length);
+        const held = counts(before, leaving).reduce((sum, count) => sum + count, 0);
+        const { groups: after, moves } = settle(before, { nodes: stay, leaving, weight: EQUAL }, ROUNDS);
+        expectDistinct(after);
+        expect(counts(after, leaving).every((count) => count === 0)).toBe(true);
+        expect(spreadOf(counts(after, stay))).toBeLessThanOrEqual(1);
+        // Where no free place is on the least burdened node, another shard has to make room.
+        expect(moves.length).toBeLessThanOrEqual(held + groups);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('leaves a shard where it is when no other node is free for it', () => {
+    const all = nodes(1, 3);
+    const groups = formed(2, 1, 1, all);
+    expect(plan({ groups, nodes: nodes(1, 2), leaving: [node(3)], weight: EQUAL })).toEqual([]);
+  });
+});
+
+describe('weights', () => {
+  const weightOf =
+    (sizes: readonly number[]) =>
+    ({ g, kind, index }: Seat) => ({
+      bytes: sizes[(g * 7 + index * 3 + (kind === 'P' ? 1 : 0)) % sizes.length]!,
+      load: 0,
+    });
+
+  it('whatever they are, it ends, is lawful, and no single move would help much', () => {
+    fc.assert(
+      fc.property(
+        shape,
+        fc.array(fc.nat(1_000_000), { minLength: 1, maxLength: 20 }),
+        ({ k, r, groups, spare, more }, sizes) => {
+          const old = k + r + spare;
+          const all = nodes(1, old + more);
+          const weight = weightOf(sizes);
+          settle(formed(k, r, groups, nodes(1, old)), { nodes: all, leaving: [], weight }, ROUNDS);
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  it('balances bytes before numbers: large shards stay apart, a small one goes to the empty node', () => {
+    // Two groups of 1+1: the shards of group 0 are a hundred times as large.
+    const groups = formed(1, 1, 2, nodes(1, 2));
+    const weight = ({ g }: Seat) => ({ bytes: g === 0 ? 1e6 : 1e4, load: 0 });
+    const { moves } = settle(groups, { nodes: nodes(1, 3), leaving: [], weight });
+    expect(moves).toEqual([expect.objectContaining({ g: 1, to: 3 })]);
+  });
+
+  it('among equal bytes the busier shard moves to the idle node', () => {
+    const groups = formed(2, 0, 4, nodes(1, 2));
+    const weight = ({ g, index }: Seat) => ({ bytes: 4096, load: g === 1 && index === 0 ? 4 : 1 });
+    const { moves } = settle(groups, { nodes: nodes(1, 3), leaving: [], weight });
+    expect(moves).toContainEqual(expect.objectContaining({ g: 1, kind: 'M', index: 0, to: 3 }));
+  });
+});
+
+describe('hosts', () => {
+  it('parts members of a group that share a host as soon as hosts suffice, and never puts two together', () => {
+    fc.assert(
+      fc.property(shape, fc.integer({ min: 1, max: 6 }), ({ k, r, groups, spare, more }, hosts) => {
+        const crowded = nodes(1, k + r + spare, (id) => `host-${id % hosts}`);
+        const all = [...crowded, ...nodes(crowded.length + 1, crowded.length + k + r + more)];
+        const { groups: after } = settle(
+          formed(k, r, groups, crowded),
+          {
+            nodes: all,
+            leaving: [],
+            weight: EQUAL,
+          },
+          ROUNDS,
+        );
+        expectDistinct(after);
+        for (const group of after) {
+          const used = seatsOf(group).map((seat) => all.find((entry) => entry.id === seat.node)!.host);
+          expect(new Set(used).size).toBe(used.length);
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
+describe('moves under way', () => {
+  it('count as done: planning again goes on where the last plan was', () => {
+    const all = nodes(1, 7);
+    const groups = formed(4, 1, 5, nodes(1, 5));
+    const input = { nodes: all, leaving: [], weight: EQUAL };
+    const moves = plan({ groups, ...input });
+    const [first, ...rest] = moves;
+    const started = groups.map((group) => {
+      if (group.id !== first!.g) return group;
+      const { kind, index, to } = first!;
+      const sink = { sid: 99, kind, index, node: to, inc: 1, init: false };
+      return { ...group, sinks: [...group.sinks, sink] };
+    });
+    expect(plan({ groups: started, ...input }).length).toBe(rest.length);
+  });
+});

@@ -1,0 +1,182 @@
+/** Where shards go, as pure functions of the map and of what is known of the nodes (rules 27 and 28). */
+import { describe, expect, it } from 'vitest';
+import {
+  type ClusterView,
+  canImprove,
+  formGroups,
+  interleaveHosts,
+  isSpread,
+  loads,
+  repair,
+} from '../../../src/core/placement/placement.js';
+import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
+
+const node = (id: number, host = `h${id}`): NodeEntry => ({
+  id,
+  inc: 1,
+  name: `ps-${id}`,
+  host,
+  address: `${host}:1`,
+  standby: false,
+});
+const nodes = (count: number): NodeEntry[] => Array.from({ length: count }, (_, i) => node(i + 1));
+const pool = (k: number, r: number, groups: number, firstGroup = 0, name = 'embedding'): Pool => ({
+  name,
+  k,
+  r,
+  groups,
+  firstGroup,
+});
+const counter = (): (() => number) => {
+  let next = 1;
+  return () => next++;
+};
+/** Data nodes, then `p` and parity nodes. */
+const seats = ({ data, sinks }: Group): string =>
+  `${data.map((d) => d.node).join(' ')} p ${sinks.map((s) => s.node).join(' ')}`;
+/** Everything is well with these nodes, unless a test says otherwise. */
+const view = (alive: NodeEntry[], fields: Partial<ClusterView> = {}): ClusterView => ({
+  nodes: alive,
+  alive: (id, inc) => alive.some((entry) => entry.id === id && entry.inc === inc),
+  full: () => true,
+  whole: () => true,
+  ...fields,
+});
+
+describe('the first groups', () => {
+  it('one group: the first k nodes hold only data, the next r only parity', () => {
+    const [group] = formGroups([pool(3, 2, 1)], nodes(5), 7, counter());
+    expect(seats(group!)).toBe('1 2 3 p 4 5');
+    expect(group).toMatchObject({
+      id: 0,
+      version: 7,
+      sinks: [
+        { sid: 1, index: 0 },
+        { sid: 2, index: 1 },
+      ],
+    });
+  });
+
+  it('as many groups as nodes: everyone has the same load of data and of parity', () => {
+    const groups = formGroups([pool(4, 1, 5)], nodes(5), 1, counter());
+    expect(groups.map(seats)).toEqual([
+      '1 2 3 4 p 5',
+      '2 3 4 5 p 1',
+      '3 4 5 1 p 2',
+      '4 5 1 2 p 3',
+      '5 1 2 3 p 4',
+    ]);
+    expect([...loads(groups).values()]).toEqual([5, 5, 5, 5, 5]);
+  });
+
+  it('a mirrored pool beside it takes the first data node and the parity nodes', () => {
+    const groups = formGroups([pool(4, 1, 1), pool(1, 1, 1, 1, 'mirrored')], nodes(5), 1, counter());
+    expect(groups.map(seats)).toEqual(['1 2 3 4 p 5', '1 p 5']);
+    expect(groups.map((group) => [group.id, group.pool])).toEqual([
+      [0, 0],
+      [1, 1],
+    ]);
+  });
+
+  it('members of a group are on different hosts where there are enough', () => {
+    const six = ['a', 'a', 'b', 'b', 'c', 'c'].map((host, i) => node(i + 1, host));
+    expect(interleaveHosts(six).map(({ host }) => host)).toEqual(['a', 'b', 'c', 'a', 'b', 'c']);
+    const hostOf = (id: number) => six.find((entry) => entry.id === id)!.host;
+    for (const group of formGroups([pool(2, 1, 6)], six, 1, counter())) {
+      const hosts = [...group.data, ...group.sinks].map((entry) => hostOf(entry.node));
+      expect(new Set(hosts).size).toBe(3);
+    }
+    // With fewer hosts than members: still different nodes.
+    const two = ['a', 'a', 'a', 'b'].map((host, i) => node(i + 1, host));
+    const [group] = formGroups([pool(3, 1, 1)], two, 1, counter());
+    expect(isSpread(group!, pool(3, 1, 1))).toBe(true);
+  });
+});
+
+describe('repair', () => {
+  const code = pool(2, 1, 1);
+  const formed = (spares = 1): { all: NodeEntry[]; groups: Group[] } => {
+    const all = nodes(3 + spares);
+    return { all, groups: formGroups([code], all.slice(0, 3), 1, counter()) };
+  };
+  const mend = (groups: Group[], state: ClusterView, epoch = 2) =>
+    repair(groups, [code], state, epoch, () => 50);
+
+  it('changes nothing when there is nothing to mend', () => {
+    const { all, groups } = formed();
+    expect(mend(groups, view(all))).toBeUndefined();
+  });
+
+  it('gives lost data a new home and a new generation; lost parity a new sid', () => {
+    const { all, groups } = formed(2);
+    const [group] = mend(groups, view([all[1]!, all[3]!, all[4]!]))!;
+    expect(seats(group!)).toBe('4 2 p 5');
+    expect(group!.data[0]).toMatchObject({ gen: 2, init: false });
+    expect(group!.sinks).toMatchObject([{ sid: 50, index: 0, init: false }]);
+  });
+
+  it('an entry of an older incarnation is a lost one, and the same node may take it again', () => {
+    const { all, groups } = formed(0);
+    const reborn = { ...all[0]!, inc: 2 };
+    const [group] = mend(groups, view([reborn, all[1]!, all[2]!]))!;
+    expect(group!.data[0]).toEqual({ node: 1, inc: 2, gen: 2, init: false });
+  });
+
+  it('prefers a host outside the group, then the least loaded node', () => {
+    const { all, groups } = formed(0);
+    const near = node(4, all[1]!.host);
+    const far = node(5);
+    expect(seats(mend(groups, view([all[1]!, all[2]!, near, far]))![0]!)).toBe('5 2 p 3');
+    const busy = [
+      ...groups,
+      { ...groups[0]!, id: 1, data: [], sinks: [{ ...groups[0]!.sinks[0]!, node: 4 }] },
+    ];
+    const two = [code, { ...code, r: 1 }];
+    const idle = [all[1]!, all[2]!, node(4), node(5)];
+    expect(seats(repair(busy, two, view(idle), 2, () => 50)![0]!)).toBe('5 2 p 3');
+  });
+
+  it('without a free node, data goes to a parity holder rather than beside other data', () => {
+    const { all, groups } = formed(0);
+    expect(seats(mend(groups, view(all.slice(1)))![0]!)).toBe('3 2 p 3');
+  });
+
+  it('with nobody left, lost data has no home, and gets one as soon as somebody comes', () => {
+    const { all, groups } = formed(0);
+    const lost = mend(groups, view([]))!;
+    expect(seats(lost[0]!)).toBe('0 0 p ');
+    const later = mend(lost, view([all[2]!]), 3)!;
+    expect(seats(later[0]!)).toBe('3 3 p ');
+  });
+
+  it('a second parity is added only in health, and the first dropped only when the second is full', () => {
+    const { all, groups } = formed(0);
+    const crowded = mend(groups, view(all.slice(1)))!;
+    const back = [...all.slice(1), { ...all[0]!, inc: 2 }];
+    expect(mend(crowded, view(back, { whole: () => false }), 3)).toBeUndefined();
+    expect(canImprove(crowded[0]!, code, view(back))).toBe(true);
+    const both = mend(crowded, view(back), 3)!;
+    expect(both[0]!.sinks.map(({ sid }) => sid)).toEqual([1, 50]);
+    expect(mend(both, view(back, { full: (sid) => sid === 1 }), 4)).toBeUndefined();
+    expect(mend(both, view(back, { whole: (_, m) => m !== 1 }), 4)).toBeUndefined();
+    const done = mend(both, view(back), 4)!;
+    expect([seats(done[0]!), isSpread(done[0]!, code)]).toEqual(['3 2 p 1', true]);
+  });
+
+  it('cancels a planned move when its node is needed to mend a loss', () => {
+    const { all, groups } = formed(0);
+    const crowded = mend(groups, view(all.slice(1)))!;
+    const back = [...all.slice(1), { ...all[0]!, inc: 2 }];
+    const both = mend(crowded, view(back), 3)!;
+    const [after] = mend(
+      both,
+      view(
+        back.filter(({ id }) => id !== 2),
+        { full: (sid) => sid === 1 },
+      ),
+      4,
+    )!;
+    expect(after!.data[1]).toMatchObject({ node: 1, gen: 4 });
+    expect(after!.sinks.map(({ sid }) => sid)).toEqual([1]);
+  });
+});
