@@ -1,6 +1,9 @@
 import { defineConfig } from 'vitest/config';
 
-/** A compiled copy of src/ that tests import in its place: the simulator plants bugs in it (src/sim/mutants.ts). */
+/**
+ * A compiled copy of src/ that tests import in its place: the simulator plants bugs in it
+ * (src/sim/mutants.ts).
+ */
 const compiled = process.env.KINTSUGI_COMPILED;
 
 export default defineConfig({

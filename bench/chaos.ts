@@ -1,7 +1,7 @@
 /**
- * `kintsugi bench chaos`: a cluster of real processes under load, killed, stopped, cut off and scaled at random for minutes, and then
- * the proof that every acknowledged push is in the tables exactly once and that every parity is right. A second run of the
- * same pushes without faults must give the same digest.
+ * `kintsugi bench chaos`: a cluster of real processes under load, killed, stopped, cut off and scaled at
+ * random for minutes, and then the proof that every acknowledged push is in the tables exactly once and that
+ * every parity is right. A second run of the same pushes without faults must give the same digest.
  */
 import { appendFileSync } from 'node:fs';
 import { type Client, connect } from '../src/client/client.js';

@@ -1,7 +1,7 @@
 /**
- * `bench code`: Reed-Solomon encode with every instruction set against ISA-L, in the caches and in DRAM, and against an npm
- * package. The blocks of a stripe lie at different offsets within a page; ISA-L uses the same generator and its parities are
- * compared first.
+ * `bench code`: Reed-Solomon encode with every instruction set against ISA-L, in the caches and in DRAM, and
+ * against an npm package. The blocks of a stripe lie at different offsets within a page; ISA-L uses the same
+ * generator and its parities are compared first.
  */
 import { runNative } from './native-bench.js';
 import { type BenchOptions, BenchReport } from './report.js';

@@ -1,4 +1,6 @@
-/** How a measurement is found and told what to do, by `kintsugi bench NAME` and `npm run bench -- NAME` alike. */
+/**
+ * How a measurement is found and told what to do, by `kintsugi bench NAME` and `npm run bench -- NAME` alike.
+ */
 import { existsSync } from 'node:fs';
 import { KintsugiError } from '../src/errors.js';
 
@@ -7,7 +9,10 @@ type Bench = { run(options: Record<string, unknown>): Promise<unknown> };
 /** Files of this folder that measure nothing. */
 const HELPERS = ['main', 'report', 'flags', 'memory'];
 
-/** `--some-flag value` as `{ someFlag: 'value' }`, a flag without a value as true: each measurement knows its own. */
+/**
+ * `--some-flag value` as `{ someFlag: 'value' }`, a flag without a value as true: each measurement knows its
+ * own.
+ */
 export function parseBenchFlags(args: readonly string[]): Record<string, unknown> {
   const flags: Record<string, unknown> = {};
   for (let i = 0; i < args.length; i++) {

@@ -1,4 +1,7 @@
-/** `npm run bench -- NAME [FLAGS]`: runs one benchmark, a file of that name in this folder, as `kintsugi bench NAME` does. */
+/**
+ * `npm run bench -- NAME [FLAGS]`: runs one benchmark, a file of that name in this folder, as `kintsugi bench
+ * NAME` does.
+ */
 import { describe, KintsugiError } from '../src/errors.js';
 import { runBench } from './flags.js';
 

@@ -1,7 +1,7 @@
 /**
- * `kintsugi bench overhead`: what redundancy costs while nothing fails. The same job in every mode, in rounds that take turns,
- * so that whatever else the machine does meets all of them; a ratio is the median over rounds of a mode against `none` in the
- * same round.
+ * `kintsugi bench overhead`: what redundancy costs while nothing fails. The same job in every mode, in rounds
+ * that take turns, so that whatever else the machine does meets all of them; a ratio is the median over
+ * rounds of a mode against `none` in the same round.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

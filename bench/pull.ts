@@ -1,6 +1,6 @@
 /**
- * `bench pull`: rows of 64 floats through the library from one PS, against the bare transport with frames of the same size
- * and against Redis (pipelined MGET) on the same keys and bytes.
+ * `bench pull`: rows of 64 floats through the library from one PS, against the bare transport with frames of
+ * the same size and against Redis (pipelined MGET) on the same keys and bytes.
  */
 import type { Table } from '../src/client/client.js';
 import { BareTransport } from './loopback/bare.js';

@@ -1,6 +1,7 @@
 /**
- * `bench push`: gradients of 64 floats for 4,096 rows (SGD, no redundancy) through the library to one PS, against the bare
- * transport with frames of the same size and against the ways in which Redis can apply a gradient (loopback/redis.ts).
+ * `bench push`: gradients of 64 floats for 4,096 rows (SGD, no redundancy) through the library to one PS,
+ * against the bare transport with frames of the same size and against the ways in which Redis can apply a
+ * gradient (loopback/redis.ts).
  */
 import type { Table } from '../src/client/client.js';
 import { BareTransport } from './loopback/bare.js';

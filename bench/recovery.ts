@@ -1,6 +1,7 @@
 /**
- * `kintsugi bench recovery`: the same table, training and SIGKILL of one PS for each mode (erasure coding, replication,
- * checkpoints), at growing sizes, on one time axis. Modes follow each other within a size, so that they see the same machine.
+ * `kintsugi bench recovery`: the same table, training and SIGKILL of one PS for each mode (erasure coding,
+ * replication, checkpoints), at growing sizes, on one time axis. Modes follow each other within a size, so
+ * that they see the same machine.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { checkWritable } from '../src/local/options.js';

@@ -1,6 +1,7 @@
 /**
- * What every benchmark prints and writes: the machine, the parameters, medians, and goals as ratios measured side by side.
- * Absolute figures mean little on shared machines, so a goal always compares two candidates of one run.
+ * What every benchmark prints and writes: the machine, the parameters, medians, and goals as ratios measured
+ * side by side. Absolute figures mean little on shared machines, so a goal always compares two candidates of
+ * one run.
  */
 import { writeFileSync } from 'node:fs';
 import { cpus, loadavg, totalmem } from 'node:os';
@@ -60,7 +61,9 @@ export class BenchReport {
     this.results.push(result);
   }
 
-  /** Adds a goal of at least `goal`; `value` undefined means that a side is missing, and the goal is left out. */
+  /**
+   * Adds a goal of at least `goal`; `value` undefined means that a side is missing, and the goal is left out.
+   */
   goal(name: string, value: number | undefined, goal: number): void {
     if (value !== undefined) this.goals.push({ name, value, goal, met: value >= goal });
   }

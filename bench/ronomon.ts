@@ -1,7 +1,8 @@
 /**
- * The peer `@ronomon/reed-solomon` of `bench code`. It is no dependency of this project: who wants the comparison installs
- * it with `npm install --no-save @ronomon/reed-solomon`. It encodes in the thread pool and only there, so what is measured is
- * the CPU time of the process: for a whole call, and for the encoding alone, without what a call with shards of 8 bytes takes.
+ * The peer `@ronomon/reed-solomon` of `bench code`. It is no dependency of this project: who wants the
+ * comparison installs it with `npm install --no-save @ronomon/reed-solomon`. It encodes in the thread pool
+ * and only there, so what is measured is the CPU time of the process: for a whole call, and for the encoding
+ * alone, without what a call with shards of 8 bytes takes.
  */
 import { createRequire } from 'node:module';
 

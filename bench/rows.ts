@@ -1,6 +1,7 @@
 /**
- * `bench rows`: delta apply, fused optimizer steps, gather and index look-up against the simplest thing that touches the
- * same bytes (native/bench), then the same work through the addon, in requests as they come from the wire.
+ * `bench rows`: delta apply, fused optimizer steps, gather and index look-up against the simplest thing that
+ * touches the same bytes (native/bench), then the same work through the addon, in requests as they come from
+ * the wire.
  */
 import { freemem } from 'node:os';
 import { loadNative, type NativeAddon, type OptimizerSpec, type SectionPart } from '../src/native.js';

@@ -1,4 +1,7 @@
-/** `kintsugi bench scaling`: training goes on while a job grows and shrinks; throughput and the slowest request meanwhile. */
+/**
+ * `kintsugi bench scaling`: training goes on while a job grows and shrinks; throughput and the slowest
+ * request meanwhile.
+ */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { checkWritable } from '../src/local/options.js';
 import { bytesText, countText, table } from '../src/local/text.js';

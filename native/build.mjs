@@ -1,5 +1,5 @@
-// Builds the addon with node-gyp. Uses the headers that came with the running Node where they are installed, so that
-// nothing is downloaded; otherwise leaves node-gyp to its own ways.
+// Builds the addon with node-gyp. Uses the headers that came with the running Node where they are installed,
+// so that nothing is downloaded; otherwise leaves node-gyp to its own ways.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -1,5 +1,6 @@
-// Formats the native sources with clang-format: `node native/format.mjs` checks, `--write` rewrites. clang-format is not a
-// package of this project; where it is not installed the script says so and succeeds, so that nobody needs it to contribute.
+// Formats the native sources with clang-format: `node native/format.mjs` checks, `--write` rewrites.
+// clang-format is not a package of this project; where it is not installed the script says so and succeeds,
+// so that nobody needs it to contribute.
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';

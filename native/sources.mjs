@@ -1,6 +1,6 @@
-// The one list of native sources: `node native/sources.mjs addon|engine` prints it for binding.gyp and CMake alike.
-// A file is compiled for its own instruction set by attributes in the file (`#pragma GCC target`), never by build flags,
-// so both builds need no per-file options.
+// The one list of native sources: `node native/sources.mjs addon|engine` prints it for binding.gyp and CMake
+// alike. A file is compiled for its own instruction set by attributes in the file (`#pragma GCC target`),
+// never by build flags, so both builds need no per-file options.
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

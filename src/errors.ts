@@ -1,6 +1,6 @@
 /**
- * One error class for the whole project. Callers branch on `code`, never on the message; messages are one line and say
- * what to do where there is something to do.
+ * One error class for the whole project. Callers branch on `code`, never on the message; messages are one
+ * line and say what to do where there is something to do.
  */
 
 /** Every code that can reach a user, with what it means. Codes are stable; new ones may be added. */

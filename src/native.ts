@@ -1,9 +1,10 @@
 /**
- * The whole surface of the native addon, typed, and the code that loads it. TypeScript validates what users pass, the
- * binding checks lengths and alignment, the engine assumes. All methods run on the calling thread and return at once.
+ * The whole surface of the native addon, typed, and the code that loads it. TypeScript validates what users
+ * pass, the binding checks lengths and alignment, the engine assumes. All methods run on the calling thread
+ * and return at once.
  *
- * Wire layouts (little-endian; every array starts at a multiple of 8 from the start of its section and is padded to one;
- * the section itself may start at any address):
+ * Wire layouts (little-endian; every array starts at a multiple of 8 from the start of its section and is
+ * padded to one; the section itself may start at any address):
  *
  *   REQUEST section (pull, push; one shard, any number of tables)
  *     u32 tableCount, u32 mode (0 = gradient or plain pull, 1 = whole rows: values + optimizer state, no padding)
@@ -79,13 +80,21 @@ export interface NativeMemory {
 
 /** One data shard: keys, rows and optimizer state of every table in one hash range. */
 export interface NativeShard {
-  /** Adds a table, empty, all blocks present. Does nothing if it is there with the same spec; throws if it differs. */
+  /**
+   * Adds a table, empty, all blocks present. Does nothing if it is there with the same spec; throws if it
+   * differs.
+   */
   addTable(table: EngineTable): void;
-  /** After `addTable`: the shard's history used slots below `extent`; those blocks are absent until installed. */
+  /**
+   * After `addTable`: the shard's history used slots below `extent`; those blocks are absent until installed.
+   */
   adopt(table: number, extent: number): void;
   /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
   push(section: Uint8Array): number;
-  /** ROWS for a REQUEST section, or a status other than APPLIED; in `into` from byte `at` on, if they fit there. */
+  /**
+   * ROWS for a REQUEST section, or a status other than APPLIED; in `into` from byte `at` on, if they fit
+   * there.
+   */
   pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number;
   /** The absent blocks that made the last `push` or `pull` answer ABSENT. */
   missing(): BlockList;
@@ -97,13 +106,21 @@ export interface NativeShard {
   flush(): Uint8Array;
   /** Closes the open batch without building its DELTA: nobody follows this shard. */
   dropBatch(): void;
-  /** Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros, present. */
+  /**
+   * Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros,
+   * present.
+   */
   read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
-  /** Takes the bytes of those blocks that are absent; present ones are left alone. Returns how many it took. */
+  /**
+   * Takes the bytes of those blocks that are absent; present ones are left alone. Returns how many it took.
+   */
   install(blocks: BlockList, bytes: Uint8Array): number;
   /** Those of `blocks` that are absent. */
   filterAbsent(blocks: BlockList): BlockList;
-  /** Up to `max` absent blocks of all key columns (kind 0) or row columns (kind 1), from a cursor that wraps around. */
+  /**
+   * Up to `max` absent blocks of all key columns (kind 0) or row columns (kind 1), from a cursor that wraps
+   * around.
+   */
   nextAbsent(kind: 0 | 1, max: number): BlockList;
   readonly absentKeyBlocks: number;
   readonly absentRowBlocks: number;
@@ -112,10 +129,10 @@ export interface NativeShard {
   /** True when the keys of this table are present and indexed. */
   tableReady(table: number): boolean;
   /**
-   * An equation for `blocks` from parity `parityIndex` (one equation per block; block bytes in order): the sum over the
-   * lacking members of coefficient x content. Installs what can be solved. `others` are blocks solved for other lacking
-   * members. `stuck` are blocks with an answer from each of `parityCount` parities, the same lacking set and too few
-   * usable (`ok`) equations.
+   * An equation for `blocks` from parity `parityIndex` (one equation per block; block bytes in order): the
+   * sum over the lacking members of coefficient x content. Installs what can be solved. `others` are blocks
+   * solved for other lacking members. `stuck` are blocks with an answer from each of `parityCount` parities,
+   * the same lacking set and too few usable (`ok`) equations.
    */
   addEquations(
     parityIndex: number,
@@ -132,7 +149,10 @@ export interface NativeShard {
   /** Forgets collected equations (a new version of the group). */
   dropEquations(): void;
   extents(): Extent[];
-  /** Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from, or -1. */
+  /**
+   * Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from,
+   * or -1.
+   */
   keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number };
   stats(): TableStats[];
   readonly bytes: number;
@@ -156,22 +176,34 @@ export interface CompletedBlocks {
   nonZero: number;
 }
 
-/** A parity (or, with k = 1 and coefficient 1, a mirror): linear accumulators over the streams of k members. */
+/**
+ * A parity (or, with k = 1 and coefficient 1, a mirror): linear accumulators over the streams of k members.
+ */
 export interface NativeSink {
   /** Member starts (or starts afresh) with nothing included below these extents. */
   start(member: number, extents: Extent[]): void;
-  /** Makes strides and extents known without a change of inclusion (a sink that is complete by birth, a later Start). */
+  /**
+   * Makes strides and extents known without a change of inclusion (a sink that is complete by birth, a later
+   * Start).
+   */
   learn(member: number, extents: Extent[]): void;
   /**
-   * P[b] ^= c * delta on included blocks, R[b] likewise where an accumulator exists and the member is not done. A delta
-   * applied a second time takes it back (roll-back). Returns blocks for which the member was lacking and is pending now.
+   * P[b] ^= c * delta on included blocks, R[b] likewise where an accumulator exists and the member is not
+   * done. A delta applied a second time takes it back (roll-back). Returns blocks for which the member was
+   * lacking and is pending now.
    */
   apply(member: number, delta: Uint8Array): BlockList | number;
-  /** Content of blocks of a member: includes what is not included, and feeds accumulators. Returns how many it included. */
+  /**
+   * Content of blocks of a member: includes what is not included, and feeds accumulators. Returns how many it
+   * included.
+   */
   content(member: number, blocks: BlockList, bytes: Uint8Array): number;
   /** The member says that it lacks these blocks. */
   lacking(member: number, blocks: BlockList): void;
-  /** The member asks for these blocks: creates or joins accumulators. Returns the blocks that are new: Want them from all others. */
+  /**
+   * The member asks for these blocks: creates or joins accumulators. Returns the blocks that are new: Want
+   * them from all others.
+   */
   recover(member: number, blocks: BlockList): BlockList;
   /** Accumulators with every member pending and nobody asking. Returns the new ones. */
   check(blocks: BlockList): BlockList;
@@ -182,13 +214,17 @@ export interface NativeSink {
   /** Drops all accumulators (rules 12, 13, 17). */
   dropAccumulators(): void;
   readonly accumulators: number;
-  /** Up to `max` blocks of this member that are not included yet, from a cursor that wraps around; keys first. */
+  /**
+   * Up to `max` blocks of this member that are not included yet, from a cursor that wraps around; keys first.
+   */
   nextExcluded(member: number, max: number): BlockList;
   excludedBlocks(member: number): number;
   /** True when all members' blocks are included. */
   readonly full: boolean;
   extents(member: number): Extent[];
-  /** Every block below the highest extent of any member, at most `max`, from number `from` in a fixed order. */
+  /**
+   * Every block below the highest extent of any member, at most `max`, from number `from` in a fixed order.
+   */
   allBlocks(from: number, max: number): BlockList;
   readonly bytes: number;
   close(): void;

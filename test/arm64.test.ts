@@ -1,6 +1,6 @@
 /**
- * The kernels for AArch64 (NEON): compiled by Debian's cross compiler with warnings as errors, and their tests run by
- * qemu's user mode, so that a machine without such a processor checks them as well.
+ * The kernels for AArch64 (NEON): compiled by Debian's cross compiler with warnings as errors, and their
+ * tests run by qemu's user mode, so that a machine without such a processor checks them as well.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';

@@ -1,6 +1,7 @@
 /**
- * Large pushes and pulls: memory of frames, sections and rows is used again or given back as soon as it is free (transport/
- * release.ts, ws-socket.ts), so what still travels must never be among it. Checked against sums kept here.
+ * Large pushes and pulls: memory of frames, sections and rows is used again or given back as soon as it is
+ * free (transport/ release.ts, ws-socket.ts), so what still travels must never be among it. Checked against
+ * sums kept here.
  */
 import { afterEach, expect, it } from 'vitest';
 import { type Client, connect } from '../src/client/client.js';

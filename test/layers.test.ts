@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
-const MAX_LINES = 450;
+const MAX_LINES = 470;
 
 function filesUnder(folder: string, ends: RegExp): string[] {
   return readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true })

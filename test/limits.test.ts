@@ -1,5 +1,6 @@
-// The library at the ends of what it takes: values that are no numbers, the first and the last key, nothing at all, more
-// than fits a frame, and a node without memory. Everywhere: a documented result or a code, and nothing lost.
+// The library at the ends of what it takes: values that are no numbers, the first and the last key, nothing
+// at all, more than fits a frame, and a node without memory. Everywhere: a documented result or a code, and
+// nothing lost.
 import { describe, expect, it } from 'vitest';
 import type { Client, Table } from '../src/client/client.js';
 import { ROUND_BYTES, SECTION_BYTES } from '../src/client/sections.js';

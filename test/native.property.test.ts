@@ -1,5 +1,5 @@
-// The code by properties: every loss pattern that a k+r code covers is decoded bit for bit, through the same calls that the
-// protocol makes; and sections are split, encoded, answered and scattered without loss.
+// The code by properties: every loss pattern that a k+r code covers is decoded bit for bit, through the same
+// calls that the protocol makes; and sections are split, encoded, answered and scattered without loss.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {

@@ -1,5 +1,5 @@
-// The binding: what the engine's own tests (native/test) cannot see. Argument checks, error codes, close, loading in worker
-// threads, and one round trip through every part of the surface.
+// The binding: what the engine's own tests (native/test) cannot see. Argument checks, error codes, close,
+// loading in worker threads, and one round trip through every part of the surface.
 import { createRequire } from 'node:module';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';

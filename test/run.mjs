@@ -1,5 +1,5 @@
-// `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests. What a missing tool makes us
-// leave out is said loudly, and fails where CI demands everything.
+// `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests.
+// What a missing tool makes us leave out is said loudly, and fails where CI demands everything.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';

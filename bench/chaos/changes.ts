@@ -1,8 +1,8 @@
 /**
- * Planned changes in the middle of the faults, asked for as `kintsugi scale`, `drain` and `rebalance` ask: one more PS, one
- * fewer, another one in the place of one, an even load. One change at a time; the scheduler decides whether it can be, and
- * takes it back when faults make it late. Which is why they need no place in the ledger of faults: a shard that moves never
- * lacks a block, and a node leaves when it holds nothing.
+ * Planned changes in the middle of the faults, asked for as `kintsugi scale`, `drain` and `rebalance` ask:
+ * one more PS, one fewer, another one in the place of one, an even load. One change at a time; the scheduler
+ * decides whether it can be, and takes it back when faults make it late. Which is why they need no place in
+ * the ledger of faults: a shard that moves never lacks a block, and a node leaves when it holds nothing.
  */
 import type { Client } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
@@ -49,7 +49,10 @@ export class Changes {
     return least + ((most - least) * this.random()) / 0x1_0000_0000;
   }
 
-  /** Changes, the first one at once, until `until` (monotonic milliseconds) or an abort; then waits for what is under way. */
+  /**
+   * Changes, the first one at once, until `until` (monotonic milliseconds) or an abort; then waits for what
+   * is under way.
+   */
   async run(until: number, signal: AbortSignal): Promise<void> {
     const { onChange, onError } = this.options;
     while (monotonicMs() < until && !signal.aborted) {
@@ -105,7 +108,10 @@ export class Changes {
     );
   }
 
-  /** A PS has ended by itself, with exit 0: right if a change emptied it. Another one takes the place of a drained one. */
+  /**
+   * A PS has ended by itself, with exit 0: right if a change emptied it. Another one takes the place of a
+   * drained one.
+   */
   left({ name }: Role): void {
     const { cluster, client, ps } = this.options;
     const replace = async () => {

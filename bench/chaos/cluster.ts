@@ -1,6 +1,7 @@
 /**
- * A cluster of real role processes, each behind a proxy of its own: peers reach a PS only at the proxy's address, which it
- * advertises, and everyone reaches the scheduler through the scheduler's proxy, which survives it.
+ * A cluster of real role processes, each behind a proxy of its own: peers reach a PS only at the proxy's
+ * address, which it advertises, and everyone reaches the scheduler through the scheduler's proxy, which
+ * survives it.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

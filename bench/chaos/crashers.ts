@@ -1,7 +1,7 @@
 /**
- * Clients that are killed in the middle of their pushes. Nobody knows what they had sent, but their audit rows tell how many
- * pushes of theirs each shard applied; then every one of their rows must be exactly what those first pushes give, or a push
- * was applied in part.
+ * Clients that are killed in the middle of their pushes. Nobody knows what they had sent, but their audit
+ * rows tell how many pushes of theirs each shard applied; then every one of their rows must be exactly what
+ * those first pushes give, or a push was applied in part.
  */
 import { auditKeys, auditTable } from '../../src/client/audit.js';
 import type { Client } from '../../src/client/client.js';
@@ -47,7 +47,9 @@ export class Crashers {
     await Promise.all([...this.dead, ...(this.current ? [this.current] : [])].map((each) => each.gone));
   }
 
-  /** Rows that are not what the applied pushes give, or fewer pushes than were acknowledged: one line each. */
+  /**
+   * Rows that are not what the applied pushes give, or fewer pushes than were acknowledged: one line each.
+   */
   async check(client: Client): Promise<string[]> {
     const wrong: string[] = [];
     for (const load of this.dead) wrong.push(...(await checkCrashed(client, load)));

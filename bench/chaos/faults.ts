@@ -1,6 +1,7 @@
 /**
- * Faults at random times on random roles, chosen by a seed, within the promise: never more than r members of a group lack a
- * block at the same time. A fault that would exceed it now is replaced by one that costs no data.
+ * Faults at random times on random roles, chosen by a seed, within the promise: never more than r members of
+ * a group lack a block at the same time. A fault that would exceed it now is replaced by one that costs no
+ * data.
  */
 import type { Client } from '../../src/client/client.js';
 import { seededRandom } from '../../src/local/kills.js';
@@ -24,7 +25,10 @@ export type FaultKind =
   | 'holdScheduler'
   | 'killClient';
 
-/** Out of their sum. Those that may cost data are only possible now and then, so they are wished for more often. */
+/**
+ * Out of their sum. Those that may cost data are only possible now and then, so they are wished for more
+ * often.
+ */
 const WEIGHTS: [kind: FaultKind, weight: number][] = [
   ['killPs', 34],
   ['killTwoPs', 10],
@@ -73,7 +77,10 @@ export class Faults {
   /** Of these, the ones that may cost data. */
   private costly = 0;
   private schedulerDown = false;
-  /** Live nodes may have been given up for a silence that was not theirs: no losses until the job says it is whole. */
+  /**
+   * Live nodes may have been given up for a silence that was not theirs: no losses until the job says it is
+   * whole.
+   */
   private unsure = false;
   private stopped = false;
   private watching: Promise<void> = Promise.resolve();

@@ -1,6 +1,7 @@
 /**
- * Which members of which groups may lack blocks now, so that no fault makes it more than r of a group. It errs on the safe
- * side: what a fault may have cost stays in the book until the job says, after the fault was noticed, that it is whole again.
+ * Which members of which groups may lack blocks now, so that no fault makes it more than r of a group. It
+ * errs on the safe side: what a fault may have cost stays in the book until the job says, after the fault was
+ * noticed, that it is whole again.
  */
 import type { ClusterMap, PeerId } from '../../src/protocol/map.js';
 

@@ -1,6 +1,7 @@
 /**
- * A load client as a process of its own: pushes, checks its own rows, and tells its parent how it goes. Without `pushes` it
- * goes on until it is told to stop; with it it repeats the first so many. It leaves when its parent does.
+ * A load client as a process of its own: pushes, checks its own rows, and tells its parent how it goes.
+ * Without `pushes` it goes on until it is told to stop; with it it repeats the first so many. It leaves when
+ * its parent does.
  */
 import { type Client, connect, type PushCounts } from '../../src/client/client.js';
 import { describe, KintsugiError } from '../../src/errors.js';

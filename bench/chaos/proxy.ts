@@ -1,6 +1,7 @@
 /**
- * A TCP proxy in front of one role, so that connections can be cut and held while both ends live. It mirrors its target: when
- * that process dies its port must refuse at once, as a real one does, or failures would look like silence.
+ * A TCP proxy in front of one role, so that connections can be cut and held while both ends live. It mirrors
+ * its target: when that process dies its port must refuse at once, as a real one does, or failures would look
+ * like silence.
  */
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 

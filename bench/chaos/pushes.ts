@@ -1,10 +1,11 @@
 /**
- * What a load client pushes: a pure function of (seed, client, number), so that a quiet run can repeat exactly the pushes of a
- * chaotic one. Integer gradients with SGD and lr -1 add up exactly in float32 whatever the order, so clients may share rows;
- * rows with optimizer state (Adam) belong to one client each, whose pushes to a shard have an order.
+ * What a load client pushes: a pure function of (seed, client, number), so that a quiet run can repeat
+ * exactly the pushes of a chaotic one. Integer gradients with SGD and lr -1 add up exactly in float32
+ * whatever the order, so clients may share rows; rows with optimizer state (Adam) belong to one client each,
+ * whose pushes to a shard have an order.
  *
- * `own` rows are a check while things happen: the n-th push of a row adds a weight that depends on n, so what is read must be
- * the sum of a prefix, at least of what was acknowledged and at most of what was sent.
+ * `own` rows are a check while things happen: the n-th push of a row adds a weight that depends on n, so what
+ * is read must be the sum of a prefix, at least of what was acknowledged and at most of what was sent.
  */
 import type { Client, PushRequest, TableOptions } from '../../src/client/client.js';
 import { seededRandom } from '../../src/local/kills.js';
@@ -28,7 +29,10 @@ const MOMENTS = {
 const SHARED = { name: 'shared', dim: 16, optimizer: ADD, initializer: ZEROS };
 const MIRRORED = { name: 'mirrored', dim: 32, optimizer: ADD, initializer: ZEROS, pool: 'mirrored' };
 
-/** Of clients that are killed; named like an audit, because a quiet run cannot repeat it and digests leave audits out. */
+/**
+ * Of clients that are killed; named like an audit, because a quiet run cannot repeat it and digests leave
+ * audits out.
+ */
 export const CRASHED = { ...OWN, name: '__audit/crashed' };
 
 export const TABLES: TableOptions[] = [OWN, MOMENTS, SHARED, MIRRORED, CRASHED];

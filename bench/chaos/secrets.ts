@@ -1,4 +1,6 @@
-/** The token and the certificates of one run, made on the spot: nobody who could know them is left afterwards. */
+/**
+ * The token and the certificates of one run, made on the spot: nobody who could know them is left afterwards.
+ */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';

@@ -1,6 +1,7 @@
 /**
- * The other side of the bare transport (bare.ts), as a process of its own: answers every frame with one of the size that was
- * asked for, out of one buffer. The same server library and framing as a PS, and nothing else.
+ * The other side of the bare transport (bare.ts), as a process of its own: answers every frame with one of
+ * the size that was asked for, out of one buffer. The same server library and framing as a PS, and nothing
+ * else.
  */
 import { type LinkHandlers, listen } from '../../src/transport/index.js';
 

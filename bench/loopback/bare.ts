@@ -1,4 +1,7 @@
-/** The yardstick: what the transport moves when nothing is behind it. Frames as large as those of the library's requests. */
+/**
+ * The yardstick: what the transport moves when nothing is behind it. Frames as large as those of the
+ * library's requests.
+ */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,6 @@
-/** A scheduler and one PS as processes of their own, without redundancy, and a client of them in this process. */
+/**
+ * A scheduler and one PS as processes of their own, without redundancy, and a client of them in this process.
+ */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

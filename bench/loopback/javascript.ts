@@ -1,9 +1,10 @@
 /**
- * What a request costs in JavaScript, both sides together: a whole cluster in this process, one request after the other.
- * Whatever is done per row belongs to the engine, so neither the work in JavaScript nor what a request leaves on the heap may
- * grow with its rows. Work is the number of blocks of our code that ran, as V8 counts them for coverage: a loop over rows
- * would show whatever it did. Heap is what the used heap grew by from one request to the next, without the steps in which
- * something was collected; sockets deliver pieces of 64 KiB, and each is a few objects, so a megabyte takes more than nothing.
+ * What a request costs in JavaScript, both sides together: a whole cluster in this process, one request after
+ * the other. Whatever is done per row belongs to the engine, so neither the work in JavaScript nor what a
+ * request leaves on the heap may grow with its rows. Work is the number of blocks of our code that ran, as V8
+ * counts them for coverage: a loop over rows would show whatever it did. Heap is what the used heap grew by
+ * from one request to the next, without the steps in which something was collected; sockets deliver pieces of
+ * 64 KiB, and each is a few objects, so a megabyte takes more than nothing.
  */
 import { Session } from 'node:inspector/promises';
 import type { Table } from '../../src/client/client.js';

@@ -1,7 +1,8 @@
 /**
- * How contenders are measured against each other. A turn keeps a fixed number of requests under way for some time; turns of
- * all contenders are interleaved, round by round, and medians are compared, because whatever else runs on this machine then
- * disturbs all of them alike. What a server costs is its processor time, as the kernel counts it.
+ * How contenders are measured against each other. A turn keeps a fixed number of requests under way for some
+ * time; turns of all contenders are interleaved, round by round, and medians are compared, because whatever
+ * else runs on this machine then disturbs all of them alike. What a server costs is its processor time, as
+ * the kernel counts it.
  */
 import { readFileSync } from 'node:fs';
 
@@ -96,8 +97,8 @@ export async function compare(
 }
 
 /**
- * Latency in ms when requests come at a fixed rate, whether or not earlier ones are answered; counted from the moment when
- * the request was due, so that a stall counts for all that it delays.
+ * Latency in ms when requests come at a fixed rate, whether or not earlier ones are answered; counted from
+ * the moment when the request was due, so that a stall counts for all that it delays.
  */
 export async function latency(contender: Contender, perSecond: number, ms: number): Promise<Float64Array> {
   const total = Math.max(1, Math.floor((perSecond * ms) / 1000));

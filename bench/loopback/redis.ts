@@ -1,11 +1,12 @@
 /**
- * Redis as a peer: started here on a free port, without persistence, and spoken to as leanly as its protocol allows.
- * Commands are encoded before the measurement and of answers only what is needed is looked at, so that this client never is
- * what limits it; compared is the processor time of the server.
+ * Redis as a peer: started here on a free port, without persistence, and spoken to as leanly as its protocol
+ * allows. Commands are encoded before the measurement and of answers only what is needed is looked at, so
+ * that this client never is what limits it; compared is the processor time of the server.
  *
- * A gradient can be applied there in two ways. A Lua script does it where the rows are: atomic for any number of clients. Or
- * the client reads the rows (MGET), computes, and writes them back (MSET): two round trips, and updates are lost as soon as
- * there is a second client (WATCH cannot help: it compares every key with all the keys watched so far).
+ * A gradient can be applied there in two ways. A Lua script does it where the rows are: atomic for any number
+ * of clients. Or the client reads the rows (MGET), computes, and writes them back (MSET): two round trips,
+ * and updates are lost as soon as there is a second client (WATCH cannot help: it compares every key with all
+ * the keys watched so far).
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -99,7 +100,8 @@ export class Redis {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     const kill = () => server.kill('SIGKILL');
-    // Unlike our own roles it does not notice when this process is gone; a signal ends us without an exit event.
+    // Unlike our own roles it does not notice when this process is gone; a signal ends us without an exit
+    // event.
     const quit = () => process.exit(143);
     process.on('exit', kill);
     process.on('SIGTERM', quit);

@@ -1,7 +1,7 @@
 /**
- * One mode of the comparison: its cluster stays up for all rounds, so that rounds of the modes can take turns on one machine
- * and a ratio compares seconds that lie side by side. CPU time is the kernel's, by role; an idle cluster costs the same in every
- * mode.
+ * One mode of the comparison: its cluster stays up for all rounds, so that rounds of the modes can take turns
+ * on one machine and a ratio compares seconds that lie side by side. CPU time is the kernel's, by role; an
+ * idle cluster costs the same in every mode.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -26,7 +26,10 @@ export interface Round {
   psCpu: number;
   workerCpu: number;
   schedulerCpu: number;
-  /** What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that carried them. */
+  /**
+   * What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that
+   * carried them.
+   */
   bytesPerStep: number;
   messagesPerStep: number;
   framesPerStep: number;

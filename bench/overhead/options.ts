@@ -26,7 +26,10 @@ export interface OverheadOptions {
 const WIDE_PS = 10;
 const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 'smoke'];
 
-/** A round takes up to ten seconds on two cores: long enough that the first step, which compiles code, is not what is measured. */
+/**
+ * A round takes up to ten seconds on two cores: long enough that the first step, which compiles code, is not
+ * what is measured.
+ */
 function jobsOf(smoke: boolean): Job[] {
   if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
   const layers = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];

@@ -1,4 +1,7 @@
-/** What stands for a model in the training of a benchmark: a fixed amount of arithmetic, on a thread of its own, as a worker computes. */
+/**
+ * What stands for a model in the training of a benchmark: a fixed amount of arithmetic, on a thread of its
+ * own, as a worker computes.
+ */
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 
 /** About a millisecond's: time alone would hide that others take the core away. */

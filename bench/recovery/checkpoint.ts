@@ -1,7 +1,8 @@
 /**
- * The checkpoint that the comparison needs, and as lean as it can be made: training goes on while it is written, rows go from
- * the answers of the PS to one file per shard without conversion or hashing, and come back as large assignments that overlap
- * with reading. It is complete when the directory has its name: one that was under way at the failure does not count.
+ * The checkpoint that the comparison needs, and as lean as it can be made: training goes on while it is
+ * written, rows go from the answers of the PS to one file per shard without conversion or hashing, and come
+ * back as large assignments that overlap with reading. It is complete when the directory has its name: one
+ * that was under way at the failure does not count.
  */
 import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';

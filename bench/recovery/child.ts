@@ -1,6 +1,7 @@
 /**
- * The clients of a run as processes of their own, so that they share the cores with the roles and nothing else: one fills the
- * table or pushes to it, one trains on it, one writes checkpoints and one reads them back. Each leaves when its parent does.
+ * The clients of a run as processes of their own, so that they share the cores with the roles and nothing
+ * else: one fills the table or pushes to it, one trains on it, one writes checkpoints and one reads them
+ * back. Each leaves when its parent does.
  */
 import { type Client, connect, type PushCounts } from '../../src/client/client.js';
 import { describe, KintsugiError } from '../../src/errors.js';
@@ -71,8 +72,8 @@ async function push(client: Client, { rows, dim, batch }: ClientOptions): Promis
 }
 
 /**
- * The loop of a worker: the next pull overlaps with the computation, and nothing waits for durability but the bound on pushes
- * in flight.
+ * The loop of a worker: the next pull overlaps with the computation, and nothing waits for durability but the
+ * bound on pushes in flight.
  */
 class Training {
   private samples: number;

@@ -1,7 +1,7 @@
 /**
- * The keys of training steps: as skewed as those of click logs, where a rank's frequency falls with one over the rank. Ranks
- * are spread over the table, so that rows which are hot do not lie side by side in blocks: what a step needs of a lost shard is
- * scattered over it, which is the hard case for recovery on demand.
+ * The keys of training steps: as skewed as those of click logs, where a rank's frequency falls with one over
+ * the rank. Ranks are spread over the table, so that rows which are hot do not lie side by side in blocks:
+ * what a step needs of a lost shard is scattered over it, which is the hard case for recovery on demand.
  */
 import { seededRandom } from '../../src/local/kills.js';
 

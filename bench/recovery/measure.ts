@@ -1,6 +1,6 @@
 /**
- * From the events of a run to its figures: pure. All modes are measured the same way, on one clock, from the SIGKILL. Only
- * progress counts as throughput: samples that are trained a second time are not.
+ * From the events of a run to its figures: pure. All modes are measured the same way, on one clock, from the
+ * SIGKILL. Only progress counts as throughput: samples that are trained a second time are not.
  */
 import { numberOf, type RoleEvent } from '../../src/local/events.js';
 import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../src/local/report.js';
@@ -126,7 +126,10 @@ function rebuildSpan(
   return start === undefined || end === undefined ? undefined : { start, end };
 }
 
-/** The end of the first window after detection that begins where training was at the kill, and in which it goes on. */
+/**
+ * The end of the first window after detection that begins where training was at the kill, and in which it
+ * goes on.
+ */
 function backTime(
   throughput: Throughput,
   kill: number,

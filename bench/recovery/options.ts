@@ -39,8 +39,8 @@ export interface RecoveryOptions {
 }
 
 /**
- * The model of the ECRec paper for 512 keys, which are 20 samples of 26 categories: 20 x 6 x 2.5 million parameters = 0.3 GFLOP of
- * forward and backward, at the 69 GFLOP/s that a core here gives to dense math.
+ * The model of the ECRec paper for 512 keys, which are 20 samples of 26 categories: 20 x 6 x 2.5 million
+ * parameters = 0.3 GFLOP of forward and backward, at the 69 GFLOP/s that a core here gives to dense math.
  */
 const COMPUTE = 4;
 

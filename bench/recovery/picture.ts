@@ -1,6 +1,6 @@
 /**
- * Throughput of all modes on one time axis, from the kill on: one HTML file with an inline SVG per size, or one SVG file for one
- * size. No scripts, no fonts, nothing loaded, readable in light and dark. Pure.
+ * Throughput of all modes on one time axis, from the kill on: one HTML file with an inline SVG per size, or
+ * one SVG file for one size. No scripts, no fonts, nothing loaded, readable in light and dark. Pure.
  */
 import { escapeHtml, ticks } from '../../src/local/picture.js';
 import { countText, timeText } from '../../src/local/text.js';
@@ -47,7 +47,10 @@ function axes(scale: Scale): string {
   return parts.join('\n');
 }
 
-/** Most points of a line: neighbouring windows are taken together, or a long run would be drawn as a thick band. */
+/**
+ * Most points of a line: neighbouring windows are taken together, or a long run would be drawn as a thick
+ * band.
+ */
 const MAX_POINTS = 120;
 
 function line(run: RunResult, together: number): [seconds: number, ratio: number][] {

@@ -1,7 +1,8 @@
 /**
- * One mode at one size: a cluster of real processes, a table that is filled, training, SIGKILL of one PS, and then whatever
- * the mode does about it. With a code the cluster mends itself and training goes on; with checkpoints a new cluster takes the
- * place of the old one, is filled from disk, and trains again what the checkpoint had not seen.
+ * One mode at one size: a cluster of real processes, a table that is filled, training, SIGKILL of one PS, and
+ * then whatever the mode does about it. With a code the cluster mends itself and training goes on; with
+ * checkpoints a new cluster takes the place of the old one, is filled from disk, and trains again what the
+ * checkpoint had not seen.
  */
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -44,7 +45,10 @@ export interface RunResult extends Measured {
   mismatchedBlocks: number | null;
   /** Of all PS before the failure. */
   bytesPerRow: number;
-  /** Processor time of the PS that are left, from the kill until the job is redundant: it hardly depends on who else is there. */
+  /**
+   * Processor time of the PS that are left, from the kill until the job is redundant: it hardly depends on
+   * who else is there.
+   */
   psCpuSeconds: number | null;
 }
 
@@ -247,7 +251,9 @@ export class RecoveryRun {
 
   // ---- checkpoints
 
-  /** One checkpoint beside the training; the failure comes in the middle of the interval, which is its mean. */
+  /**
+   * One checkpoint beside the training; the failure comes in the middle of the interval, which is its mean.
+   */
   private async save(interval: number): Promise<{ samples: number; seconds: number; killAt: number }> {
     const saver = this.start('save');
     const from = monotonicMs();
@@ -260,7 +266,10 @@ export class RecoveryRun {
     return { samples, seconds, killAt: from + (interval * 1000) / 2 };
   }
 
-  /** As soon as the failure is noticed; until training is past where it was. @returns seconds of process start and restore */
+  /**
+   * As soon as the failure is noticed; until training is past where it was. @returns seconds of process start
+   * and restore
+   */
   private async startAgain(training: BenchClient, samples: number): Promise<number> {
     await this.within(this.detected);
     const from = monotonicMs();

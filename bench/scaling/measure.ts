@@ -35,7 +35,10 @@ export interface MeasuredScaling extends ScalingSpan {
   steadySamplesPerSecond: number;
   /** With as many PS as there are in the end: on one machine their number alone makes a difference. */
   steadyAfterSamplesPerSecond: number;
-  /** The slowest second of the calm before, and of the one after, of its own mean: what happens when nothing happens. */
+  /**
+   * The slowest second of the calm before, and of the one after, of its own mean: what happens when nothing
+   * happens.
+   */
   worstSecondBefore: number;
   worstSecondAfter: number;
   /** The slowest second that touches the scaling, of steady before it. */

@@ -1,4 +1,7 @@
-/** Throughput while a job grows and shrinks, as one HTML file with an inline SVG: no scripts, nothing loaded. Pure. */
+/**
+ * Throughput while a job grows and shrinks, as one HTML file with an inline SVG: no scripts, nothing loaded.
+ * Pure.
+ */
 import { escapeHtml, ticks } from '../../src/local/picture.js';
 import { bytesText, countText } from '../../src/local/text.js';
 import { STYLE } from '../recovery/picture.js';

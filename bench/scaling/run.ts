@@ -1,6 +1,7 @@
 /**
- * One job of real processes that trains while it grows and shrinks again. New nodes are started before a scaling is timed: on one
- * machine their start takes the cores of those that train, which says nothing about moving shards.
+ * One job of real processes that trains while it grows and shrinks again. New nodes are started before a
+ * scaling is timed: on one machine their start takes the cores of those that train, which says nothing about
+ * moving shards.
  */
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

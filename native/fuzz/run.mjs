@@ -1,7 +1,8 @@
-// `npm run fuzz -- --seconds 60 [--target NAME] [--runs N]`: builds the fuzz targets with clang and runs them one after
-// the other, the seconds divided evenly. Starts from the corpus in this directory; what is found on the way is kept in
-// build/fuzz, so that a longer run goes on where the last one stopped. `--minimize` writes the smallest set of inputs
-// with the same coverage back to this directory. A finding is saved, shown, and makes the run fail.
+// `npm run fuzz -- --seconds 60 [--target NAME] [--runs N]`: builds the fuzz targets with clang and runs them
+// one after the other, the seconds divided evenly. Starts from the corpus in this directory; what is found on
+// the way is kept in build/fuzz, so that a longer run goes on where the last one stopped. `--minimize` writes
+// the smallest set of inputs with the same coverage back to this directory. A finding is saved, shown, and
+// makes the run fail.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';

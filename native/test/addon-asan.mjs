@@ -1,10 +1,12 @@
-// The addon itself under AddressSanitizer: built with it into build/asan, loaded by node with libasan in front. Plays what
-// engine tests cannot: loading and unloading in worker threads, teardown with objects alive, garbage collection in any
-// order of shards, sinks and their memory, use after close, and sections at every address.
+// The addon itself under AddressSanitizer: built with it into build/asan, loaded by node with libasan in
+// front. Plays what engine tests cannot: loading and unloading in worker threads, teardown with objects
+// alive, garbage collection in any order of shards, sinks and their memory, use after close, and sections at
+// every address.
 //
 //   node native/test/addon-asan.mjs            builds, then runs the stories below in a second process
 //
-// Exits with 77 (left out) and a loud line when the compiler has no libasan to preload. LeakSanitizer stays off: node keeps what it keeps.
+// Exits with 77 (left out) and a loud line when the compiler has no libasan to preload. LeakSanitizer stays
+// off: node keeps what it keeps.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -19,7 +21,8 @@ const require = createRequire(import.meta.url);
 /** What test harnesses take for a test that could not run. */
 const LEFT_OUT = 77;
 const compiler = process.env.CXX ?? 'g++';
-// As in binding.gyp: a worker that is being terminated cannot take an exception any more, which must not end the process.
+// As in binding.gyp: a worker that is being terminated cannot take an exception any more, which must not end
+// the process.
 const SWALLOW = '-DNODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS';
 
 function output(command, args) {

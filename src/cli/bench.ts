@@ -1,4 +1,6 @@
-/** `kintsugi bench NAME`: the measurements; each is a module of its own that is loaded when it is asked for. */
+/**
+ * `kintsugi bench NAME`: the measurements; each is a module of its own that is loaded when it is asked for.
+ */
 import type { Command } from 'commander';
 
 export function registerBench(program: Command): void {

@@ -1,4 +1,6 @@
-/** What commands that talk to a running job have in common: a client by the flags, closed whatever happens. */
+/**
+ * What commands that talk to a running job have in common: a client by the flags, closed whatever happens.
+ */
 import { type Client, type ConnectOptions, connect } from '../client/client.js';
 import { clientTlsOf, type SharedFlags, tokenOf } from './flags.js';
 

@@ -1,6 +1,7 @@
 /**
- * What flags have in common: parsers that say in one line what is wrong (BAD_ARGUMENT), and the options that several commands
- * share. A parser gets the flag's name, because the message must make sense without the help text beside it.
+ * What flags have in common: parsers that say in one line what is wrong (BAD_ARGUMENT), and the options that
+ * several commands share. A parser gets the flag's name, because the message must make sense without the help
+ * text beside it.
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
@@ -234,8 +235,8 @@ export function clientTlsOf(flags: SharedFlags): ClientTls | undefined {
 
 /**
  * The certificate of a role, and how it verifies those it dials; undefined: no TLS.
- * @throws BAD_ARGUMENT also for authorities without a certificate: such a role would listen unencrypted in a job that is
- * meant to be encrypted
+ * @throws BAD_ARGUMENT also for authorities without a certificate: such a role would listen unencrypted in a
+ * job that is meant to be encrypted
  */
 export function roleTlsOf(flags: SharedFlags): RoleTls | undefined {
   const certificate = certificateOf(flags);

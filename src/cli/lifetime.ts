@@ -1,6 +1,7 @@
 /**
- * How a role's process ends: by SIGTERM or SIGINT, cleanly; or, when a launcher started it, with its launcher. The launcher
- * holds the other end of standard input, so that even a SIGKILL of the launcher is noticed and leaves no role behind.
+ * How a role's process ends: by SIGTERM or SIGINT, cleanly; or, when a launcher started it, with its
+ * launcher. The launcher holds the other end of standard input, so that even a SIGKILL of the launcher is
+ * noticed and leaves no role behind.
  */
 export const LIFELINE_ENV = 'KINTSUGI_LIFELINE';
 

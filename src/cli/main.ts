@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * The command line. Commands are thin: flags in, one call, output. Whatever goes wrong ends here, in one line with a code:
- * `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a bug.
+ * The command line. Commands are thin: flags in, one call, output. Whatever goes wrong ends here, in one line
+ * with a code: `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a
+ * bug.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

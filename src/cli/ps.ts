@@ -38,7 +38,9 @@ interface Flags extends SharedFlags {
   limit: Partial<Policy>;
 }
 
-/** Nothing is lost when it fails: the job recovers what this node held, but its redundancy is spent meanwhile. */
+/**
+ * Nothing is lost when it fails: the job recovers what this node held, but its redundancy is spent meanwhile.
+ */
 async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<void> {
   log.info('ps.draining', { timeoutMs });
   await ps.drain(timeoutMs).catch((error: unknown) => {

@@ -1,6 +1,6 @@
 /**
- * The library: connect to a job, create tables, pull rows, push gradients. A push resolves when it is durable: every live
- * parity of its shards has it. Pulls may see values that are not durable yet.
+ * The library: connect to a job, create tables, pull rows, push gradients. A push resolves when it is
+ * durable: every live parity of its shards has it. Pulls may see values that are not durable yet.
  */
 
 import type { Query } from '../core/client/client.js';
@@ -46,8 +46,9 @@ export interface PullRequest {
 
 export interface PullInto extends PullRequest {
   /**
-   * Where the rows go, keys.length x dim; default: a new array. Who pulls again and again gives the same arrays: fresh ones
-   * of a megabyte cost page faults and full garbage collections. Not to be read before the pull resolves.
+   * Where the rows go, keys.length x dim; default: a new array. Who pulls again and again gives the same
+   * arrays: fresh ones of a megabyte cost page faults and full garbage collections. Not to be read before the
+   * pull resolves.
    */
   into?: Float32Array | undefined;
 }
@@ -119,7 +120,10 @@ export class Client {
 
   // ---- tables
 
-  /** Creates a table, or finds it when it exists with the same specification. @throws TABLE_EXISTS, BAD_ARGUMENT */
+  /**
+   * Creates a table, or finds it when it exists with the same specification. @throws TABLE_EXISTS,
+   * BAD_ARGUMENT
+   */
   async createTable(options: TableOptions): Promise<Table> {
     const [table] = await this.createTables([options]);
     return table!;
@@ -166,8 +170,8 @@ export class Client {
   // ---- pull
 
   /**
-   * Rows of several tables in one request per node. Answers one Float32Array per request, keys.length x dim; the initial
-   * value for keys that were never pushed.
+   * Rows of several tables in one request per node. Answers one Float32Array per request, keys.length x dim;
+   * the initial value for keys that were never pushed.
    * @throws KEY_TYPE, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
    */
   async pull(requests: readonly PullInto[], options: RequestOptions = {}): Promise<Float32Array[]> {
@@ -223,9 +227,10 @@ export class Client {
   // ---- push
 
   /**
-   * Gradients for several tables in one request per node. Resolves when durable; atomic per shard, not across shards, and
-   * what goes to one shard beyond 4 MiB of keys and rows is several pushes.
-   * @throws LENGTH_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED, CLOSED
+   * Gradients for several tables in one request per node. Resolves when durable; atomic per shard, not across
+   * shards, and what goes to one shard beyond 4 MiB of keys and rows is several pushes.
+   * @throws LENGTH_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE, UNRECOVERABLE, ABORTED,
+   * CLOSED
    */
   async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
     await this.pushCalls(
@@ -235,7 +240,9 @@ export class Client {
     );
   }
 
-  /** Sets whole rows (values and optimizer state) instead of applying gradients: for loading what was saved. */
+  /**
+   * Sets whole rows (values and optimizer state) instead of applying gradients: for loading what was saved.
+   */
   async assign(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
     await this.pushCalls(
       requests.map((request) => this.pushCall(request, true)),
@@ -277,7 +284,10 @@ export class Client {
     }
   }
 
-  /** A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into sections. */
+  /**
+   * A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into
+   * sections.
+   */
   private distinct(calls: TableCall[]): TableCall[] {
     let bytes = 0;
     for (const call of calls) bytes += call.keys.length * rowBytes(call.width);
@@ -291,7 +301,9 @@ export class Client {
     });
   }
 
-  /** Splits calls by shard: a section per shard with all its tables, or several where that would be too large. */
+  /**
+   * Splits calls by shard: a section per shard with all its tables, or several where that would be too large.
+   */
   private rounds(calls: TableCall[], mode: 0 | 1, client = this.session.id): Round[] {
     const plans: Plan[] = [];
     for (const pool of this.map.pools) {
@@ -350,7 +362,10 @@ export class Client {
     return { table: spec.id, width: 1, keys, rows, order, start: 0, end: 1 };
   }
 
-  /** What this client numbered and saw acknowledged, per shard; `client`: what it did under the numbers of another. */
+  /**
+   * What this client numbered and saw acknowledged, per shard; `client`: what it did under the numbers of
+   * another.
+   */
   pushCounts(client?: number): PushCounts[] {
     return this.session.core.counts(client).map(({ g, m, sent, acknowledged, refused }) => {
       const pool = this.map.pools.find((p) => g >= p.firstGroup && g < p.firstGroup + p.groups)!;
@@ -364,13 +379,18 @@ export class Client {
     return this.session.status();
   }
 
-  /** Has a parity dropped and built anew, because its bytes are wrong. False when the map does not list it (any more). */
+  /**
+   * Has a parity dropped and built anew, because its bytes are wrong. False when the map does not list it
+   * (any more).
+   */
   async replaceSink(g: number, sid: number): Promise<boolean> {
     const reply = await this.session.ask((id) => ({ t: 'replaceSink', id, g, sid }));
     return reply.t === 'sinkReplaced' && reply.done;
   }
 
-  /** @internal Asks the scheduler to change what serves; see tools/scaling.ts. @throws the code of a refusal */
+  /**
+   * @internal Asks the scheduler to change what serves; see tools/scaling.ts. @throws the code of a refusal
+   */
   async change(
     build: (id: number) => MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>,
   ): Promise<MessageOf<'changeReply'>> {

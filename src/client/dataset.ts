@@ -42,7 +42,10 @@ export class Dataset {
     readonly spec: DatasetSpec,
   ) {}
 
-  /** Registers the data set, or joins it. @throws BAD_ARGUMENT when it is registered with other files or another batch size */
+  /**
+   * Registers the data set, or joins it. @throws BAD_ARGUMENT when it is registered with other files or
+   * another batch size
+   */
   static async open(client: Client, name: string, spec: DatasetSpec): Promise<Dataset> {
     const reply = await client.wire.ask((id) => ({ t: 'openDataset', id, name, spec }));
     if (reply.t !== 'datasetOpened') throw unexpected(reply);
@@ -69,7 +72,10 @@ export class Dataset {
     return reply.sizes;
   }
 
-  /** Waits for a range; undefined when every range is finished or set aside. `clock`: batches this worker has made durable */
+  /**
+   * Waits for a range; undefined when every range is finished or set aside. `clock`: batches this worker has
+   * made durable
+   */
   async acquire(clock: number): Promise<Lease | undefined> {
     const { name } = this;
     const reply = await this.client.wire.ask((id) => ({ t: 'acquire', id, name, clock }));
@@ -90,7 +96,10 @@ export class Dataset {
     await this.client.wire.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));
   }
 
-  /** Waits until this worker may begin another batch. Returns the count of begun batches up to which it may go on. */
+  /**
+   * Waits until this worker may begin another batch. Returns the count of begun batches up to which it may go
+   * on.
+   */
   async advance(clock: number): Promise<number> {
     const { name } = this;
     const reply = await this.client.wire.ask((id) => ({ t: 'advance', id, name, clock }));

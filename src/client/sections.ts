@@ -1,7 +1,7 @@
 /**
- * How large pushes and pulls are cut: what goes to one shard at once is a section, what is under way at once is a round.
- * Both stay far below the largest frame, also where they grow on the way: a delta carries optimizer state and slots, up to
- * four times the bytes of its push.
+ * How large pushes and pulls are cut: what goes to one shard at once is a section, what is under way at once
+ * is a round. Both stay far below the largest frame, also where they grow on the way: a delta carries
+ * optimizer state and slots, up to four times the bytes of its push.
  */
 import type { ShardSection } from '../core/client/client.js';
 import type { NativeAddon, SectionPart } from '../native.js';
@@ -21,7 +21,10 @@ export const SECTION_BYTES = 4 << 20;
 export const ROUND_BYTES = 16 << 20;
 /** Sections of one round: an answer has one part for each. */
 export const ROUND_SECTIONS = 4096;
-/** Sections to one node that are less than this altogether have memory of their own, and are copied into their frame. */
+/**
+ * Sections to one node that are less than this altogether have memory of their own, and are copied into their
+ * frame.
+ */
 const ARRANGED_FROM = 16_384;
 
 /** What a request asks of one table: keys, and the rows that go with them. */
@@ -144,7 +147,10 @@ export function encodeRounds(
   return rounds;
 }
 
-/** What goes to one node stands in one buffer, so that its frame can be built there; unless it is so little that copying is less. */
+/**
+ * What goes to one node stands in one buffer, so that its frame can be built there; unless it is so little
+ * that copying is less.
+ */
 function encodeRound(
   native: NativeAddon,
   memory: PartMemory,

@@ -1,7 +1,8 @@
 /**
- * Pushes under the numbers of a session that several clients may work for, one after the other: whoever repeats a push takes
- * the same number for it, and no shard applies it twice. For that every push must be made in the same order with the same
- * keys, whoever makes it: which shards it goes to, and so its numbers, depend on nothing else.
+ * Pushes under the numbers of a session that several clients may work for, one after the other: whoever
+ * repeats a push takes the same number for it, and no shard applies it twice. For that every push must be
+ * made in the same order with the same keys, whoever makes it: which shards it goes to, and so its numbers,
+ * depend on nothing else.
  */
 
 import { describe, KintsugiError } from '../errors.js';
@@ -9,7 +10,9 @@ import type { Client, PullRequest, PushCounts, PushRequest, RequestOptions } fro
 
 export class PushSequence {
   private turn: Promise<void> = Promise.resolve();
-  /** Why nothing has numbers here any more: those behind a push that never had any would be others' elsewhere. */
+  /**
+   * Why nothing has numbers here any more: those behind a push that never had any would be others' elsewhere.
+   */
   private over: KintsugiError | undefined;
 
   constructor(
@@ -17,7 +20,10 @@ export class PushSequence {
     readonly session: number,
   ) {}
 
-  /** The next push: somebody else has made it, and it is durable. Keys must be unique. @throws ABORTED as `push` */
+  /**
+   * The next push: somebody else has made it, and it is durable. Keys must be unique. @throws ABORTED as
+   * `push`
+   */
   skip(requests: readonly PullRequest[]): void {
     this.check();
     this.client.skip(requests, this.session);
@@ -25,7 +31,8 @@ export class PushSequence {
 
   /**
    * The next push. Keys must be unique. Resolves when it is durable, applied now or before.
-   * @throws what `Client.push` throws; ABORTED after `close`, and after a push that failed before it had its numbers
+   * @throws what `Client.push` throws; ABORTED after `close`, and after a push that failed before it had its
+   * numbers
    */
   async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
     const begins = this.turn;

@@ -1,6 +1,6 @@
 /**
- * A client's life on the wire: the connection to the scheduler, the peers, the protocol machine, and everyone who waits for an
- * answer. The library on top of it knows tables and keys, this knows tickets.
+ * A client's life on the wire: the connection to the scheduler, the peers, the protocol machine, and everyone
+ * who waits for an answer. The library on top of it knows tables and keys, this knows tickets.
  */
 import {
   type ClientEffect,
@@ -22,7 +22,9 @@ import type { ClientTls } from '../transport/index.js';
 
 export interface ConnectOptions {
   token?: string | undefined;
-  /** The job speaks TLS: how to verify its certificates; `{}` goes by the public authorities. Default: no TLS. */
+  /**
+   * The job speaks TLS: how to verify its certificates; `{}` goes by the public authorities. Default: no TLS.
+   */
   tls?: ClientTls | undefined;
   /** Wait at most so long for the scheduler and for the job's groups to be formed; default 10 s. */
   timeoutMs?: number | undefined;
@@ -32,14 +34,20 @@ export interface ConnectOptions {
   waitForJob?: boolean | undefined;
   /** Pushes that are not durable yet hold at most so many bytes; further ones wait. Default 256 MiB. */
   maxInFlightBytes?: number | undefined;
-  /** Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or repeated. */
+  /**
+   * Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or
+   * repeated.
+   */
   audit?: boolean | undefined;
   policy?: Partial<ClientPolicy> | undefined;
   log?: Logger | undefined;
 }
 
 export interface RequestOptions {
-  /** Aborting stops the waiting; a push that has begun is still delivered (of one beyond 16 MiB, what was sent by then). */
+  /**
+   * Aborting stops the waiting; a push that has begun is still delivered (of one beyond 16 MiB, what was sent
+   * by then).
+   */
   signal?: AbortSignal | undefined;
 }
 
@@ -125,7 +133,9 @@ export class Session {
     return reply.status;
   }
 
-  /** Room is taken in the same breath as it is found, or pushes that begin at once would all find the same. */
+  /**
+   * Room is taken in the same breath as it is found, or pushes that begin at once would all find the same.
+   */
   private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
     while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
@@ -148,8 +158,9 @@ export class Session {
   }
 
   /**
-   * Pushes sections, when there is room for them. The room is free again when no section is kept any more: a push that
-   * nobody waits for is still delivered, one that has failed may still be under way to another shard.
+   * Pushes sections, when there is room for them. The room is free again when no section is kept any more: a
+   * push that nobody waits for is still delivered, one that has failed may still be under way to another
+   * shard.
    */
   async push(
     sections: Sections,
@@ -290,7 +301,10 @@ export class Session {
     this.run(this.core.step(input));
   }
 
-  /** A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after `limitMs`. */
+  /**
+   * A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after
+   * `limitMs`.
+   */
   async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
     if (this.closed) throw this.closed;
     const id = this.nextTicket++;

@@ -1,4 +1,7 @@
-/** Log records of the roles, on one time axis: `mono` is CLOCK_MONOTONIC, which all processes of a machine share. */
+/**
+ * Log records of the roles, on one time axis: `mono` is CLOCK_MONOTONIC, which all processes of a machine
+ * share.
+ */
 
 export interface RoleEvent {
   /** Milliseconds of CLOCK_MONOTONIC. */

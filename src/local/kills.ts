@@ -1,6 +1,7 @@
 /**
- * `--kill ROLE[:INDEX]@P%`: what to kill and when. Progress decides, not time, so that a run on a slow machine loses the same
- * process at the same sample; and a seed decides which one, so that a run can be repeated.
+ * `--kill ROLE[:INDEX]@P%`: what to kill and when. Progress decides, not time, so that a run on a slow
+ * machine loses the same process at the same sample; and a seed decides which one, so that a run can be
+ * repeated.
  */
 import { KintsugiError } from '../errors.js';
 

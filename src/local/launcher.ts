@@ -1,7 +1,7 @@
 /**
- * `kintsugi local`: a whole job on one machine as real processes, with failures on purpose, and the proof afterwards that
- * nothing was lost. The order: scheduler, PS, what is to be resumed, workers; then wait for redundancy; then evaluate, check
- * and digest; then stop everything.
+ * `kintsugi local`: a whole job on one machine as real processes, with failures on purpose, and the proof
+ * afterwards that nothing was lost. The order: scheduler, PS, what is to be resumed, workers; then wait for
+ * redundancy; then evaluate, check and digest; then stop everything.
  */
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -366,7 +366,8 @@ class LocalJob {
 
 /**
  * Runs a job to its end. Leaves no process behind, whatever happens.
- * @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, BAD_DATA, ... and ABORTED after the signal; an error of a role names the role
+ * @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, BAD_DATA, ... and ABORTED after the signal; an error of a role
+ * names the role
  */
 export async function runLocal(
   options: LocalOptions,

@@ -38,7 +38,10 @@ export interface LocalOptions {
   cliPath?: string | undefined;
 }
 
-/** The directory that will hold `file` must be there, or an hour of training ends without its report. @throws BAD_ARGUMENT */
+/**
+ * The directory that will hold `file` must be there, or an hour of training ends without its report. @throws
+ * BAD_ARGUMENT
+ */
 export function checkWritable(flag: string, file: string): void {
   const directory = dirname(resolve(file));
   try {

@@ -1,6 +1,6 @@
 /**
- * Throughput over time as one HTML file with an inline SVG: no scripts, no fonts, nothing loaded, readable in light and dark.
- * Pure: from a run's events to text.
+ * Throughput over time as one HTML file with an inline SVG: no scripts, no fonts, nothing loaded, readable in
+ * light and dark. Pure: from a run's events to text.
  */
 import type { RoleEvent } from './events.js';
 import { type Failure, type KillRecord, progressPoints, type Report, trainingSpan } from './report.js';
@@ -11,7 +11,10 @@ const WIDTH = 960;
 const HEIGHT = 400;
 const MARGIN = { top: 48, right: 24, bottom: 52, left: 84 };
 const PLOT = { width: WIDTH - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
-/** A point every STEP_MS, each the mean over SPAN_MS: fine enough to see a dip, wide enough not to show every batch. */
+/**
+ * A point every STEP_MS, each the mean over SPAN_MS: fine enough to see a dip, wide enough not to show every
+ * batch.
+ */
 const STEP_MS = 100;
 const SPAN_MS = 500;
 

@@ -1,6 +1,6 @@
 /**
- * The processes of a local job: started, watched, killed on purpose, started again. A process that ends without being told
- * to fails the run; whatever happens, none is left behind.
+ * The processes of a local job: started, watched, killed on purpose, started again. A process that ends
+ * without being told to fails the run; whatever happens, none is left behind.
  */
 import { join } from 'node:path';
 import { KintsugiError } from '../errors.js';
@@ -172,8 +172,8 @@ export class Processes {
     onEvent(record, JSON.stringify(record));
     void child.exited.then((exit) => {
       if (this.children.get(name) === child) this.ready.delete(name);
-      // A PS ends by itself only when the job has told it to leave; a worker that has said so has done its work, whatever it
-      // thinks of the samples.
+      // A PS ends by itself only when the job has told it to leave; a worker that has said so has done its
+      // work, whatever it thinks of the samples.
       const finished =
         (args[0] === 'ps' && exit.code === 0) ||
         (args[0] === 'worker' && (exit.code === 0 || this.done.has(name)));

@@ -1,6 +1,7 @@
 /**
- * The report of a local run, from collected events: pure functions, so that they can be tested without processes. All times
- * are counted from the SIGKILL on the launcher's monotonic clock; what did not happen is null.
+ * The report of a local run, from collected events: pure functions, so that they can be tested without
+ * processes. All times are counted from the SIGKILL on the launcher's monotonic clock; what did not happen is
+ * null.
  */
 import type { ParityCheck } from '../tools/parity.js';
 import { numberOf, type RoleEvent } from './events.js';
@@ -156,8 +157,8 @@ export function summarize(events: readonly RoleEvent[]): TrainingSummary {
 }
 
 /**
- * The first event of every lost shard in a later generation. One may be missing for ever: a second failure can take the new
- * home before it got so far, and then the home after that one counts.
+ * The first event of every lost shard in a later generation. One may be missing for ever: a second failure
+ * can take the new home before it got so far, and then the home after that one counts.
  */
 function firstPerShard(
   events: readonly RoleEvent[],
@@ -177,8 +178,9 @@ function firstPerShard(
 }
 
 /**
- * The first durable map without the dead process: it was noticed, or a newer process of the same name was there first. A
- * scheduler has no place in a map: it is missed when it is back. A worker is lost when its samples go to others.
+ * The first durable map without the dead process: it was noticed, or a newer process of the same name was
+ * there first. A scheduler has no place in a map: it is missed when it is back. A worker is lost when its
+ * samples go to others.
  */
 export function detectionOf(events: readonly RoleEvent[], kill: KillRecord): RoleEvent | undefined {
   return events.find((event) => {
@@ -206,7 +208,9 @@ function throughputOf(points: Throughput, kill: KillRecord, until: number, calmF
   };
 }
 
-/** One entry per kill, in the order of the kills. `events` are in the order of their clocks (see `inOrder`). */
+/**
+ * One entry per kill, in the order of the kills. `events` are in the order of their clocks (see `inOrder`).
+ */
 export function failuresOf(events: readonly RoleEvent[], kills: readonly KillRecord[]): Failure[] {
   const span = trainingSpan(events);
   const start = span?.start ?? 0;
@@ -229,7 +233,8 @@ export function failuresOf(events: readonly RoleEvent[], kills: readonly KillRec
     const whole = firstPerShard(events, 'shard.whole', kill).filter((event) => event !== undefined);
     const allReady = keysReady.length > 0 && keysReady.every((event) => event !== undefined);
     const sum = (field: string) => whole.reduce((total, event) => total + (numberOf(event, field) || 0), 0);
-    // Steady is what came before: after the warm-up, or after the recovery before this one, whichever is later.
+    // Steady is what came before: after the warm-up, or after the recovery before this one, whichever is
+    // later.
     const warm = kill.mono - start > 2 * WARM_UP_MS ? start + WARM_UP_MS : start;
     const before = redundantAt[index - 1];
     const calmFrom = before !== undefined && before < kill.mono ? Math.max(warm, before) : warm;

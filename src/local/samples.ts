@@ -1,7 +1,7 @@
 /**
- * Was every sample of every epoch trained exactly once? Four books that are kept apart must agree: the lines that the launcher
- * counted in the files, what the scheduler knows of ranges, what workers told of each range that they finished, and the audit
- * rows that only applied pushes change.
+ * Was every sample of every epoch trained exactly once? Four books that are kept apart must agree: the lines
+ * that the launcher counted in the files, what the scheduler knows of ranges, what workers told of each range
+ * that they finished, and the audit rows that only applied pushes change.
  */
 import type { PushCounts } from '../client/client.js';
 import type { DatasetStatus } from '../client/dataset.js';
@@ -33,7 +33,10 @@ interface FinishedRange extends ClientCounts {
   range: number;
 }
 
-/** Of a range that two workers finished, because the first was lost before that was known, the last one's counts. */
+/**
+ * Of a range that two workers finished, because the first was lost before that was known, the last one's
+ * counts.
+ */
 export function finishedRanges(events: readonly RoleEvent[]): FinishedRange[] {
   const ranges = new Map<number, FinishedRange>();
   for (const event of events) {

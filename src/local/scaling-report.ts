@@ -40,7 +40,10 @@ export function scalingsOf(events: readonly RoleEvent[], records: readonly Scali
   });
 }
 
-/** Samples per second of the whole training but its scalings, where the time before one is too short; 0: unknown. */
+/**
+ * Samples per second of the whole training but its scalings, where the time before one is too short; 0:
+ * unknown.
+ */
 function calmRate(
   throughput: Throughput,
   span: { start: number; end: number },
@@ -59,7 +62,9 @@ function calmRate(
   return time >= STEADY_MS ? (samples / time) * 1000 : 0;
 }
 
-/** The lowest rate of a second that begins between the two moments; undefined when training is over before. */
+/**
+ * The lowest rate of a second that begins between the two moments; undefined when training is over before.
+ */
 export function worstWindow(throughput: Throughput, from: number, to: number): number | undefined {
   let worst: number | undefined;
   for (let begin = from; begin <= to; begin += STEP_MS) {

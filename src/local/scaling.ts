@@ -1,6 +1,6 @@
 /**
- * `--scale ps=N@P%`: how many PS are to serve from which progress on. The job is told, processes are started for it or end when
- * they are empty, and training goes on meanwhile; one scaling after the other.
+ * `--scale ps=N@P%`: how many PS are to serve from which progress on. The job is told, processes are started
+ * for it or end when they are empty, and training goes on meanwhile; one scaling after the other.
  */
 import type { Client } from '../client/client.js';
 import { describe, KintsugiError } from '../errors.js';

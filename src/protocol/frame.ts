@@ -3,14 +3,16 @@
  *
  *   [u32 length of the envelope, little-endian][msgpack envelope][zeros to a multiple of 8][part][zeros to 8][part] ...
  *
- * The envelope is an array `[header, length of part 0, length of part 1, ..., next header, lengths of its parts, ...]`: the
- * lengths travel beside the headers, so that no name inside them is reserved. Every part starts at a multiple of 8 from the start of the frame; the frame ends
- * with the last byte of the last part (or of the header, when there are no parts). Parts are raw little-endian arrays that
- * the engine reads in place, so decoding makes views and copies no payload.
+ * The envelope is an array `[header, length of part 0, length of part 1, ..., next header, lengths of its
+ * parts, ...]`: the lengths travel beside the headers, so that no name inside them is reserved. Every part
+ * starts at a multiple of 8 from the start of the frame; the frame ends with the last byte of the last part
+ * (or of the header, when there are no parts). Parts are raw little-endian arrays that the engine reads in
+ * place, so decoding makes views and copies no payload.
  *
- * Frames come from outside. The msgpack bytes are walked once before the library sees them: only plain values pass (no
- * extensions, so none of msgpackr's record definitions, which compile code, or its references), no length is believed
- * before it was compared with the bytes that are there, and nesting is bounded. Whatever is wrong becomes BAD_FRAME.
+ * Frames come from outside. The msgpack bytes are walked once before the library sees them: only plain values
+ * pass (no extensions, so none of msgpackr's record definitions, which compile code, or its references), no
+ * length is believed before it was compared with the bytes that are there, and nesting is bounded. Whatever
+ * is wrong becomes BAD_FRAME.
  */
 import { type Options, Packr, Unpackr } from 'msgpackr';
 import { describe, KintsugiError } from '../errors.js';
@@ -27,7 +29,9 @@ export const MAX_HEADER_DEPTH = 32;
 /** A message that goes into a frame. */
 export type Outgoing = readonly [header: object, parts: readonly Uint8Array[]];
 
-/** A message of a decoded frame. `parts` are views into the bytes that were given; `header` holds no views. */
+/**
+ * A message of a decoded frame. `parts` are views into the bytes that were given; `header` holds no views.
+ */
 export interface Frame {
   header: Record<string, unknown>;
   parts: Uint8Array[];
@@ -38,8 +42,9 @@ export interface EncodeOptions {
   /** Memory for the frame; need not be zeroed. The default is a new array. */
   allocate?: (bytes: number) => Uint8Array;
   /**
-   * Asked when all parts stand in one buffer, as far apart as in the frame: the frame of `bytes` in that buffer, with `first` at
-   * `start`, so that no part is copied; or undefined. What is before and between the parts is overwritten.
+   * Asked when all parts stand in one buffer, as far apart as in the frame: the frame of `bytes` in that
+   * buffer, with `first` at `start`, so that no part is copied; or undefined. What is before and between the
+   * parts is overwritten.
    */
   around?: (first: Uint8Array, start: number, bytes: number) => Uint8Array | undefined;
 }
@@ -62,9 +67,11 @@ export function encodeFrame(
 }
 
 /**
- * One frame of at least one message: headers and their parts, which are copied. A header is a plain object with a string
- * `t`, of numbers, bigints (64 bits), strings, booleans, null, Uint8Array, arrays and plain objects.
- * @throws LIMIT when a limit is exceeded, BAD_ARGUMENT when a header has no `t`: errors of the sender, unlike BAD_FRAME.
+ * One frame of at least one message: headers and their parts, which are copied. A header is a plain object
+ * with a string `t`, of numbers, bigints (64 bits), strings, booleans, null, Uint8Array, arrays and plain
+ * objects.
+ * @throws LIMIT when a limit is exceeded, BAD_ARGUMENT when a header has no `t`: errors of the sender, unlike
+ * BAD_FRAME.
  */
 export function encodeMessages(messages: readonly Outgoing[], options: EncodeOptions = {}): Uint8Array {
   const maxBytes = options.maxBytes ?? MAX_FRAME_BYTES;
@@ -208,7 +215,10 @@ const COUNTED: Readonly<Record<number, readonly [lengthBytes: number, kind: Kind
 const isString = (token: number): boolean =>
   (token >= 0xa0 && token < 0xc0) || (token >= 0xd9 && token <= 0xdb);
 
-/** Throws BAD_FRAME unless the bytes are exactly one msgpack value of plain kinds, with strings as the keys of maps. */
+/**
+ * Throws BAD_FRAME unless the bytes are exactly one msgpack value of plain kinds, with strings as the keys of
+ * maps.
+ */
 function checkMsgpack(bytes: Uint8Array): void {
   const end = bytes.byteLength;
   let at = 0;

@@ -1,7 +1,7 @@
 /**
- * The cluster map: who holds what. Only the scheduler makes a new one, durably, before anyone sees it (rule 2); every
- * receiver only moves to higher epochs. A group's entry has its own `version` (the epoch that changed it last), because
- * recovery operations are tied to their group, not to changes elsewhere.
+ * The cluster map: who holds what. Only the scheduler makes a new one, durably, before anyone sees it (rule
+ * 2); every receiver only moves to higher epochs. A group's entry has its own `version` (the epoch that
+ * changed it last), because recovery operations are tied to their group, not to changes elsewhere.
  */
 import type { EngineTable } from '../native.js';
 
@@ -9,7 +9,9 @@ import type { EngineTable } from '../native.js';
 export type PeerId = number;
 export const SCHEDULER: PeerId = 0;
 
-/** The generation of every data shard that was born with its group; later ones are epochs, so they are larger. */
+/**
+ * The generation of every data shard that was born with its group; later ones are epochs, so they are larger.
+ */
 export const INITIAL_GENERATION = 1;
 
 export interface NodeEntry {

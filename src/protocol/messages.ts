@@ -1,7 +1,7 @@
 /**
- * Every message on the wire: a small header (encoded by frame.ts) and raw payload parts that only the engine reads.
- * Names follow the design's vocabulary. `g` group, `m` member (data shard i of the group), `sid` sink, `v` version of the
- * group's entry at the sender (receivers hold messages of a version they do not know yet).
+ * Every message on the wire: a small header (encoded by frame.ts) and raw payload parts that only the engine
+ * reads. Names follow the design's vocabulary. `g` group, `m` member (data shard i of the group), `sid` sink,
+ * `v` version of the group's entry at the sender (receivers hold messages of a version they do not know yet).
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
@@ -26,7 +26,10 @@ export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
 export type EndedSessions = [first: PeerId, last: PeerId, mark: 'ENDED'];
 /** What a batch carries besides its delta. */
 export type StreamId = PushId | EndedSessions;
-/** De-duplication state of one client at one stream position: its last number and recent refusals; or who has ended. */
+/**
+ * De-duplication state of one client at one stream position: its last number and recent refusals; or who has
+ * ended.
+ */
 export type DedupEntry =
   | [client: PeerId, cseq: number, refused: [cseq: number, code: Refusal][]]
   | EndedSessions;
@@ -50,9 +53,10 @@ export interface Hello {
 
 // ---- client -> owner
 /**
- * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty section: the push
- * was withdrawn; unless it is applied already it only takes its number, and is refused with ABORTED. `client`: whose pushes
- * these are, when it is not the sender: batches of a range of samples have its session, whoever works on it.
+ * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty
+ * section: the push was withdrawn; unless it is applied already it only takes its number, and is refused with
+ * ABORTED. `client`: whose pushes these are, when it is not the sender: batches of a range of samples have
+ * its session, whoever works on it.
  */
 export interface Push {
   t: 'push';
@@ -99,7 +103,10 @@ export interface Rows {
   id: number;
   items: number[];
 }
-/** Items of a pull (index) or of a push (negative: see cseq) that cannot be served here. WRONG_OWNER: retry elsewhere. */
+/**
+ * Items of a pull (index) or of a push (negative: see cseq) that cannot be served here. WRONG_OWNER: retry
+ * elsewhere.
+ */
 export interface Reject {
   t: 'reject';
   id: number;
@@ -281,7 +288,10 @@ export interface Heartbeat {
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;
-  /** What this node holds: `seat` is m for data shard m, k + j for parity j; `load` counts requests and deltas. */
+  /**
+   * What this node holds: `seat` is m for data shard m, k + j for parity j; `load` counts requests and
+   * deltas.
+   */
   held?: [g: number, seat: number, bytes: number, load: number][];
 }
 export interface UnrecoverableReport extends ShardOf {

@@ -1,6 +1,6 @@
 /**
- * Messages between a worker and the scheduler about samples: a data set is cut into ranges, a worker leases one at a time,
- * reports its batches and hands it back.
+ * Messages between a worker and the scheduler about samples: a data set is cut into ranges, a worker leases
+ * one at a time, reports its batches and hands it back.
  */
 import type { ErrorCode } from '../errors.js';
 import type { PeerId } from './map.js';
@@ -10,7 +10,10 @@ export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
-  /** The files grow: their sizes here are 0, `extendDataset` says what there is. One epoch, in the order of the files' bytes. */
+  /**
+   * The files grow: their sizes here are 0, `extendDataset` says what there is. One epoch, in the order of
+   * the files' bytes.
+   */
   follow?: boolean;
   files: { name: string; size: number; rangeBytes: number }[];
   /** Samples of a full batch. */
@@ -46,7 +49,10 @@ export interface DatasetOpened {
   code?: ErrorCode;
   message?: string;
 }
-/** Files of a data set that follows them have grown: whole lines up to these sizes are there, one for each file. */
+/**
+ * Files of a data set that follows them have grown: whole lines up to these sizes are there, one for each
+ * file.
+ */
 export interface ExtendDataset {
   t: 'extendDataset';
   id: number;
@@ -122,7 +128,9 @@ export interface Released {
   t: 'released';
   id: number;
 }
-/** May this worker, with so many durable batches, begin the next? Answered when it may (bounded staleness). */
+/**
+ * May this worker, with so many durable batches, begin the next? Answered when it may (bounded staleness).
+ */
 export interface Advance {
   t: 'advance';
   id: number;

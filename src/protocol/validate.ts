@@ -1,6 +1,7 @@
 /**
- * Headers come from outside: before a machine sees one, its fields are checked against the table below. One line per
- * message kind; a new message is added here and in messages.ts. Payload parts are checked by the engine.
+ * Headers come from outside: before a machine sees one, its fields are checked against the table below. One
+ * line per message kind; a new message is added here and in messages.ts. Payload parts are checked by the
+ * engine.
  */
 import { ERROR_CODES, KintsugiError } from '../errors.js';
 import type { Message } from './messages.js';

@@ -1,4 +1,7 @@
-/** Where the nodes of a map are dialed: it is asked for every message that is sent, so the addresses of a map are read once. */
+/**
+ * Where the nodes of a map are dialed: it is asked for every message that is sent, so the addresses of a map
+ * are read once.
+ */
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import { parseAddress } from './address.js';
 

@@ -1,4 +1,7 @@
-/** host:port in all the forms that users write: "host:port", ":port", "port", "[::1]:port", "kintsugi://host:port". */
+/**
+ * host:port in all the forms that users write: "host:port", ":port", "port", "[::1]:port",
+ * "kintsugi://host:port".
+ */
 import { KintsugiError } from '../errors.js';
 
 /** What a node may be called. */

@@ -1,6 +1,7 @@
 /**
- * Where a PS puts the answer to a pull: into memory with room for the header of a frame, which is then built around the rows
- * (transport/part-memory.ts). All sections of a request go into one buffer, one after the other, as they do in its answer.
+ * Where a PS puts the answer to a pull: into memory with room for the header of a frame, which is then built
+ * around the rows (transport/part-memory.ts). All sections of a request go into one buffer, one after the
+ * other, as they do in its answer.
  */
 import type { NativeAddon, NativeShard } from '../native.js';
 import { type PartBuffer, PartMemory } from '../transport/index.js';
@@ -11,7 +12,10 @@ const ANSWER_BYTES = 4 << 20;
 const FROM_BYTES = 1024;
 /** Answers that wait for the end of a turn of the event loop, all in buffers of that size. */
 const MAX_WAITING = 8;
-/** While sockets hold so much, further answers have memory of their own: whoever reads slowly must not cost a buffer for each. */
+/**
+ * While sockets hold so much, further answers have memory of their own: whoever reads slowly must not cost a
+ * buffer for each.
+ */
 const MAX_LENT_BYTES = 64 << 20;
 
 export class Answers {

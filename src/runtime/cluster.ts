@@ -1,4 +1,7 @@
-/** A whole cluster in one process: for tests, notebooks and trying things out. Real sockets, real roles, one event loop. */
+/**
+ * A whole cluster in one process: for tests, notebooks and trying things out. Real sockets, real roles, one
+ * event loop.
+ */
 import { randomUUID } from 'node:crypto';
 import type { DurableState, SchedulerPolicy } from '../core/scheduler/scheduler.js';
 import type { Policy } from '../core/shared/policy.js';
@@ -40,7 +43,9 @@ export interface LocalCluster {
   close(): Promise<void>;
 }
 
-/** Starts a scheduler and PS nodes in this process. @throws NOT_ENOUGH_NODES, BAD_ARGUMENT, ADDON_NOT_LOADED */
+/**
+ * Starts a scheduler and PS nodes in this process. @throws NOT_ENOUGH_NODES, BAD_ARGUMENT, ADDON_NOT_LOADED
+ */
 export async function startLocalCluster(options: LocalClusterOptions = {}): Promise<LocalCluster> {
   const code = parseCode(options.code ?? '4+1');
   const ps = options.ps ?? code.k + code.r;

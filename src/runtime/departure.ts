@@ -1,4 +1,7 @@
-/** How a PS leaves a running job in order: it asks to be emptied, and ends when it is told that nothing is left on it. */
+/**
+ * How a PS leaves a running job in order: it asks to be emptied, and ends when it is told that nothing is
+ * left on it.
+ */
 import { KintsugiError } from '../errors.js';
 import type { Message } from '../protocol/messages.js';
 
@@ -21,7 +24,10 @@ export class Departure {
     });
   }
 
-  /** True when the message was one about leaving. `inc`: this process; what is meant for an older one says nothing. */
+  /**
+   * True when the message was one about leaving. `inc`: this process; what is meant for an older one says
+   * nothing.
+   */
   take(message: Message, inc: number | undefined): boolean {
     if (message.t === 'changeReply') this.answered(message);
     else if (message.t === 'leave') {

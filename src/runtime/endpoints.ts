@@ -45,7 +45,10 @@ export function createEndpoints(options: EndpointOptions): (path: string) => Pro
   };
 }
 
-/** A port for a role that takes no connections: only its endpoints. @throws PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
+/**
+ * A port for a role that takes no connections: only its endpoints. @throws PORT_IN_USE, TOKEN_REQUIRED,
+ * BAD_ARGUMENT
+ */
 export function serveEndpoints(
   address: string,
   token: string | undefined,

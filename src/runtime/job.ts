@@ -29,8 +29,9 @@ export function parseCode(text: string): CodeSpec {
 }
 
 /**
- * The two pools of a job: `embedding` with the given code, and `mirrored`, r copies, for small tables whose lost rows are to be there without
- * decoding. The number of groups defaults to the number of nodes, so that data and parity rotate evenly.
+ * The two pools of a job: `embedding` with the given code, and `mirrored`, r copies, for small tables whose
+ * lost rows are to be there without decoding. The number of groups defaults to the number of nodes, so that
+ * data and parity rotate evenly.
  * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT
  */
 export function poolsFor(code: CodeSpec, nodes: number, groups: number = nodes): PoolOptions[] {

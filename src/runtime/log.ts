@@ -1,6 +1,7 @@
 /**
- * Structured logs: one JSON object per line on standard error, or one readable line. `mono` is CLOCK_MONOTONIC in
- * milliseconds, which all processes of one machine share, so that a launcher can put their events on one axis.
+ * Structured logs: one JSON object per line on standard error, or one readable line. `mono` is
+ * CLOCK_MONOTONIC in milliseconds, which all processes of one machine share, so that a launcher can put their
+ * events on one axis.
  */
 
 export type LogFormat = 'json' | 'text' | 'none';

@@ -1,7 +1,8 @@
 /**
- * Connections to the other roles by identity: dials a peer when there is something for it, keeps a few messages while that
- * is under way, redials with a pause when it fails, and answers a peer that dialed us on the connection it made. Losing a
- * message is allowed (the protocol repeats); reordering within a connection is not.
+ * Connections to the other roles by identity: dials a peer when there is something for it, keeps a few
+ * messages while that is under way, redials with a pause when it fails, and answers a peer that dialed us on
+ * the connection it made. Losing a message is allowed (the protocol repeats); reordering within a connection
+ * is not.
  */
 import { describe, KintsugiError } from '../errors.js';
 import type { ClusterMap, PeerId } from '../protocol/map.js';
@@ -21,7 +22,10 @@ const MAX_WELCOMED = 64;
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
 
-/** What is posted to one peer goes out as soon as it is this much: a frame that waits for more would only arrive later. */
+/**
+ * What is posted to one peer goes out as soon as it is this much: a frame that waits for more would only
+ * arrive later.
+ */
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
 
@@ -72,7 +76,10 @@ export class Peers {
     onError: (link, error) => this.onError(link, error),
   };
 
-  /** Whoever joins a running job is going to get shards: what is dialed now need not be dialed when they hand over. */
+  /**
+   * Whoever joins a running job is going to get shards: what is dialed now need not be dialed when they hand
+   * over.
+   */
   welcome(before: ClusterMap, now: ClusterMap): void {
     if (before.groups.length === 0 || now.nodes.length > MAX_WELCOMED) return;
     const self = this.options.self().peer;
@@ -83,7 +90,10 @@ export class Peers {
     }
   }
 
-  /** The books on a peer of the incarnation that the map names now; undefined when it cannot be dialed and did not dial us. */
+  /**
+   * The books on a peer of the incarnation that the map names now; undefined when it cannot be dialed and did
+   * not dial us.
+   */
   private peerAt(id: PeerId, address: PeerAddress | undefined): Peer | undefined {
     const known = this.peers.get(id);
     if (known && (!address || known.inc === address.inc)) return known;
@@ -97,8 +107,8 @@ export class Peers {
   }
 
   /**
-   * Sends at the next `flush`, together with whatever else is posted to that peer: one frame for all of it. Until then the
-   * parts are only referred to.
+   * Sends at the next `flush`, together with whatever else is posted to that peer: one frame for all of it.
+   * Until then the parts are only referred to.
    */
   post(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     let posted = this.posted.get(to);
@@ -256,10 +266,12 @@ export class Peers {
       link.close('STALE_NODE');
       return;
     }
-    // A second connection between two peers that dialed each other at once: both work, the first one stays in use here.
+    // A second connection between two peers that dialed each other at once: both work, the first one stays in
+    // use here.
     this.byLink.set(link.id, message.peer);
     if (known?.link && known.inc === message.inc) {
-      // One that we cannot dial has only the newest of its connections: the older one may be dead and not know it.
+      // One that we cannot dial has only the newest of its connections: the older one may be dead and not
+      // know it.
       if (!this.options.resolve(message.peer)) this.replaceLink(known, link);
       return;
     }

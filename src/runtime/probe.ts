@@ -1,7 +1,7 @@
 /**
- * Whether a process still listens where it said. A killed process leaves a port where nobody listens: where the machine that
- * ran it says so itself, that is certain and quick, unlike silence. A forwarder or a firewall in between may refuse for
- * reasons of its own.
+ * Whether a process still listens where it said. A killed process leaves a port where nobody listens: where
+ * the machine that ran it says so itself, that is certain and quick, unlike silence. A forwarder or a
+ * firewall in between may refuse for reasons of its own.
  */
 import { BlockList, connect, isIP } from 'node:net';
 import type { Address } from './address.js';
@@ -27,7 +27,10 @@ export function probe({ host, port }: Address, from: string | undefined): Promis
 
 type ConnectError = Error & { code?: string; address?: string; errors?: readonly Error[] };
 
-/** Every address of the host refused, and each is the machine itself: it is this one, or the one that the process called from. */
+/**
+ * Every address of the host refused, and each is the machine itself: it is this one, or the one that the
+ * process called from.
+ */
 export function isProof(error: ConnectError, from: string | undefined): boolean {
   const attempts = (error.errors ?? [error]) as readonly ConnectError[];
   return attempts.every(

@@ -1,6 +1,7 @@
 /**
- * The PS role: a PsNode of the core, wired to sockets and a clock. Messages of one turn of the event loop share a batch: the
- * flush comes when the turn's messages have been handled. What they have us send to one peer shares a frame.
+ * The PS role: a PsNode of the core, wired to sockets and a clock. Messages of one turn of the event loop
+ * share a batch: the flush comes when the turn's messages have been handled. What they have us send to one
+ * peer shares a frame.
  */
 
 import { PsNode } from '../core/node/node.js';
@@ -253,7 +254,9 @@ class PsRuntime {
   }
 }
 
-/** Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT */
+/**
+ * Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT
+ */
 export async function startPs(options: PsOptions): Promise<RunningPs> {
   if (!NODE_NAME.test(options.name)) {
     throw new KintsugiError(

@@ -1,7 +1,8 @@
 /**
- * A recovery in miniature, before a real one. Code that has not run yet is interpreted, and compiled while it is needed: a node
- * would spend its first second after a loss on that, the second in which requests wait for it. So it loses a shard of a group of
- * its own making, all inside this process, and decodes it: the same machines, the same engine, the same frames.
+ * A recovery in miniature, before a real one. Code that has not run yet is interpreted, and compiled while it
+ * is needed: a node would spend its first second after a loss on that, the second in which requests wait for
+ * it. So it loses a shard of a group of its own making, all inside this process, and decodes it: the same
+ * machines, the same engine, the same frames.
  */
 
 import { PsNode } from '../core/node/node.js';

@@ -178,7 +178,8 @@ class SchedulerRuntime {
         this.options.store.save(effect.state).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
           (error: unknown) => {
-            // Without a durable map nothing may be decided any more: stop, and let a restart find out what is on disk.
+            // Without a durable map nothing may be decided any more: stop, and let a restart find out what is
+            // on disk.
             this.options.log.error('scheduler.store', { message: String(error) });
             void this.close();
           },
@@ -214,7 +215,8 @@ class SchedulerRuntime {
     if (this.closed || this.byPeer.has(node)) return;
     if (finding === 'gone') this.step({ kind: 'refused', node, inc });
     if (finding === 'gone' || monotonicMs() > until) return;
-    // Its listener may outlive its last breath for a moment. What is unclear is for the timers of the core to decide.
+    // Its listener may outlive its last breath for a moment. What is unclear is for the timers of the core to
+    // decide.
     if (finding === 'listening') this.step({ kind: 'listening', node, inc });
     const pauseMs = finding === 'listening' ? PROBE_AGAIN_MS : PROBE_UNCLEAR_MS;
     setTimeout(() => void this.probe(node, inc, address, until), pauseMs).unref();
@@ -229,7 +231,10 @@ class SchedulerRuntime {
   }
 }
 
-/** Starts a scheduler in this process; resumes the job that its store holds. @throws PORT_IN_USE, TOKEN_REQUIRED */
+/**
+ * Starts a scheduler in this process; resumes the job that its store holds. @throws PORT_IN_USE,
+ * TOKEN_REQUIRED
+ */
 export async function startScheduler(options: SchedulerOptions): Promise<RunningScheduler> {
   const runtime = await SchedulerRuntime.start(options);
   return { address: runtime.address, close: () => runtime.close() };

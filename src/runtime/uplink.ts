@@ -1,6 +1,6 @@
 /**
- * A role's connection to the scheduler: joins or attaches, keeps the identity it was given, and comes back by itself when
- * the scheduler was restarted.
+ * A role's connection to the scheduler: joins or attaches, keeps the identity it was given, and comes back by
+ * itself when the scheduler was restarted.
  */
 import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';

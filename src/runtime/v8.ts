@@ -1,18 +1,20 @@
 /**
- * V8 as a role needs it. A role is a process of ours that does the same few things thousands of times a second, beside a trainer
- * that wants the cores: what V8 assumes of a program in general is wrong for it, and was measured to be (bench/README.md).
- * Whoever embeds the library keeps his own settings.
+ * V8 as a role needs it. A role is a process of ours that does the same few things thousands of times a
+ * second, beside a trainer that wants the cores: what V8 assumes of a program in general is wrong for it, and
+ * was measured to be (bench/README.md). Whoever embeds the library keeps his own settings.
  */
 import { setFlagsFromString } from 'node:v8';
 
 const SETTINGS = [
   // Code that has not run for a few collections would be forgotten, and recoveries are rare.
   '--no-flush-bytecode',
-  // Rows and frames are arrays outside of the heap that live for a moment. V8 adds them to the old generation, which is small
-  // here, and after 8 MB of them collects all of it, once a second for ever. With four times the old generation as the limit
-  // the collections of the young generation, which free them at next to no cost, come first.
+  // Rows and frames are arrays outside of the heap that live for a moment. V8 adds them to the old
+  // generation, which is small here, and after 8 MB of them collects all of it, once a second for ever. With
+  // four times the old generation as the limit the collections of the young generation, which free them at
+  // next to no cost, come first.
   '--heap-growing-percent=300',
-  // Code is compiled after a seventh of the usual number of runs: a newcomer spends seconds less in slow code.
+  // Code is compiled after a seventh of the usual number of runs: a newcomer spends seconds less in slow
+  // code.
   '--interrupt-budget=10000',
 ];
 

@@ -1,6 +1,7 @@
 /**
- * A whole cluster in one process: the actors, the connections between them and the one clock. It carries messages and effects
- * back and forth and decides nothing; who breaks what and when is in faults.ts, what must hold is in world.ts.
+ * A whole cluster in one process: the actors, the connections between them and the one clock. It carries
+ * messages and effects back and forth and decides nothing; who breaks what and when is in faults.ts, what
+ * must hold is in world.ts.
  *
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
@@ -316,7 +317,10 @@ export class Cluster {
     this.runClient(index, actor.core.step({ kind: 'tick', now: this.now }));
   }
 
-  /** The process of a client ends, with or without a goodbye; a new one takes its place, with a session of its own. */
+  /**
+   * The process of a client ends, with or without a goodbye; a new one takes its place, with a session of its
+   * own.
+   */
   replaceClient(index: number, goodbye: boolean): void {
     const actor = this.clientAt(index);
     const { id, link } = actor;

@@ -1,14 +1,15 @@
 /**
- * One schedule's parameters, drawn from its seed; a caller can pin any of them. Profiles make frequent what chance alone makes
- * rare: a schedule of each goes deep into one kind of trouble.
+ * One schedule's parameters, drawn from its seed; a caller can pin any of them. Profiles make frequent what
+ * chance alone makes rare: a schedule of each goes deep into one kind of trouble.
  */
 import type { Random } from './random.js';
 
 /**
- * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody else, so they
- * are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`: planned moves
- * all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where the code can bear it.
- * `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced, and some of it does not come in time.
+ * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody
+ * else, so they are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`:
+ * planned moves all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where
+ * the code can bear it. `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced,
+ * and some of it does not come in time.
  */
 export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic';
 
@@ -40,7 +41,9 @@ export interface SimConfig {
   focus: string;
   /** Chance that the crash at such a message hits any node rather than an endpoint. */
   bystander: number;
-  /** Doubled messages and the remains of broken connections may arrive so many retry times later; 0 = soon. */
+  /**
+   * Doubled messages and the remains of broken connections may arrive so many retry times later; 0 = soon.
+   */
   haunting: number;
   /** A node stays away from the scheduler for up to so many retry times. */
   absence: number;

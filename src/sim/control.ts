@@ -237,7 +237,8 @@ export class Control {
   }
 
   /**
-   * A decision never gives up a complete sink of a living node unless another takes its place, or it had stalled. The other one may have died a moment ago: the scheduler cannot know yet.
+   * A decision never gives up a complete sink of a living node unless another takes its place, or it had
+   * stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     const { nodes } = this.scheduler!.status();
@@ -277,8 +278,9 @@ export class Control {
   }
 
   /**
-   * Rule 30: a decision never makes more than r members lack, be it by giving up a node that lives or a sink that had stalled. What
-   * died a moment ago the scheduler counts on; a group that is beyond repair has nothing left to wait for.
+   * Rule 30: a decision never makes more than r members lack, be it by giving up a node that lives or a sink
+   * that had stalled. What died a moment ago the scheduler counts on; a group that is beyond repair has
+   * nothing left to wait for.
    */
   private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;

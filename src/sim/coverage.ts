@@ -1,6 +1,6 @@
 /**
- * What many schedules went through: a simulator that never saw a thing has not tested it. Reports hold plain counts, so that those of
- * several runs add up.
+ * What many schedules went through: a simulator that never saw a thing has not tested it. Reports hold plain
+ * counts, so that those of several runs add up.
  */
 import { MIN_STEPS, type Outcome } from './world.js';
 

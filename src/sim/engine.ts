@@ -1,7 +1,7 @@
 /**
- * The real engine with a memory for answers. The core asks shards and sinks at every tick how much they have, and nearly
- * always nothing has happened since the last time: an answer is kept until a call that may change it. What is asked, changed and
- * computed stays the engine's.
+ * The real engine with a memory for answers. The core asks shards and sinks at every tick how much they have,
+ * and nearly always nothing has happened since the last time: an answer is kept until a call that may change
+ * it. What is asked, changed and computed stays the engine's.
  */
 import type {
   BlockList,

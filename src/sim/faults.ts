@@ -1,4 +1,7 @@
-/** What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what comes back. */
+/**
+ * What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what
+ * comes back.
+ */
 import type { Message } from '../protocol/messages.js';
 import type { Cluster, NodeActor } from './cluster.js';
 import type { Profile } from './config.js';
@@ -183,7 +186,10 @@ export class Faults {
     if (control.scheduler?.map.epoch !== before) this.cluster.count('move');
   }
 
-  /** Somebody asks for another number of nodes, or for one to leave; some of it does not come in time, and is taken back. */
+  /**
+   * Somebody asks for another number of nodes, or for one to leave; some of it does not come in time, and is
+   * taken back.
+   */
   private change(): void {
     const { control, random, config, nodes, clients, retry } = this.cluster;
     const from = clients[0]?.id;
@@ -202,7 +208,9 @@ export class Faults {
     control.step({ kind: 'message', from: message.t === 'drain' && itself ? node.id : from, message });
   }
 
-  /** Messages to or from a node crawl, or those to one other. What crawls when a connection breaks comes late. */
+  /**
+   * Messages to or from a node crawl, or those to one other. What crawls when a connection breaks comes late.
+   */
   private lagLinks(victim: number): void {
     const { cluster } = this;
     cluster.count('lag');

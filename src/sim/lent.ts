@@ -1,6 +1,6 @@
 /**
- * Parts of a message as the transport lends them: views that end with the call. All share one buffer that is spoiled afterwards, so
- * what a machine kept without copying turns to garbage.
+ * Parts of a message as the transport lends them: views that end with the call. All share one buffer that is
+ * spoiled afterwards, so what a machine kept without copying turns to garbage.
  */
 const GARBAGE = 0xa5;
 /** Sections start at such multiples; that any other start is right, too, is the engine's own test. */

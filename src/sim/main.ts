@@ -1,7 +1,7 @@
 /**
- * `npm run sim -- --seed 1 --seconds 60` runs schedules; `--seed S --trace` replays one as a transcript; `--mutants` plants
- * bugs and must catch each; `--merge a.json b.json` adds up the reports of several runs. The report goes to stdout as JSON, a readable
- * summary and violations to stderr.
+ * `npm run sim -- --seed 1 --seconds 60` runs schedules; `--seed S --trace` replays one as a transcript;
+ * `--mutants` plants bugs and must catch each; `--merge a.json b.json` adds up the reports of several runs.
+ * The report goes to stdout as JSON, a readable summary and violations to stderr.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';

@@ -1,7 +1,7 @@
 /**
- * The simulator must be able to fail: each mutant (planted.ts) is edited into a copy of the compiled core and must be caught, by random
- * schedules or, where it says so, by a scenario test that runs against that copy. One that survives is a hole in the simulator or
- * a rule that is not needed.
+ * The simulator must be able to fail: each mutant (planted.ts) is edited into a copy of the compiled core and
+ * must be caught, by random schedules or, where it says so, by a scenario test that runs against that copy.
+ * One that survives is a hole in the simulator or a rule that is not needed.
  *
  * The budget of a hunt is processor time, so that a busy machine does not let mutants get away.
  */
@@ -93,7 +93,10 @@ async function bySchedules(
   return { by, cpuSeconds: cpuSecondsOf(output) };
 }
 
-/** Runs a test file against a compiled copy (vitest.config.ts). The name of the first test that fails, or undefined. */
+/**
+ * Runs a test file against a compiled copy (vitest.config.ts). The name of the first test that fails, or
+ * undefined.
+ */
 async function byScenario(folder: string, test: string): Promise<string | undefined> {
   const vitest = join(root, 'node_modules/vitest/vitest.mjs');
   const { code, output } = await run(

@@ -1,7 +1,7 @@
 /**
- * The simulated network: a queue per ordered pair of actors, delivered in any order between pairs and in order within a
- * connection. Connections break (what was in flight is lost, or a part of it arrives late, beside the new connection),
- * sides are partitioned, links lag, messages are doubled.
+ * The simulated network: a queue per ordered pair of actors, delivered in any order between pairs and in
+ * order within a connection. Connections break (what was in flight is lost, or a part of it arrives late,
+ * beside the new connection), sides are partitioned, links lag, messages are doubled.
  */
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
@@ -86,7 +86,10 @@ export class Network {
     if (index < this.active.length) this.active[index] = last;
   }
 
-  /** The connection from one to the other ends; a prefix of what was in flight may still arrive, beside newer messages. */
+  /**
+   * The connection from one to the other ends; a prefix of what was in flight may still arrive, beside newer
+   * messages.
+   */
   cut(from: number, to: number, mayArrive: boolean): void {
     const pair = this.pair(from, to);
     const queue = this.current.get(pair);

@@ -1,7 +1,7 @@
 /**
- * What must be true, from the pushes alone. Each client owns one row per shard; its n-th push there adds 2^n, so the row is a
- * bit mask of the pushes that were applied: a lost one leaves a hole, a repeated one carries. Every push also adds to a
- * shared row, whose final value is the sum over the pushes in the masks.
+ * What must be true, from the pushes alone. Each client owns one row per shard; its n-th push there adds 2^n,
+ * so the row is a bit mask of the pushes that were applied: a lost one leaves a hole, a repeated one carries.
+ * Every push also adds to a shared row, whose final value is the sum over the pushes in the masks.
  *
  * What became of a push that failed, or whose client died, only its bit says.
  */
@@ -70,8 +70,8 @@ export class Oracle {
   }
 
   /**
-   * A row read while things happen: all of what was sent up to some push, with at least as many as were acknowledged before.
-   * `whole`: nothing is under way any more.
+   * A row read while things happen: all of what was sent up to some push, with at least as many as were
+   * acknowledged before. `whole`: nothing is under way any more.
    */
   checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number, whole = false): void {
     const mask = row[0]!;

@@ -1,6 +1,6 @@
 /**
- * Bugs to plant: each breaks one rule of the protocol by a small textual edit on the compiled core. Production code holds no
- * trace of them.
+ * Bugs to plant: each breaks one rule of the protocol by a small textual edit on the compiled core.
+ * Production code holds no trace of them.
  */
 
 export interface Mutant {

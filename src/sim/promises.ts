@@ -1,6 +1,7 @@
 /**
- * What nobody may say any more, once something was said or is on a disk: checked at the moment of sending, from the messages alone
- * where they suffice. A protocol that breaks such a promise is wrong at that step, however well the schedule goes on.
+ * What nobody may say any more, once something was said or is on a disk: checked at the moment of sending,
+ * from the messages alone where they suffice. A protocol that breaks such a promise is wrong at that step,
+ * however well the schedule goes on.
  */
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
@@ -50,7 +51,9 @@ export class Promises {
       );
   }
 
-  /** Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard. */
+  /**
+   * Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard.
+   */
   private checkDurable(from: number, client: PeerId, { items }: MessageOf<'pushAck'>): void {
     const node = this.cluster.nodes[from - 1]?.node;
     for (const [g, m, cseq, refused] of items) {

@@ -1,4 +1,7 @@
-/** The simulator's only source of randomness: a schedule is a function of its seed. (mulberry32, public domain) */
+/**
+ * The simulator's only source of randomness: a schedule is a function of its seed. (mulberry32, public
+ * domain)
+ */
 export class Random {
   private state: number;
 

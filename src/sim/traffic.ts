@@ -1,4 +1,6 @@
-/** What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest. */
+/**
+ * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
+ */
 import { auditKeys } from '../client/audit.js';
 import { type ClientEffect, PsClientCore } from '../core/client/client.js';
 import {
@@ -53,7 +55,9 @@ export class Traffic {
     }
   }
 
-  /** Another process in the place of a client: what the old one was not told of may have been applied or not. */
+  /**
+   * Another process in the place of a client: what the old one was not told of may have been applied or not.
+   */
   restart(index: number, actor: ClientActor): void {
     for (const ticket of actor.pushes.keys()) this.oracle.doubt(ticket);
     this.oracle.countAgain(index);

@@ -1,7 +1,7 @@
 /**
- * One schedule: a whole cluster in one process, stepped by one random source: the real scheduler, node and client machines
- * and the real engine on small tables, against a simulated network, clock, disk and crashes. Safety is checked all the time;
- * then everything heals and must complete.
+ * One schedule: a whole cluster in one process, stepped by one random source: the real scheduler, node and
+ * client machines and the real engine on small tables, against a simulated network, clock, disk and crashes.
+ * Safety is checked all the time; then everything heals and must complete.
  */
 import type { NativeAddon } from '../native.js';
 import { tableByName } from '../protocol/map.js';

@@ -1,4 +1,6 @@
-/** Durable state of the scheduler, behind the smallest interface that does: one value, replaced atomically. */
+/**
+ * Durable state of the scheduler, behind the smallest interface that does: one value, replaced atomically.
+ */
 
 export interface StateStore<T> {
   load(): Promise<T | undefined>;

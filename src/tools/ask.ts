@@ -1,6 +1,7 @@
 /**
- * Questions about shards, for tools. A question to an owner waits while a shard is being recovered, as it should; but a
- * shard that is beyond repair would never answer, so the scheduler is asked now and then whether that is the case.
+ * Questions about shards, for tools. A question to an owner waits while a shard is being recovered, as it
+ * should; but a shard that is beyond repair would never answer, so the scheduler is asked now and then
+ * whether that is the case.
  */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
@@ -13,7 +14,10 @@ type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStats
 /** A question without the fields that the client fills in. */
 type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
 
-/** Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group, or its shard m, cannot answer any more. */
+/**
+ * Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group, or its shard m,
+ * cannot answer any more.
+ */
 export function unlessLost<T>(client: Client, g: number, work: Promise<T>, m?: number): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const look = async () => {

@@ -1,7 +1,7 @@
 /**
- * Were all acknowledged pushes applied, each once? Compares what clients counted themselves with the audit rows that their
- * pushes changed (see ../audit.ts), not with the protocol's own de-duplication tables. Exact up to 2^24 pushes of a client
- * to a shard.
+ * Were all acknowledged pushes applied, each once? Compares what clients counted themselves with the audit
+ * rows that their pushes changed (see ../audit.ts), not with the protocol's own de-duplication tables. Exact
+ * up to 2^24 pushes of a client to a shard.
  */
 import { auditKeys, auditTable } from '../client/audit.js';
 import type { Client, PushCounts } from '../client/client.js';
@@ -26,7 +26,9 @@ export interface PushAudit {
   duplicated: number;
 }
 
-/** Compares the counts of clients that connected with `audit` and have stopped pushing. @throws UNKNOWN_TABLE */
+/**
+ * Compares the counts of clients that connected with `audit` and have stopped pushing. @throws UNKNOWN_TABLE
+ */
 export async function checkPushes(client: Client, counts: readonly ClientCounts[]): Promise<PushAudit> {
   const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };
   const { pools } = client.clusterMap;

@@ -1,6 +1,6 @@
 /**
- * Bounded concurrency for tools: a whole job has thousands of shards and millions of rows, so neither one at a time (slow)
- * nor all at once (memory) will do.
+ * Bounded concurrency for tools: a whole job has thousands of shards and millions of rows, so neither one at
+ * a time (slow) nor all at once (memory) will do.
  */
 
 /** Runs `work` on every item, at most `limit` at once. The first error stops new work and is thrown. */
@@ -27,7 +27,10 @@ export async function eachAtMost<T>(
   for (const end of lanes) if (end.status === 'rejected') throw end.reason;
 }
 
-/** Results of `work` in the order of `items`, with up to `depth` of them under way while the caller handles one. */
+/**
+ * Results of `work` in the order of `items`, with up to `depth` of them under way while the caller handles
+ * one.
+ */
 export async function* pipelined<T, R>(
   depth: number,
   items: Iterable<T>,

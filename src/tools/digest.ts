@@ -1,6 +1,7 @@
 /**
- * A digest of everything that training has produced: the evidence that a recovered job has, bit for bit, what an
- * undisturbed one has. It depends on rows only, not on where they lie: SHA-256 over the tables in order of name, of each
+ * A digest of everything that training has produced: the evidence that a recovered job has, bit for bit, what
+ * an undisturbed one has. It depends on rows only, not on where they lie: SHA-256 over the tables in order of
+ * name, of each
  *
  *   u32 bytes of its name, its name (UTF-8), u32 floats per row, u64 rows, then per row in order of key:
  *   u64 key, f32 values[dim], f32 optimizer state[...]                                 (little-endian, no padding)
@@ -47,7 +48,10 @@ function tableHeader(name: string, width: number, rows: number): Uint8Array {
   return header;
 }
 
-/** key, row, key, row ...: as 32-bit words, so that bits stay what they are (also of NaNs) and no call is made per row. */
+/**
+ * key, row, key, row ...: as 32-bit words, so that bits stay what they are (also of NaNs) and no call is made
+ * per row.
+ */
 export function interleave({ keys, rows }: RowBatch, width: number): Uint32Array {
   const from = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
   const keyWords = new Uint32Array(keys.buffer, keys.byteOffset, keys.length * 2);

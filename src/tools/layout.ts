@@ -1,7 +1,7 @@
 /**
- * What a whole row consists of, and moving between rows as the engine has them (one after the other) and tensors as files
- * have them (one per part of the row). Copies run over 32-bit words: bits stay what they are (also of NaNs), and there is no
- * call per row.
+ * What a whole row consists of, and moving between rows as the engine has them (one after the other) and
+ * tensors as files have them (one per part of the row). Copies run over 32-bit words: bits stay what they are
+ * (also of NaNs), and there is no call per row.
  */
 import type { OptimizerSpec } from '../native.js';
 

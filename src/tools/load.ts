@@ -1,6 +1,7 @@
 /**
- * Loads a saved job into a running one, of any number of nodes and any code. Everything is verified before the first row is
- * loaded: a directory that is damaged anywhere is refused as a whole, with the name of the file.
+ * Loads a saved job into a running one, of any number of nodes and any code. Everything is verified before
+ * the first row is loaded: a directory that is damaged anywhere is refused as a whole, with the name of the
+ * file.
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -35,8 +36,9 @@ export interface LoadResult {
 }
 
 /**
- * Creates the saved tables and fills them. Resolves when every row is durable. The client must have been opened without
- * `audit`, and tables that exist must be empty: rows that are in the job and not in the saved one would otherwise survive.
+ * Creates the saved tables and fills them. Resolves when every row is durable. The client must have been
+ * opened without `audit`, and tables that exist must be empty: rows that are in the job and not in the saved
+ * one would otherwise survive.
  * @throws BAD_CHECKPOINT, TABLE_EXISTS, BAD_ARGUMENT, MEMORY_LIMIT, UNRECOVERABLE, ABORTED, CLOSED
  */
 export async function loadJob(
@@ -59,11 +61,15 @@ export async function loadJob(
 
 // ---- verification
 
-/** Checks a whole saved job: manifest, and every file's presence, size, structure and SHA-256. @throws BAD_CHECKPOINT */
+/**
+ * Checks a whole saved job: manifest, and every file's presence, size, structure and SHA-256. @throws
+ * BAD_CHECKPOINT
+ */
 export async function verify(directory: string, signal?: AbortSignal): Promise<Manifest> {
   const manifest = await readManifest(directory);
   const listed = new Set(manifest.files.map((file) => file.name));
-  // Data files that the manifest does not know: two saved jobs were mixed, and nobody can tell which one is meant.
+  // Data files that the manifest does not know: two saved jobs were mixed, and nobody can tell which one is
+  // meant.
   for (const name of await readdir(directory)) {
     if (name.endsWith('.safetensors') && !listed.has(name)) {
       throw new KintsugiError('BAD_CHECKPOINT', `${name}: the manifest does not list this file`);

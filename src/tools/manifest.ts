@@ -1,6 +1,6 @@
 /**
- * manifest.json of a saved job: what the tables are, and for every file its size and SHA-256. It carries a SHA-256 of itself,
- * so that a flipped digit in a learning rate is noticed just as one in a row.
+ * manifest.json of a saved job: what the tables are, and for every file its size and SHA-256. It carries a
+ * SHA-256 of itself, so that a flipped digit in a learning rate is noticed just as one in a row.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

@@ -1,8 +1,9 @@
 /**
- * Checks the parity equation on every block of a job: what sinks hold must be exactly the coded sum of what owners hold now.
- * The check itself runs in the sinks, on the streams (core/check.ts); here is the book-keeping that makes the answer
- * complete: how many blocks there should be follows from the owners' extents, so a sink that is missing, or does not know of
- * some blocks, shows up as unprotected instead of not at all.
+ * Checks the parity equation on every block of a job: what sinks hold must be exactly the coded sum of what
+ * owners hold now. The check itself runs in the sinks, on the streams (core/check.ts); here is the
+ * book-keeping that makes the answer complete: how many blocks there should be follows from the owners'
+ * extents, so a sink that is missing, or does not know of some blocks, shows up as unprotected instead of not
+ * at all.
  */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
@@ -41,8 +42,8 @@ const BLOCK_BYTES = 4096;
 const KEY_BYTES = 8;
 
 /**
- * Checks every block, also under live traffic; the counts are exact when nobody pushes. Waits for shards that are being
- * taken over. @throws UNRECOVERABLE, CLOSED
+ * Checks every block, also under live traffic; the counts are exact when nobody pushes. Waits for shards that
+ * are being taken over. @throws UNRECOVERABLE, CLOSED
  */
 export async function checkParity(
   client: Client,

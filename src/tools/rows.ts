@@ -1,6 +1,6 @@
 /**
- * Reading a table as a whole: the keys of its shards, then whole rows (values and optimizer state) in batches of bounded
- * size. The key list is the only thing that grows with the table: 8 bytes a row.
+ * Reading a table as a whole: the keys of its shards, then whole rows (values and optimizer state) in batches
+ * of bounded size. The key list is the only thing that grows with the table: 8 bytes a row.
  */
 import type { Client, RequestOptions } from '../client/client.js';
 import { KintsugiError } from '../errors.js';

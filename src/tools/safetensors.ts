@@ -1,10 +1,11 @@
 /**
- * Files in the safetensors format (https://huggingface.co/docs/safetensors): u64 length of the header, the header (JSON: a
- * tensor's type, shape and byte range, plus strings under __metadata__), then the tensors one after the other,
- * little-endian. Other languages have libraries for it, and unlike a pickle it cannot run code.
+ * Files in the safetensors format (https://huggingface.co/docs/safetensors): u64 length of the header, the
+ * header (JSON: a tensor's type, shape and byte range, plus strings under __metadata__), then the tensors one
+ * after the other, little-endian. Other languages have libraries for it, and unlike a pickle it cannot run
+ * code.
  *
- * Our own reader and writer, because tables outgrow memory: tensors are written and read piece by piece, at any place.
- * The reader trusts nothing: ranges must follow each other without gaps and end with the file.
+ * Our own reader and writer, because tables outgrow memory: tensors are written and read piece by piece, at
+ * any place. The reader trusts nothing: ranges must follow each other without gaps and end with the file.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { basename } from 'node:path';

@@ -1,10 +1,10 @@
 /**
- * Saves a job: one safetensors file per table and shard, plus a manifest. Whoever finds the directory finds all of it: it is
- * written beside its place and renamed when everything is on the disk.
+ * Saves a job: one safetensors file per table and shard, plus a manifest. Whoever finds the directory finds
+ * all of it: it is written beside its place and renamed when everything is on the disk.
  *
- * The job goes on meanwhile. Every saved row is whole (values and state of one moment), but different rows are of different
- * moments, and a row that is new since its shard was listed is left out. Stop the workers first for a state that is one
- * moment of the training.
+ * The job goes on meanwhile. Every saved row is whole (values and state of one moment), but different rows
+ * are of different moments, and a row that is new since its shard was listed is left out. Stop the workers
+ * first for a state that is one moment of the training.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';

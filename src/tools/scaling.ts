@@ -1,4 +1,7 @@
-/** Changes of what serves, asked for from outside: more nodes, fewer, others, better balanced; and how they go. */
+/**
+ * Changes of what serves, asked for from outside: more nodes, fewer, others, better balanced; and how they
+ * go.
+ */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import type { ChangeStatus, JobStatus, MoveStatus } from '../protocol/messages.js';
@@ -12,14 +15,20 @@ export interface ChangeOptions {
 
 const POLL_MS = 100;
 
-/** So many PS are to serve. Resolves when they do, and what they hold is balanced. @throws NOT_ENOUGH_NODES, TIMEOUT */
+/**
+ * So many PS are to serve. Resolves when they do, and what they hold is balanced. @throws NOT_ENOUGH_NODES,
+ * TIMEOUT
+ */
 export async function scale(client: Client, ps: number, options: ChangeOptions = {}): Promise<ChangeStatus> {
   const timeoutMs = options.timeoutMs ?? 0;
   const { change } = await client.change((id) => ({ t: 'scale', id, ps, timeoutMs }));
   return waitForChange(client, change, options);
 }
 
-/** Empties a node, by name or id. Resolves when it holds nothing and was told to leave. @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, TIMEOUT */
+/**
+ * Empties a node, by name or id. Resolves when it holds nothing and was told to leave. @throws BAD_ARGUMENT,
+ * NOT_ENOUGH_NODES, TIMEOUT
+ */
 export async function drain(
   client: Client,
   node: string,

@@ -1,6 +1,7 @@
 /**
- * Scrubbing: checks every parity of a running job, and can have the wrong ones built anew. A wrong parity protects nothing, so
- * it is dropped at once; its successor takes the owners' contents, which are what clients see.
+ * Scrubbing: checks every parity of a running job, and can have the wrong ones built anew. A wrong parity
+ * protects nothing, so it is dropped at once; its successor takes the owners' contents, which are what
+ * clients see.
  */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';

@@ -1,7 +1,8 @@
 /**
- * Graphs that run on a thread of their own. ONNX runtime computes on the thread that asks it to, and while a model computes the
- * worker has to read the next batch's rows, send pushes and answer the scheduler. Values go over and come back by transfer:
- * nothing is copied, and whoever gave an array finds it empty until it comes back.
+ * Graphs that run on a thread of their own. ONNX runtime computes on the thread that asks it to, and while a
+ * model computes the worker has to read the next batch's rows, send pushes and answer the scheduler. Values
+ * go over and come back by transfer: nothing is copied, and whoever gave an array finds it empty until it
+ * comes back.
  */
 import { Worker } from 'node:worker_threads';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
@@ -56,7 +57,10 @@ export class ComputeThread {
     process.on('exit', this.awaitLast);
   }
 
-  /** @throws DEPENDENCY_MISSING without onnxruntime-node, MODEL for graphs that it refuses, INTERNAL when the thread dies */
+  /**
+   * @throws DEPENDENCY_MISSING without onnxruntime-node, MODEL for graphs that it refuses, INTERNAL when the
+   * thread dies
+   */
   static async start(
     graphs: Graphs,
     script: URL = new URL('./compute-thread.js', import.meta.url),

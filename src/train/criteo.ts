@@ -1,9 +1,10 @@
 /**
- * Streaming reader of the Criteo layout: one row per line, 40 tab-separated columns without a header: the label (0 or
- * 1), I1..I13 (integers, may be empty), C1..C26 (up to 8 hexadecimal digits, may be empty). Plain files or .gz.
+ * Streaming reader of the Criteo layout: one row per line, 40 tab-separated columns without a header: the
+ * label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (up to 8 hexadecimal digits, may be empty). Plain
+ * files or .gz.
  *
- * The bytes of a chunk are parsed where they are: splitting into strings costs several times the parse. What is wrong
- * with a line is worked out only once a line has failed.
+ * The bytes of a chunk are parsed where they are: splitting into strings costs several times the parse. What
+ * is wrong with a line is worked out only once a line has failed.
  */
 import { createReadStream } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
@@ -38,8 +39,8 @@ export function categoryKey(column: number, value: number): bigint {
 }
 
 /**
- * Key of "no value" in category column 0..25: bit 63 set and the value bits zero. No real value has bit 63, so missing is
- * learned as a value of its own and never meets the value 00000000.
+ * Key of "no value" in category column 0..25: bit 63 set and the value bits zero. No real value has bit 63,
+ * so missing is learned as a value of its own and never meets the value 00000000.
  */
 export function missingKey(column: number): bigint {
   return (1n << 63n) | (BigInt(column + 1) << 32n);
@@ -57,8 +58,9 @@ function bad(message: string, cause?: unknown): KintsugiError {
 }
 
 /**
- * Bytes of a file from `from` on, decompressed. Every failure of the file system or of gzip becomes BAD_DATA with the file's
- * name. What is compressed can only be read from its start: what comes before `from` is thrown away.
+ * Bytes of a file from `from` on, decompressed. Every failure of the file system or of gzip becomes BAD_DATA
+ * with the file's name. What is compressed can only be read from its start: what comes before `from` is
+ * thrown away.
  */
 async function* chunks(file: string, from = 0, onRead = () => {}): AsyncGenerator<Buffer> {
   const packed = isPacked(file);
@@ -101,7 +103,10 @@ async function checkFiles(files: readonly string[]): Promise<void> {
   }
 }
 
-/** Rows in all files. The last line of a file may lack its newline. Throws BAD_DATA for a file that cannot be read. */
+/**
+ * Rows in all files. The last line of a file may lack its newline. Throws BAD_DATA for a file that cannot be
+ * read.
+ */
 export async function countRows(files: readonly string[]): Promise<number> {
   await checkFiles(files);
   let rows = 0;
@@ -135,7 +140,9 @@ function lineBytesOf(chunk: Buffer): number {
   return Math.ceil(chunk.length / Math.max(1, lines));
 }
 
-/** A batch under construction. Keys are written as pairs of u32: a BigInt per cell would be most of the work. */
+/**
+ * A batch under construction. Keys are written as pairs of u32: a BigInt per cell would be most of the work.
+ */
 class Builder {
   size = 0;
   readonly labels: Float32Array;
@@ -368,8 +375,8 @@ async function* batchesOfFiles(options: ReadOptions): AsyncGenerator<Batch, void
 }
 
 /**
- * Batches of all files in order. Throws BAD_DATA with `file:line:column` (the column counts bytes from 1) for the first
- * malformed line, and for a file that cannot be read.
+ * Batches of all files in order. Throws BAD_DATA with `file:line:column` (the column counts bytes from 1) for
+ * the first malformed line, and for a file that cannot be read.
  */
 export function readBatches(options: ReadOptions): AsyncGenerator<Batch, void, undefined> {
   return explained(batchesOfFiles(options));
@@ -399,7 +406,9 @@ async function* batchesOfRange({
   if (last) yield last;
 }
 
-/** Batches of a range of a file; ranges that follow each other share no line and miss none. @throws BAD_DATA */
+/**
+ * Batches of a range of a file; ranges that follow each other share no line and miss none. @throws BAD_DATA
+ */
 export function readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined> {
   return explained(batchesOfRange(options));
 }

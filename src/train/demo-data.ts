@@ -1,12 +1,14 @@
 /**
- * Data in the Criteo layout for demos, benchmarks and tests: no download, no licence, and the best reachable AUC is known.
+ * Data in the Criteo layout for demos, benchmarks and tests: no download, no licence, and the best reachable
+ * AUC is known.
  *
- * Values of a column are drawn log-uniformly by rank (Zipf with exponent 1), so a few keys are hot and most are rare. The
- * label is a coin with the odds of a logistic model: weights of some columns' values and of integers, which a logistic
- * regression can learn, and products of latent factors of pairs of columns, for which a model needs embeddings.
+ * Values of a column are drawn log-uniformly by rank (Zipf with exponent 1), so a few keys are hot and most
+ * are rare. The label is a coin with the odds of a logistic model: weights of some columns' values and of
+ * integers, which a logistic regression can learn, and products of latent factors of pairs of columns, for
+ * which a model needs embeddings.
  *
- * Everything follows from the seed: training and test file share the truth and differ in the rows. Weights are looked up
- * by hash instead of stored, so memory does not grow with the number of keys.
+ * Everything follows from the seed: training and test file share the truth and differ in the rows. Weights
+ * are looked up by hash instead of stored, so memory does not grow with the number of keys.
  */
 import { createWriteStream } from 'node:fs';
 import { PassThrough } from 'node:stream';
@@ -33,7 +35,10 @@ export interface DemoDataResult {
   testRows: number;
   /** Share of ones in the training file */
   positives: number;
-  /** AUC of the true probabilities on the test file: no model can do better but by luck. NaN without a test file. */
+  /**
+   * AUC of the true probabilities on the test file: no model can do better but by luck. NaN without a test
+   * file.
+   */
   bestAuc: number;
 }
 
@@ -238,7 +243,10 @@ async function writeFile(path: string, writer: RowWriter): Promise<void> {
   }
 }
 
-/** Writes the files. The same options give the same bytes. Throws BAD_ARGUMENT, or BAD_DATA if a file cannot be written. */
+/**
+ * Writes the files. The same options give the same bytes. Throws BAD_ARGUMENT, or BAD_DATA if a file cannot
+ * be written.
+ */
 export async function writeDemoData(options: DemoDataOptions): Promise<DemoDataResult> {
   const { train, test, rows, keys, seed } = options;
   const testRows = test === undefined ? 0 : (options.testRows ?? Math.max(1, Math.floor(rows / 10)));

@@ -1,9 +1,10 @@
 /**
- * Dense tensors as tables of chunk rows. A tensor of n values is the table `dense/<name>` with keys 0, 1, ..., each row
- * holding the next `chunkDim` values; the last row is padded with values that nobody reads and whose gradient is zero.
- * A row with Adam's state (three floats per value) then stays below one 4 KiB block, the unit of recovery, and a tensor
- * spreads over all shards instead of sitting on one node. Its shards are those of the embedding: what a push changes in
- * both is one delta, and redundancy costs a tensor r/k of its bytes.
+ * Dense tensors as tables of chunk rows. A tensor of n values is the table `dense/<name>` with keys 0, 1,
+ * ..., each row holding the next `chunkDim` values; the last row is padded with values that nobody reads and
+ * whose gradient is zero. A row with Adam's state (three floats per value) then stays below one 4 KiB block,
+ * the unit of recovery, and a tensor spreads over all shards instead of sitting on one node. Its shards are
+ * those of the embedding: what a push changes in both is one delta, and redundancy costs a tensor r/k of its
+ * bytes.
  */
 import { KintsugiError } from '../errors.js';
 import type { DenseTensor, PullRequest, PushUpdate, TableSpec } from './trainer.js';

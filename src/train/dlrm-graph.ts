@@ -1,6 +1,6 @@
 /**
- * DLRM as an ONNX graph, forward and backward. ONNX runtime executes graphs but does not differentiate them, so the
- * gradient nodes are written out here; a test compares them with finite differences.
+ * DLRM as an ONNX graph, forward and backward. ONNX runtime executes graphs but does not differentiate them,
+ * so the gradient nodes are written out here; a test compares them with finite differences.
  *
  *   x = bottom MLP(dense)                          [B, dim]       ReLU after every layer
  *   T = x and the 26 embeddings                    [B, 27, dim]
@@ -8,8 +8,8 @@
  *   logit = top MLP(x and Z)                       [B]            ReLU between layers
  *   loss = mean over B of softplus(logit) - label * logit         (binary cross-entropy, stable for large logits)
  *
- * Backward through the interaction: with L the matrix that has dZ below the diagonal and zeros elsewhere, dT = (L + L') T.
- * Weights are inputs [in, out] of every run, because they live on the parameter server.
+ * Backward through the interaction: with L the matrix that has dZ below the diagonal and zeros elsewhere, dT
+ * = (L + L') T. Weights are inputs [in, out] of every run, because they live on the parameter server.
  */
 import { KintsugiError } from '../errors.js';
 import { GraphBuilder } from './onnx.js';
@@ -75,7 +75,10 @@ function allLayers({ dim, bottom, top }: DlrmShape): { bottom: Layer[]; top: Lay
   };
 }
 
-/** The dense tensors of this DLRM, in the order of the graph's inputs. Throws BAD_ARGUMENT for layers that do not fit. */
+/**
+ * The dense tensors of this DLRM, in the order of the graph's inputs. Throws BAD_ARGUMENT for layers that do
+ * not fit.
+ */
 export function dlrmParameters(shape: DlrmShape): DlrmParameter[] {
   const { bottom, top } = allLayers(shape);
   return [...bottom, ...top].flatMap(({ weight, bias, inputs, outputs }) => [
@@ -94,7 +97,9 @@ function forwardMlp(graph: GraphBuilder, mlp: readonly Layer[], input: string): 
   return values;
 }
 
-/** Gradients of all layers, from the gradient of the last result. Returns that of the input, if it is wanted. */
+/**
+ * Gradients of all layers, from the gradient of the last result. Returns that of the input, if it is wanted.
+ */
 function backwardMlp(
   graph: GraphBuilder,
   mlp: readonly Layer[],
@@ -121,9 +126,9 @@ function backwardMlp(
 }
 
 /**
- * The pairs below the diagonal of a [B, 27 x 27] matrix are the first i places of every row i. Cutting rows in two with
- * one Split and joining pieces with one Concat copies runs of floats; a Gather by place copies single floats and took 40 %
- * of a step.
+ * The pairs below the diagonal of a [B, 27 x 27] matrix are the first i places of every row i. Cutting rows
+ * in two with one Split and joining pieces with one Concat copies runs of floats; a Gather by place copies
+ * single floats and took 40 % of a step.
  */
 const ROWS_BELOW = Array.from({ length: FEATURES - 1 }, (_, index) => index + 1);
 const below = (prefix: string) => ROWS_BELOW.map((row) => `${prefix}.below.${row}`);
@@ -153,7 +158,8 @@ function backwardInteraction(graph: GraphBuilder, gradient: string, dim: number)
   graph.integers('feature_split', [1, CATEGORY_FIELDS]);
   const pairs = below('d_products');
   graph.nodeOf('Split', [gradient, 'top_split'], ['d_direct', ...pairs], { axis: 1 });
-  // What fills the rows from the diagonal on does not matter, Trilu writes zeros there; the forward pass has the right sizes.
+  // What fills the rows from the diagonal on does not matter, Trilu writes zeros there; the forward pass has
+  // the right sizes.
   const rows = [`${REST}0`, ...pairs.flatMap((piece, index) => [piece, `${REST}${index + 1}`])];
   graph.node('Concat', rows, 'd_filled_flat', { axis: 1 });
   graph.node('Reshape', ['d_filled_flat', 'square'], 'd_filled');
@@ -183,8 +189,9 @@ function lossAndGradient(graph: GraphBuilder, logits: string): string {
 }
 
 /**
- * The model's bytes. `training`: inputs dense [B, 13], embeddings [B, 26, dim], labels [B] and the parameters; outputs
- * loss [], d_embeddings and d_<parameter>. Otherwise: no labels, and probabilities [B] as the only output.
+ * The model's bytes. `training`: inputs dense [B, 13], embeddings [B, 26, dim], labels [B] and the
+ * parameters; outputs loss [], d_embeddings and d_<parameter>. Otherwise: no labels, and probabilities [B] as
+ * the only output.
  */
 export function buildDlrm(shape: DlrmShape, training: boolean): Uint8Array {
   const { bottom, top } = allLayers(shape);

@@ -1,7 +1,7 @@
 /**
- * The default model: DLRM (Naumov et al., 2019) on the Criteo layout. All 26 category columns share one table: the key
- * carries its column, so a table per column would only multiply requests. The dense math runs in ONNX runtime, on a thread
- * of its own.
+ * The default model: DLRM (Naumov et al., 2019) on the Criteo layout. All 26 category columns share one
+ * table: the key carries its column, so a table per column would only multiply requests. The dense math runs
+ * in ONNX runtime, on a thread of its own.
  */
 import { KintsugiError } from '../errors.js';
 import type { InitializerSpec } from '../native.js';
@@ -47,8 +47,8 @@ function widthsOption(options: ModelOptions, flag: 'bottom' | 'top', fallback: n
 }
 
 /**
- * He for what feeds a ReLU: variance 2 / inputs. The last top layer gets Xavier, 2 / (inputs + outputs): smaller first
- * logits. Biases start at zero.
+ * He for what feeds a ReLU: variance 2 / inputs. The last top layer gets Xavier, 2 / (inputs + outputs):
+ * smaller first logits. Biases start at zero.
  */
 function initializerOf({ shape }: DlrmParameter): InitializerSpec {
   const [inputs, outputs] = shape;
@@ -58,8 +58,8 @@ function initializerOf({ shape }: DlrmParameter): InitializerSpec {
 }
 
 /**
- * Half-width of the initial values of embeddings: the size of Adagrad's first step at the usual learning rate (0.05). It
- * reaches the reference AUC; other values were not compared.
+ * Half-width of the initial values of embeddings: the size of Adagrad's first step at the usual learning rate
+ * (0.05). It reaches the reference AUC; other values were not compared.
  */
 const EMBEDDING_LIMIT = 0.05;
 
@@ -143,8 +143,8 @@ class Dlrm implements Model {
 }
 
 /**
- * Makes a DLRM. Own options: `bottom` ("64-<dim>") and `top` ("256-64-1"), the widths of the layers. Throws BAD_ARGUMENT
- * for widths that do not fit and DEPENDENCY_MISSING without onnxruntime-node.
+ * Makes a DLRM. Own options: `bottom` ("64-<dim>") and `top` ("256-64-1"), the widths of the layers. Throws
+ * BAD_ARGUMENT for widths that do not fit and DEPENDENCY_MISSING without onnxruntime-node.
  */
 export async function createDlrm(
   options: ModelOptions,

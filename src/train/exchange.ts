@@ -1,7 +1,7 @@
 /**
- * What one batch exchanges with the parameter server: which rows it pulls, how they reach the model, and which gradients
- * go back. Only unique keys travel: a batch of 256 rows x 26 columns names popular rows hundreds of times, and an
- * optimizer must see the sum of a row's gradients once, not each of them.
+ * What one batch exchanges with the parameter server: which rows it pulls, how they reach the model, and
+ * which gradients go back. Only unique keys travel: a batch of 256 rows x 26 columns names popular rows
+ * hundreds of times, and an optimizer must see the sum of a row's gradients once, not each of them.
  */
 import { KintsugiError } from '../errors.js';
 import type { NativeAddon } from '../native.js';
@@ -94,7 +94,9 @@ export class Exchanger {
     ];
   }
 
-  /** Rows for every key of the batch, duplicates included, and the dense tensors. Valid until the next call. */
+  /**
+   * Rows for every key of the batch, duplicates included, and the dense tensors. Valid until the next call.
+   */
   values({ uniques, answers }: Pulled): { rows: Float32Array[]; dense: Float32Array[] } {
     const { tables } = this.model;
     const rows = tables.map(({ dim }, index) => {
@@ -109,7 +111,10 @@ export class Exchanger {
     return { rows, dense };
   }
 
-  /** The fused update of a batch: gradients summed per unique key. Throws MODEL for a result that does not fit. */
+  /**
+   * The fused update of a batch: gradients summed per unique key. Throws MODEL for a result that does not
+   * fit.
+   */
   updates({ uniques }: Exchange, result: StepResult): PushUpdate[] {
     const { tables, tensors } = this.model;
     if (typeof result?.loss !== 'number')

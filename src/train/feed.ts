@@ -1,7 +1,7 @@
 /**
- * The batches of a worker: leases ranges of the data set, reads them, and accounts for every batch until it is durable. A
- * range that was begun by somebody else is gone on with behind the last batch that is known to be durable; the batches before
- * are read, not trained, because the numbers of the others follow from them.
+ * The batches of a worker: leases ranges of the data set, reads them, and accounts for every batch until it
+ * is durable. A range that was begun by somebody else is gone on with behind the last batch that is known to
+ * be durable; the batches before are read, not trained, because the numbers of the others follow from them.
  */
 import type { Lease, Outcome } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
@@ -101,13 +101,18 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   constructor(private readonly options: FeedOptions) {}
 
-  /** No further range and no further batch: what was given to the loop is trained, the rest handed back by `close`. */
+  /**
+   * No further range and no further batch: what was given to the loop is trained, the rest handed back by
+   * `close`.
+   */
   stop(): void {
     this.stopping = true;
     this.wake();
   }
 
-  /** The scheduler gave the range to somebody else: what is under way does no harm, but nothing more is begun. */
+  /**
+   * The scheduler gave the range to somebody else: what is under way does no harm, but nothing more is begun.
+   */
   lost(range: number, lease: number): void {
     for (const work of this.works)
       if (work.lease.id === lease && work.lease.range.number === range) work.lost = true;
@@ -278,8 +283,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   /**
-   * After the loop threw: waits for what is under way, hands everything back, and says of the range whose batch failed that it
-   * did. Returns whether the failure is one of that batch alone.
+   * After the loop threw: waits for what is under way, hands everything back, and says of the range whose
+   * batch failed that it did. Returns whether the failure is one of that batch alone.
    */
   async failed(error: unknown): Promise<boolean> {
     const first = this.failure ?? this.firstUnpushed();

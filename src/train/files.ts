@@ -1,4 +1,7 @@
-/** How data files are cut into ranges of samples: by their sizes and the width of their lines, so every worker cuts them alike. */
+/**
+ * How data files are cut into ranges of samples: by their sizes and the width of their lines, so every worker
+ * cuts them alike.
+ */
 import { basename } from 'node:path';
 import type { DatasetSpec } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
@@ -6,7 +9,9 @@ import { isPacked, measure } from './criteo.js';
 
 /** Batches of a range: little is redone when a worker is lost, and few leases are needed. */
 export const RANGE_BATCHES = 32;
-/** Where the data are few, ranges are smaller, so that several workers have something to do; but not by more. */
+/**
+ * Where the data are few, ranges are smaller, so that several workers have something to do; but not by more.
+ */
 const MIN_RANGE_BATCHES = 4;
 const MIN_RANGES = 16;
 /** A little less than whole batches: then the last batch of a range is nearly full, and not nearly empty. */
@@ -37,7 +42,8 @@ export async function cutFiles(
 }
 
 /**
- * The same for files that grow. What there is when somebody looks is cut anew from there, so ranges may be smaller.
+ * The same for files that grow. What there is when somebody looks is cut anew from there, so ranges may be
+ * smaller.
  * @throws BAD_DATA for a file that cannot be read, BAD_ARGUMENT for one that cannot be read from its middle
  */
 export async function cutGrowingFiles(

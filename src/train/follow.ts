@@ -1,7 +1,8 @@
 /**
- * Files that grow, as a worker sees them: it takes ranges like any other, and whenever there is none for it, it looks how far
- * the whole lines go and tells the scheduler, once they are on disk. A line without its newline waits for it. Who finds nothing
- * sleeps until the file system has news, or for a while where it never has.
+ * Files that grow, as a worker sees them: it takes ranges like any other, and whenever there is none for it,
+ * it looks how far the whole lines go and tells the scheduler, once they are on disk. A line without its
+ * newline waits for it. Who finds nothing sleeps until the file system has news, or for a while where it
+ * never has.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -53,7 +54,10 @@ export class GrowingFiles {
     this.wake(true);
   }
 
-  /** Bytes of each file up to the end of its last whole line, all of them on disk. @throws BAD_DATA for one that did not only grow */
+  /**
+   * Bytes of each file up to the end of its last whole line, all of them on disk. @throws BAD_DATA for one
+   * that did not only grow
+   */
   async look(): Promise<number[]> {
     this.news = false;
     for (const [index, file] of this.files.entries()) {
@@ -130,7 +134,10 @@ async function lookAt(file: string, seen: Seen): Promise<void> {
   }
 }
 
-/** End of the last whole line in `size` bytes of a file, where one is known to end at `known`. @throws BAD_DATA */
+/**
+ * End of the last whole line in `size` bytes of a file, where one is known to end at `known`. @throws
+ * BAD_DATA
+ */
 export async function wholeLines(
   handle: FileHandle,
   file: string,
@@ -170,7 +177,10 @@ export interface Feeding {
   onEnd(): void;
 }
 
-/** Asks for a range, and as long as there is none looks for what has grown. @throws BAD_DATA, see `GrowingFiles.look` */
+/**
+ * Asks for a range, and as long as there is none looks for what has grown. @throws BAD_DATA, see
+ * `GrowingFiles.look`
+ */
 export class Follower {
   /** What the scheduler knows. */
   private known: number[];

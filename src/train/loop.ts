@@ -1,9 +1,10 @@
 /**
- * The worker loop: read, pull, compute, push. Two things overlap: the next batch's pull travels during this batch's
- * compute, and a bounded number of pushes may be on their way to durability. So a worker trains on rows that miss its own
- * last batch, what the store has not applied yet, and what other workers have not pushed yet. Late gradients make the
- * first steps overshoot: a run of 350 batches recovers from that, in one of 80 it costs AUC. `deterministic` gives the
- * overlap up: one thing after the other, so that a single worker computes the same bits every time.
+ * The worker loop: read, pull, compute, push. Two things overlap: the next batch's pull travels during this
+ * batch's compute, and a bounded number of pushes may be on their way to durability. So a worker trains on
+ * rows that miss its own last batch, what the store has not applied yet, and what other workers have not
+ * pushed yet. Late gradients make the first steps overshoot: a run of 350 batches recovers from that, in one
+ * of 80 it costs AUC. `deterministic` gives the overlap up: one thing after the other, so that a single
+ * worker computes the same bits every time.
  */
 import { describe, KintsugiError } from '../errors.js';
 import { Exchanger, type Pulled, type RowHelpers } from './exchange.js';
@@ -60,7 +61,9 @@ export interface Evaluation {
   samples: number;
 }
 
-/** Creates the model's tables; does nothing for those that are there. Run once before `train` or `evaluate`. */
+/**
+ * Creates the model's tables; does nothing for those that are there. Run once before `train` or `evaluate`.
+ */
 export async function createTables(model: Model, store: ParameterStore, seed: number, helpers: RowHelpers) {
   await store.createTables(new Exchanger(model, store, helpers).tableSpecs(seed));
 }
@@ -101,8 +104,8 @@ function isFirst(one: Promise<unknown>, other: Promise<unknown>): Promise<boolea
 }
 
 /**
- * Batches with their rows. With `overlap`, the pull of the next batch is sent before a batch is handed out; reading is
- * one more ahead, so that this pull does not wait for the disk.
+ * Batches with their rows. With `overlap`, the pull of the next batch is sent before a batch is handed out;
+ * reading is one more ahead, so that this pull does not wait for the disk.
  */
 async function* pulledBatches(
   exchanger: Exchanger,
@@ -187,8 +190,9 @@ class LossMeter {
 }
 
 /**
- * Trains on all batches once; resolves when every push is durable. Throws what the reader, the model or the store throw,
- * MODEL for results that do not fit, ABORTED after the signal. The tables must be there (`createTables`).
+ * Trains on all batches once; resolves when every push is durable. Throws what the reader, the model or the
+ * store throw, MODEL for results that do not fit, ABORTED after the signal. The tables must be there
+ * (`createTables`).
  */
 export async function train(options: TrainOptions): Promise<TrainResult> {
   const { model, store, helpers, signal, onProgress, deterministic = false } = options;

@@ -1,6 +1,6 @@
 /**
- * Metrics of binary classification. AUC is exact (by ranks, with tied predictions counted half), not binned: on small
- * test sets bins would hide differences that matter here.
+ * Metrics of binary classification. AUC is exact (by ranks, with tied predictions counted half), not binned:
+ * on small test sets bins would hide differences that matter here.
  */
 import { KintsugiError } from '../errors.js';
 
@@ -13,13 +13,14 @@ function checkLengths(labels: Float32Array, predictions: Float32Array): void {
 }
 
 /**
- * Area under the ROC curve: the probability that a random positive is ranked above a random negative, ties half.
- * NaN when there are not both classes or when a prediction is NaN.
+ * Area under the ROC curve: the probability that a random positive is ranked above a random negative, ties
+ * half. NaN when there are not both classes or when a prediction is NaN.
  */
 export function auc(labels: Float32Array, predictions: Float32Array): number {
   checkLengths(labels, predictions);
   const count = labels.length;
-  // One sort of plain floats per class: typed arrays sort natively, an index sort with a comparator is 20x slower.
+  // One sort of plain floats per class: typed arrays sort natively, an index sort with a comparator is 20x
+  // slower.
   let positives = 0;
   for (let i = 0; i < count; i++) {
     if (labels[i]! > 0.5) positives += 1;
@@ -47,7 +48,10 @@ export function auc(labels: Float32Array, predictions: Float32Array): number {
   return twice / (2 * positives * negatives);
 }
 
-/** Mean negative log-likelihood; predictions are kept 1e-7 away from 0 and 1 (float32 cannot tell less from 1). */
+/**
+ * Mean negative log-likelihood; predictions are kept 1e-7 away from 0 and 1 (float32 cannot tell less from
+ * 1).
+ */
 export function logLoss(labels: Float32Array, predictions: Float32Array): number {
   checkLengths(labels, predictions);
   if (labels.length === 0) return Number.NaN;

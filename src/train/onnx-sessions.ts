@@ -1,6 +1,7 @@
 /**
- * The two graphs of a model in ONNX runtime, which is loaded when they are made, so that everything else works without the
- * package. `run` computes on the thread that calls it, so nothing else happens there meanwhile: see compute.ts.
+ * The two graphs of a model in ONNX runtime, which is loaded when they are made, so that everything else
+ * works without the package. `run` computes on the thread that calls it, so nothing else happens there
+ * meanwhile: see compute.ts.
  */
 import type { InferenceSession, Tensor } from 'onnxruntime-node';
 import { describe, KintsugiError } from '../errors.js';

@@ -1,6 +1,7 @@
 /**
- * The few ONNX messages that a graph needs, and a builder for them. The field numbers are those of onnx.proto3 (ONNX IR);
- * protobufjs encodes them. Only standard operators of one opset are used, so that any ONNX runtime can run the graph.
+ * The few ONNX messages that a graph needs, and a builder for them. The field numbers are those of
+ * onnx.proto3 (ONNX IR); protobufjs encodes them. Only standard operators of one opset are used, so that any
+ * ONNX runtime can run the graph.
  */
 import protobuf from 'protobufjs';
 import { invariant } from '../errors.js';

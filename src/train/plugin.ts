@@ -1,6 +1,6 @@
 /**
- * Models of the user: a file whose default export is a `ModelFactory`. What it returns is checked here once, so that a
- * mistake is named in the terms of the trainer interface and not by a failure deep inside the loop.
+ * Models of the user: a file whose default export is a `ModelFactory`. What it returns is checked here once,
+ * so that a mistake is named in the terms of the trainer interface and not by a failure deep inside the loop.
  */
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -57,7 +57,10 @@ export function checkModel(value: unknown, where: string): Model {
   return value as unknown as Model;
 }
 
-/** The factory in a model file. Throws MODEL with the path when it is missing, fails to load or exports something else. */
+/**
+ * The factory in a model file. Throws MODEL with the path when it is missing, fails to load or exports
+ * something else.
+ */
 export async function loadModelFactory(path: string): Promise<ModelFactory> {
   const file = resolve(path);
   if (!existsSync(file)) throw wrong(path, 'no such model file');
@@ -73,7 +76,10 @@ export async function loadModelFactory(path: string): Promise<ModelFactory> {
   return module.default as ModelFactory;
 }
 
-/** Loads a model file and makes its model. Errors of the factory itself become MODEL, unless they have a code already. */
+/**
+ * Loads a model file and makes its model. Errors of the factory itself become MODEL, unless they have a code
+ * already.
+ */
 export async function loadModel(path: string, options: ModelOptions): Promise<Model> {
   const factory = await loadModelFactory(path);
   let model: unknown;

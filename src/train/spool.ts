@@ -1,7 +1,8 @@
 /**
- * A stream that can be read only once, as a file that grows: its lines are appended to a spool, whole ones only, and ranges,
- * leases and what a crash leaves are those of any file that is followed. Nobody else writes the spool. It keeps everything; what
- * is limited is how far it may be ahead of those who train it, so that a fast producer waits and does not fill the disk.
+ * A stream that can be read only once, as a file that grows: its lines are appended to a spool, whole ones
+ * only, and ranges, leases and what a crash leaves are those of any file that is followed. Nobody else writes
+ * the spool. It keeps everything; what is limited is how far it may be ahead of those who train it, so that a
+ * fast producer waits and does not fill the disk.
  */
 import { fstat as fstatOf } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -83,14 +84,20 @@ export class Spool implements Inlet {
     if (!this.paused) this.wake();
   }
 
-  /** The scheduler knows of so many bytes. @throws BAD_DATA when the spool has fewer: what comes now would be taken for old */
+  /**
+   * The scheduler knows of so many bytes. @throws BAD_DATA when the spool has fewer: what comes now would be
+   * taken for old
+   */
   resume(known: number): void {
     if (known <= this.bytes) return;
     const text = `has ${this.bytes} bytes, and ${known} were there before: give the spool of before, or another --run`;
     throw new KintsugiError('BAD_DATA', `${this.file}: ${text}`);
   }
 
-  /** Appends what comes, until there is no more or `close`; never rejects. `onNews`: there is more, or this has ended. */
+  /**
+   * Appends what comes, until there is no more or `close`; never rejects. `onNews`: there is more, or this
+   * has ended.
+   */
   fill(input: Readable, onNews: () => void): Promise<void> {
     this.input = input;
     this.filled = this.follow(input, onNews)

@@ -1,6 +1,6 @@
 /**
- * The trainer interface: what a model declares and computes, and what the worker loop needs of a parameter server. Only
- * types, so that a model file and the client library agree without importing each other.
+ * The trainer interface: what a model declares and computes, and what the worker loop needs of a parameter
+ * server. Only types, so that a model file and the client library agree without importing each other.
  *
  * Shapes: B is the size of a batch (the last one of a pass may be smaller); matrices are row-major.
  */
@@ -32,7 +32,9 @@ export interface Batch {
   labels: Float32Array;
   /** B x 13, log1p of the integer fields */
   dense: Float32Array;
-  /** B x 26: (column + 1) << 32 | value; a missing value is a key of its own, see `missingKey` in criteo.ts */
+  /**
+   * B x 26: (column + 1) << 32 | value; a missing value is a key of its own, see `missingKey` in criteo.ts
+   */
   keys: BigUint64Array;
 }
 
@@ -53,8 +55,8 @@ export interface Model {
   readonly tables: readonly SparseTable[];
   readonly tensors: readonly DenseTensor[];
   /**
-   * The keys that each table needs for a batch: one array per table, duplicates allowed. They must depend on the batch alone:
-   * whoever trains it again must push to the same rows.
+   * The keys that each table needs for a batch: one array per table, duplicates allowed. They must depend on
+   * the batch alone: whoever trains it again must push to the same rows.
    */
   keys(batch: Batch): BigUint64Array[];
   /** `rows[t]`: keys(batch)[t].length x dim values; `dense[i]`: the values of tensor i. */
@@ -110,6 +112,8 @@ export interface ParameterStore {
   createTables(specs: TableSpec[]): Promise<void>;
   /** One fused request; keys.length x dim values for each entry. */
   pull(requests: PullRequest[]): Promise<Float32Array[]>;
-  /** One fused update, of this batch; resolves when it is durable. The arrays must not be changed before that. */
+  /**
+   * One fused update, of this batch; resolves when it is durable. The arrays must not be changed before that.
+   */
   push(updates: PushUpdate[], batch: Batch): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * The accepting side, whichever server is below: who is connected, how many of them have not proved themselves yet, and
- * the errors of listening.
+ * The accepting side, whichever server is below: who is connected, how many of them have not proved
+ * themselves yet, and the errors of listening.
  */
 import { describe, KintsugiError } from '../errors.js';
 import { gateOpens, serverHandshake } from './auth.js';
@@ -21,8 +21,9 @@ export class Acceptor {
   }
 
   /**
-   * Why a WebSocket upgrade is refused, as an HTTP status; undefined: it is welcome. A request with an Origin comes from a
-   * page in somebody's browser, which may reach loopback ports that need no token; no peer of ours is one.
+   * Why a WebSocket upgrade is refused, as an HTTP status; undefined: it is welcome. A request with an Origin
+   * comes from a page in somebody's browser, which may reach loopback ports that need no token; no peer of
+   * ours is one.
    */
   refusal(origin: string | undefined, gate: string | undefined): 401 | 403 | 503 | undefined {
     if (origin) return 403;

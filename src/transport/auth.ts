@@ -5,15 +5,17 @@
  *   client -> server  proof     { nonce, mac? }      mac = HMAC(token, "client" || server nonce || client nonce)
  *   server -> client  ready     { mac? }             mac = HMAC(token, "server" || server nonce || client nonce)
  *
- * It is mutual, because a client must not push its data to whoever took over a dead server's port; the token never
- * crosses the wire; fresh nonces from both sides make a recorded exchange useless; the role inside the mac keeps one
- * side's proof from being reflected as the other's. Without a token the exchange is the same without macs, so that both
- * sides still learn whether they agree. It authenticates the peer, it does not encrypt: that is TLS's job.
+ * It is mutual, because a client must not push its data to whoever took over a dead server's port; the token
+ * never crosses the wire; fresh nonces from both sides make a recorded exchange useless; the role inside the
+ * mac keeps one side's proof from being reflected as the other's. Without a token the exchange is the same
+ * without macs, so that both sides still learn whether they agree. It authenticates the peer, it does not
+ * encrypt: that is TLS's job.
  *
- * Before all this the upgrade request carries a gate pass, a mac of the token alone. It proves little (whoever listens on
- * an unencrypted network can repeat it) and saves a lot: server libraries assemble a whole message before they hand it
- * over, up to the largest frame, so whoever gets as far as the handshake can make this process hold that much. Without
- * the token nobody gets further than HTTP headers, whose size is limited.
+ * Before all this the upgrade request carries a gate pass, a mac of the token alone. It proves little
+ * (whoever listens on an unencrypted network can repeat it) and saves a lot: server libraries assemble a
+ * whole message before they hand it over, up to the largest frame, so whoever gets as far as the handshake
+ * can make this process hold that much. Without the token nobody gets further than HTTP headers, whose size
+ * is limited.
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -110,7 +112,8 @@ export function isLoopback(host: string): boolean {
 }
 
 function mac(token: string, role: 'client' | 'server', server: Uint8Array, client: Uint8Array): Buffer {
-  // Unambiguous without separators: the role is one of two words of one length and nonces have a fixed length.
+  // Unambiguous without separators: the role is one of two words of one length and nonces have a fixed
+  // length.
   return createHmac('sha256', token).update(CONTEXT).update(role).update(server).update(client).digest();
 }
 

@@ -1,8 +1,8 @@
 /**
- * What both ends and all WebSocket libraries have in common: a connection is in its handshake, then open, then closed. It
- * decodes what arrives, keeps the limits, and stands between the libraries and the handlers: nothing that a handler or a
- * peer does throws into a library's callback (uWebSockets.js ends the process on that, without a word), and handlers see
- * one order of events whichever library is below.
+ * What both ends and all WebSocket libraries have in common: a connection is in its handshake, then open,
+ * then closed. It decodes what arrives, keeps the limits, and stands between the libraries and the handlers:
+ * nothing that a handler or a peer does throws into a library's callback (uWebSockets.js ends the process on
+ * that, without a word), and handlers see one order of events whichever library is below.
  */
 import { describe, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
@@ -14,9 +14,15 @@ import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from '.
 export interface Socket {
   readonly remote: string;
   readonly bufferedBytes: number;
-  /** Memory for a frame that is sent next; it belongs to the socket until `send` has returned, and longer if it wants. */
+  /**
+   * Memory for a frame that is sent next; it belongs to the socket until `send` has returned, and longer if
+   * it wants.
+   */
   allocate(bytes: number): Uint8Array;
-  /** Sends or buffers, never drops. `sent` is called sometime when the frame's memory is not from `allocate`: it is free again. */
+  /**
+   * Sends or buffers, never drops. `sent` is called sometime when the frame's memory is not from `allocate`:
+   * it is free again.
+   */
   send(frame: Uint8Array, sent?: () => void): void;
   /** Sends what is buffered and a close message, within `closeMs`. Must call back `closed` sometime. */
   end(code: number, reason: string): void;
@@ -53,7 +59,10 @@ export class Connection implements Link {
     this.remote = socket.remote;
   }
 
-  /** Begins the handshake. Apart from the constructor so that the library's callbacks can refer to the connection. */
+  /**
+   * Begins the handshake. Apart from the constructor so that the library's callbacks can refer to the
+   * connection.
+   */
   start(): void {
     const { handshake, limits } = this.#options;
     this.#deadline = setTimeout(() => {
@@ -99,7 +108,8 @@ export class Connection implements Link {
       }
       for (const { header, parts } of decodeMessages(bytes, limits.maxFrameBytes)) {
         handlers.onMessage(this, header, parts);
-        // Nothing is received after a close, also not the rest of the frame whose message made a handler close.
+        // Nothing is received after a close, also not the rest of the frame whose message made a handler
+        // close.
         if (this.#closed) return;
       }
     } catch (error) {

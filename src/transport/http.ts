@@ -1,7 +1,8 @@
 /**
- * The few HTTP answers of a role (health, metrics), the same for both servers. GET only; every connection is closed after
- * its answer, so that an idle scraper cannot hold a port that is being given up. With a token, everything but /healthz
- * needs it: liveness probes of orchestrators carry no secrets, metrics may tell things.
+ * The few HTTP answers of a role (health, metrics), the same for both servers. GET only; every connection is
+ * closed after its answer, so that an idle scraper cannot hold a port that is being given up. With a token,
+ * everything but /healthz needs it: liveness probes of orchestrators carry no secrets, metrics may tell
+ * things.
  */
 import { describe } from '../errors.js';
 import { bearerMatches } from './auth.js';

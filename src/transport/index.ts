@@ -1,6 +1,6 @@
 /**
- * The transport: `listen` and `dial`. Frames over WebSocket, one port per role, a mutual handshake before anything else.
- * Which library serves is decided here and nowhere else; both speak the same wire.
+ * The transport: `listen` and `dial`. Frames over WebSocket, one port per role, a mutual handshake before
+ * anything else. Which library serves is decided here and nowhere else; both speak the same wire.
  */
 import { KintsugiError } from '../errors.js';
 import { isLoopback } from './auth.js';
@@ -36,8 +36,9 @@ export {
 
 /**
  * Starts a server. `host` other than loopback needs a token.
- * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown KINTSUGI_TRANSPORT,
- * or a certificate that cannot be used), DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
+ * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown
+ * KINTSUGI_TRANSPORT, or a certificate that cannot be used), DEPENDENCY_MISSING (uws was demanded and cannot
+ * be loaded)
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   if (!options.token && !isLoopback(options.host)) {
@@ -53,7 +54,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 
 /**
  * Connects and completes the handshake; `onOpen` has been called when this resolves.
- * @throws UNREACHABLE, UNAUTHORIZED (token or certificate), ABORTED, BAD_FRAME (the other side speaks something else), BAD_ARGUMENT
+ * @throws UNREACHABLE, UNAUTHORIZED (token or certificate), ABORTED, BAD_FRAME (the other side speaks
+ * something else), BAD_ARGUMENT
  */
 export async function dial(options: DialOptions): Promise<Link> {
   checkPort(options.port, 1);

@@ -1,7 +1,8 @@
 /**
- * Memory for large parts of messages that are about to be sent. Before its first part there is room for the header of a frame:
- * when the parts of a frame stand in one such buffer where the frame wants them, the frame is built around them and nothing is
- * copied (`EncodeOptions.around`). And the memory is used again, so that whoever writes into it finds it in a cache.
+ * Memory for large parts of messages that are about to be sent. Before its first part there is room for the
+ * header of a frame: when the parts of a frame stand in one such buffer where the frame wants them, the frame
+ * is built around them and nothing is copied (`EncodeOptions.around`). And the memory is used again, so that
+ * whoever writes into it finds it in a cache.
  *
  * A buffer is used again when whoever opened it has closed it and no socket has a frame in it any more.
  */
@@ -55,7 +56,8 @@ export class PartBuffer {
   }
 
   /**
-   * The frame of `bytes` with `first` at `start`, for one sending at a time; undefined when there is no room for it.
+   * The frame of `bytes` with `first` at `start`, for one sending at a time; undefined when there is no room
+   * for it.
    * @throws INTERNAL when it was closed before: its parts may be somebody else's by now
    */
   frame(first: Uint8Array, start: number, bytes: number): Uint8Array | undefined {

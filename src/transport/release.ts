@@ -1,10 +1,11 @@
 /**
- * Gives the memory of large arrays back now instead of at some garbage collection. Rows, deltas and frames live outside of
- * V8's heap, which counts them as pressure on it: after every 64 MB of them it collects the whole heap, 10 to 20 ms of work to
- * free what nobody has looked at for long. With 1 MB per answer that was more than half of a server's processor time.
+ * Gives the memory of large arrays back now instead of at some garbage collection. Rows, deltas and frames
+ * live outside of V8's heap, which counts them as pressure on it: after every 64 MB of them it collects the
+ * whole heap, 10 to 20 ms of work to free what nobody has looked at for long. With 1 MB per answer that was
+ * more than half of a server's processor time.
  *
- * Node 20 has no call for it, but an ArrayBuffer that is transferred leaves its owner at once, and a port whose other end is
- * closed drops what it is given.
+ * Node 20 has no call for it, but an ArrayBuffer that is transferred leaves its owner at once, and a port
+ * whose other end is closed drops what it is given.
  */
 import { MessageChannel } from 'node:worker_threads';
 
@@ -15,8 +16,8 @@ const { port1: nowhere, port2 } = new MessageChannel();
 port2.close();
 
 /**
- * Frees arrays that nothing refers to any more; they are empty afterwards. Only what has all of its buffer is freed: a view
- * may have neighbours.
+ * Frees arrays that nothing refers to any more; they are empty afterwards. Only what has all of its buffer is
+ * freed: a view may have neighbours.
  */
 export function release(arrays: readonly Uint8Array[]): void {
   for (const { buffer, byteLength } of arrays) {
@@ -25,7 +26,8 @@ export function release(arrays: readonly Uint8Array[]): void {
     try {
       nowhere.postMessage(null, [buffer]);
     } catch {
-      // Memory that cannot be transferred (someone marked it) waits for the garbage collector, as all memory may.
+      // Memory that cannot be transferred (someone marked it) waits for the garbage collector, as all memory
+      // may.
     }
   }
 }

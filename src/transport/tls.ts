@@ -1,14 +1,16 @@
 /**
- * TLS of both sides: reading the files, and saying in one line what is wrong with them. A server shows a certificate; a
- * client verifies it, against a private CA if it is given one, and checks that the name it dialed is in it. Clients show
- * no certificate: who they are is proved by the token, inside the encrypted connection.
+ * TLS of both sides: reading the files, and saying in one line what is wrong with them. A server shows a
+ * certificate; a client verifies it, against a private CA if it is given one, and checks that the name it
+ * dialed is in it. Clients show no certificate: who they are is proved by the token, inside the encrypted
+ * connection.
  *
- * With TLS the server is always `ws` on node:https, never uWebSockets.js, which loses connections then: with frames of
- * 100 KB both ways at once within a second, every time it was tried. Its source explains it: in uSockets (`openssl.c`, also
- * in the newest release) a write forgets what has been received and not yet decrypted, and a write can come while data is
- * being handed over, when more than half a MiB arrived at once. The next record does not decrypt and the connection is
- * closed. Nothing wrong is delivered, but a node under load would lose its links again and again. The test "carries large
- * frames both ways at once" is the one to run before this is changed.
+ * With TLS the server is always `ws` on node:https, never uWebSockets.js, which loses connections then: with
+ * frames of 100 KB both ways at once within a second, every time it was tried. Its source explains it: in
+ * uSockets (`openssl.c`, also in the newest release) a write forgets what has been received and not yet
+ * decrypted, and a write can come while data is being handed over, when more than half a MiB arrived at once.
+ * The next record does not decrypt and the connection is closed. Nothing wrong is delivered, but a node under
+ * load would lose its links again and again. The test "carries large frames both ways at once" is the one to
+ * run before this is changed.
  */
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -72,7 +74,10 @@ export function clientTlsOptions({ caFile, serverName }: ClientTls, host: string
   };
 }
 
-/** Node ignores what it does not understand in a list of authorities; then every server would look like a stranger. */
+/**
+ * Node ignores what it does not understand in a list of authorities; then every server would look like a
+ * stranger.
+ */
 function readAuthorities(file: string): Buffer {
   const ca = read('TLS authority', file);
   try {

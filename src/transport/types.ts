@@ -1,6 +1,6 @@
 /**
- * What the rest of the project knows of the network: authenticated links that carry frames, a listener that accepts them,
- * and the limits of both. No WebSocket library shows through.
+ * What the rest of the project knows of the network: authenticated links that carry frames, a listener that
+ * accepts them, and the limits of both. No WebSocket library shows through.
  */
 import { MAX_FRAME_BYTES, type Outgoing } from '../protocol/frame.js';
 import type { ClientTls, ServerTls } from './tls.js';
@@ -14,20 +14,25 @@ export interface Link {
   /** True if this side dialed. */
   readonly outgoing: boolean;
   /**
-   * Sends one frame. The parts are copied before this returns, so that the caller may reuse them at once; those that stand in
-   * a `PartBuffer` are sent from there, and it is used again when they have been. False when the link is
-   * closed, or was closed by this call because the other side reads too slowly (`maxBufferedBytes`). True means "will be
-   * sent while the link lives", not "arrived". Frames arrive whole and in order.
+   * Sends one frame. The parts are copied before this returns, so that the caller may reuse them at once;
+   * those that stand in a `PartBuffer` are sent from there, and it is used again when they have been. False
+   * when the link is closed, or was closed by this call because the other side reads too slowly
+   * (`maxBufferedBytes`). True means "will be sent while the link lives", not "arrived". Frames arrive whole
+   * and in order.
    * @throws LIMIT when the frame breaks a limit of `protocol/frame.ts`; the link lives on.
    */
   send(header: object, parts?: readonly Uint8Array[]): boolean;
-  /** Sends several messages, at least one, in one frame: as `send` otherwise. Handlers get them one by one, in order. */
+  /**
+   * Sends several messages, at least one, in one frame: as `send` otherwise. Handlers get them one by one, in
+   * order.
+   */
   sendAll(messages: readonly Outgoing[]): boolean;
   /** Bytes that were accepted by `send` and not yet by the kernel. */
   readonly bufferedBytes: number;
   /**
-   * Closes. Nothing is received after this; what is buffered is still sent, if the other side reads it in time. The first
-   * reason counts, later calls do nothing. Handlers hear of it once, after the current callback.
+   * Closes. Nothing is received after this; what is buffered is still sent, if the other side reads it in
+   * time. The first reason counts, later calls do nothing. Handlers hear of it once, after the current
+   * callback.
    */
   close(reason?: string): void;
 }
@@ -40,8 +45,8 @@ export interface LinkHandlers {
   /** Called once for every link that was opened, never from within `send` or `close`. */
   onClose(link: Link, reason: string): void;
   /**
-   * A handler threw something other than BAD_FRAME; that link is being closed. Without this handler the error is thrown
-   * again outside the transport, as an uncaught exception, so that it is never lost.
+   * A handler threw something other than BAD_FRAME; that link is being closed. Without this handler the error
+   * is thrown again outside the transport, as an uncaught exception, so that it is never lost.
    */
   onError?(link: Link, error: unknown): void;
 }
@@ -85,7 +90,10 @@ export interface DialOptions extends LinkOptions {
   signal?: AbortSignal | undefined;
   /** For connecting and the handshake together. */
   timeoutMs?: number | undefined;
-  /** With it the server must speak TLS and show a certificate that holds; `{}` verifies against the public authorities. */
+  /**
+   * With it the server must speak TLS and show a certificate that holds; `{}` verifies against the public
+   * authorities.
+   */
   tls?: ClientTls | undefined;
 }
 
@@ -111,17 +119,21 @@ export interface TransportLimits {
   /** Further connections are refused with HTTP 503 while there are so many links. */
   maxLinks: number;
   /**
-   * TCP connections that have neither become a WebSocket nor got their HTTP answer. The server `ws` closes the oldest one
-   * for a new one: a real peer needs milliseconds here, so a flood of idle connections evicts itself. uWebSockets.js tells
-   * nobody of such connections, so that there it is its own rule that bounds them: closed after 10 to 12 s, 0.4 to 4 KB
-   * each (measured), and as many as there are file descriptors (`ulimit -n`).
+   * TCP connections that have neither become a WebSocket nor got their HTTP answer. The server `ws` closes
+   * the oldest one for a new one: a real peer needs milliseconds here, so a flood of idle connections evicts
+   * itself. uWebSockets.js tells nobody of such connections, so that there it is its own rule that bounds
+   * them: closed after 10 to 12 s, 0.4 to 4 KB each (measured), and as many as there are file descriptors
+   * (`ulimit -n`).
    */
   maxWaiting: number;
   /** `dial` gives up, UNREACHABLE. */
   dialMs: number;
   /** After a close: how long the other side has to read what is buffered and to close as well. */
   closeMs: number;
-  /** Pings go out at this interval; a peer that is silent for two of them is gone. In whole seconds, at least 8 s. */
+  /**
+   * Pings go out at this interval; a peer that is silent for two of them is gone. In whole seconds, at least
+   * 8 s.
+   */
   pingMs: number;
 }
 

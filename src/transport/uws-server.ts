@@ -1,18 +1,22 @@
 /**
- * The server on uWebSockets.js. The package is optional and loaded at run time under the name `uWebSockets.js`, which may
- * be the repackaged build from npm or the official one; only what both have is used, typed here.
+ * The server on uWebSockets.js. The package is optional and loaded at run time under the name
+ * `uWebSockets.js`, which may be the repackaged build from npm or the official one; only what both have is
+ * used, typed here.
  *
  * Settings that matter:
- * - maxBackpressure 0: the library never drops a message of its own accord; `Connection` bounds what is buffered.
- * - idleTimeout with automatic pings: the only dead-peer detection it has, and also what frees a socket whose other side
+ * - maxBackpressure 0: the library never drops a message of its own accord; `Connection` bounds what is
+ *   buffered.
+ * - idleTimeout with automatic pings: the only dead-peer detection it has, and also what frees a socket whose
+ *   other side
  *   never answers a close. maxLifetime 0: links live as long as their nodes.
- * - the listening port is exclusive: by default two processes could bind the same port and share its connections.
- * TCP_NODELAY is always on in this library. It assembles a message before handing it over, so a frame that is too large
- * for the handshake is refused only once it is here; with a token the gate (auth.ts) is before that, and the number of
- * such connections and their time are limited. What has not sent the headers of a request is closed after 10 s.
+ * - the listening port is exclusive: by default two processes could bind the same port and share its
+ *   connections. TCP_NODELAY is always on in this library. It assembles a message before handing it over, so
+ *   a frame that is too large for the handshake is refused only once it is here; with a token the gate
+ *   (auth.ts) is before that, and the number of such connections and their time are limited. What has not
+ *   sent the headers of a request is closed after 10 s.
  *
- * A socket object throws when it is used after its close callback, and an exception in a callback ends the process:
- * `UwsSocket` keeps track, `Connection` catches.
+ * A socket object throws when it is used after its close callback, and an exception in a callback ends the
+ * process: `UwsSocket` keeps track, `Connection` catches.
  */
 import { STATUS_CODES } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
@@ -86,7 +90,10 @@ export async function loadUws(): Promise<Uws> {
   }
 }
 
-/** Frames up to this size are built in one reused buffer: the library copies whatever the kernel does not take at once. */
+/**
+ * Frames up to this size are built in one reused buffer: the library copies whatever the kernel does not take
+ * at once.
+ */
 const SCRATCH_BYTES = 4 * 1024 * 1024;
 let scratch = Buffer.allocUnsafeSlow(64 * 1024);
 
@@ -118,7 +125,10 @@ class UwsSocket implements Socket {
     sent?.();
   }
 
-  /** After the library's `end` the socket cannot be touched any more, so what is buffered is waited for before it. */
+  /**
+   * After the library's `end` the socket cannot be touched any more, so what is buffered is waited for before
+   * it.
+   */
   end(code: number, reason: string): void {
     if (this.#gone || this.#ending) return;
     if (this.#ws.getBufferedAmount() === 0) {
@@ -144,11 +154,11 @@ class UwsSocket implements Socket {
 }
 
 /**
- * @param payloadLossWorkaround only tests switch it off. Builds before uWebSockets PR #1662 have a shortcut for messages of
- * 16 KiB and more: header and payload go to the kernel in one call, and when not even the whole header fits into a full
- * socket buffer, only the rest of the header is kept for later. The payload is lost and the next message is read in its
- * place. The shortcut is not taken for sockets that are subscribed to a topic, so every socket is, to one that nobody
- * publishes to. There is no other effect.
+ * @param payloadLossWorkaround only tests switch it off. Builds before uWebSockets PR #1662 have a shortcut
+ * for messages of 16 KiB and more: header and payload go to the kernel in one call, and when not even the
+ * whole header fits into a full socket buffer, only the rest of the header is kept for later. The payload is
+ * lost and the next message is read in its place. The shortcut is not taken for sockets that are subscribed
+ * to a topic, so every socket is, to one that nobody publishes to. There is no other effect.
  */
 export async function listenUws(
   options: ListenOptions,
@@ -248,8 +258,9 @@ function answer(response: Response, request: Request, options: ListenOptions): v
 const statusLine = (status: number): string => `${status} ${STATUS_CODES[status] ?? ''}`;
 
 /**
- * Port 0 would be accepted by the library, but it sets SO_REUSEADDR only for ports that it is given: a port that the
- * kernel chose could not be bound again for a minute after a restart. So choose here; another process may be faster.
+ * Port 0 would be accepted by the library, but it sets SO_REUSEADDR only for ports that it is given: a port
+ * that the kernel chose could not be bound again for a minute after a restart. So choose here; another
+ * process may be faster.
  */
 const FREE_PORT_ATTEMPTS = 10;
 

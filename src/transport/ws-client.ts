@@ -1,8 +1,9 @@
 /**
  * Dialing, with the `ws` package on every platform.
  *
- * Clients must mask what they send (RFC 6455, against proxies that take a browser's bytes for HTTP). These peers are no
- * browsers and choose the mask: zeros, for which the library skips the pass over the payload. 0.3 against 3 to 4 GB/s.
+ * Clients must mask what they send (RFC 6455, against proxies that take a browser's bytes for HTTP). These
+ * peers are no browsers and choose the mask: zeros, for which the library skips the pass over the payload.
+ * 0.3 against 3 to 4 GB/s.
  */
 import { WebSocket } from 'ws';
 import { describe, KintsugiError } from '../errors.js';

@@ -1,6 +1,6 @@
 /**
- * The fallback server: `ws` on node:http, for Node versions and platforms that have no uWebSockets.js binary. Same wire,
- * about the same throughput for large frames, more work per small one.
+ * The fallback server: `ws` on node:http, for Node versions and platforms that have no uWebSockets.js binary.
+ * Same wire, about the same throughput for large frames, more work per small one.
  */
 import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
@@ -91,8 +91,8 @@ function createHttpServer({ tls }: ListenOptions, limits: TransportLimits): Serv
 }
 
 /**
- * TCP connections that are no links (yet), oldest first. Known by the other side's address, which is unique while they are
- * open: the socket of a TLS connection is another object than the one that was accepted.
+ * TCP connections that are no links (yet), oldest first. Known by the other side's address, which is unique
+ * while they are open: the socket of a TLS connection is another object than the one that was accepted.
  */
 class Waiting {
   readonly #sockets = new Map<string, TcpSocket>();

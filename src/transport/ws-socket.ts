@@ -1,10 +1,10 @@
 /**
  * A WebSocket of the `ws` package as a `Socket`; used by the client and by the fallback server.
  *
- * `ws` keeps the buffer that it is given until the kernel has taken it, so every frame has memory of its own, which large
- * frames share in turn (FrameMemory). It sets
- * TCP_NODELAY itself. It has no dead-peer detection: without the pings here a peer whose machine lost power would hold its
- * connection, and all that is buffered for it, until TCP gives up after a quarter of an hour.
+ * `ws` keeps the buffer that it is given until the kernel has taken it, so every frame has memory of its own,
+ * which large frames share in turn (FrameMemory). It sets TCP_NODELAY itself. It has no dead-peer detection:
+ * without the pings here a peer whose machine lost power would hold its connection, and all that is buffered
+ * for it, until TCP gives up after a quarter of an hour.
  */
 import type { Readable } from 'node:stream';
 import { WebSocket } from 'ws';
@@ -13,14 +13,18 @@ import type { Connection, Socket } from './connection.js';
 import { RELEASED_FROM, release } from './release.js';
 import type { TransportLimits } from './types.js';
 
-/** Frames below this size are cheap to allocate; above it fresh memory costs page faults and full garbage collections. */
+/**
+ * Frames below this size are cheap to allocate; above it fresh memory costs page faults and full garbage
+ * collections.
+ */
 const REUSED_FROM = 8 * 1024;
 /** What a socket keeps for its next frames. */
 const MAX_REUSED_BYTES = 8 * 1024 * 1024;
 
 /**
- * Memory of large frames, used again when the kernel has taken them. A megabyte that is allocated for every frame makes V8
- * collect its whole heap every few dozen frames, because what lies outside of the heap counts as pressure on it.
+ * Memory of large frames, used again when the kernel has taken them. A megabyte that is allocated for every
+ * frame makes V8 collect its whole heap every few dozen frames, because what lies outside of the heap counts
+ * as pressure on it.
  */
 export class FrameMemory {
   private readonly free: Buffer[] = [];
@@ -47,9 +51,10 @@ export class FrameMemory {
 }
 
 /**
- * Memory of what the kernel gave us, piece by piece: when a message is complete, its library has copied every piece but the one
- * at hand, and nobody looks at them again. Pieces with pings are left to the garbage collector: the answer to a ping is sent
- * from the memory that it arrived in, whenever the other side reads it.
+ * Memory of what the kernel gave us, piece by piece: when a message is complete, its library has copied every
+ * piece but the one at hand, and nobody looks at them again. Pieces with pings are left to the garbage
+ * collector: the answer to a ping is sent from the memory that it arrived in, whenever the other side reads
+ * it.
  */
 class ReadMemory {
   private pieces: Buffer[] = [];
@@ -57,7 +62,8 @@ class ReadMemory {
   private skipped = false;
 
   constructor(ws: WebSocket) {
-    // The library listens first: a piece comes here when it is through with it, or keeps it for a message that goes on.
+    // The library listens first: a piece comes here when it is through with it, or keeps it for a message
+    // that goes on.
     const listen = () => socketOf(ws)?.on('data', (piece: Buffer) => this.add(piece));
     if (ws.readyState === WebSocket.OPEN) listen();
     else ws.once('open', listen);
@@ -138,7 +144,8 @@ export class WsSocket implements Socket {
       heard = true;
       if (isBinary) {
         connection.receive(data as Buffer);
-        // A frame is valid only during the call. A large one was put together from pieces in memory of its own.
+        // A frame is valid only during the call. A large one was put together from pieces in memory of its
+        // own.
         release([data as Buffer]);
       } else connection.reject('a text message');
       read.giveBack();

@@ -1,8 +1,8 @@
 /**
- * The worker role: a model, a client and the training loop, wired together. It tells what it does in log events that a
- * launcher reads: `worker.training` (it starts), `worker.progress` (its samples so far), `worker.range` (a range of samples
- * that it is done with, for the audit), `worker.done` and `worker.test`. Of standard input, `worker.spool` says where it is kept,
- * and `worker.input` that no more of it is read.
+ * The worker role: a model, a client and the training loop, wired together. It tells what it does in log
+ * events that a launcher reads: `worker.training` (it starts), `worker.progress` (its samples so far),
+ * `worker.range` (a range of samples that it is done with, for the audit), `worker.done` and `worker.test`.
+ * Of standard input, `worker.spool` says where it is kept, and `worker.input` that no more of it is read.
  */
 import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client/client.js';
@@ -21,7 +21,10 @@ import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
 import type { ClientTls, ServerTls } from '../transport/index.js';
 import { checkTrained, trainRanges } from './training.js';
 
-/** Progress events are at least so far apart: often enough to place a failure on the time axis, too few to matter. */
+/**
+ * Progress events are at least so far apart: often enough to place a failure on the time axis, too few to
+ * matter.
+ */
 const PROGRESS_MS = 50;
 
 export interface WorkerOptions {
@@ -36,7 +39,9 @@ export interface WorkerOptions {
   log: Logger;
   /** Show a progress bar on standard error. */
   bar: boolean;
-  /** Before training it ends the connecting; then the batch is finished and the rest of its range handed back. */
+  /**
+   * Before training it ends the connecting; then the batch is finished and the rest of its range handed back.
+   */
   signal: AbortSignal;
   name: string;
   data: string[];
@@ -137,7 +142,10 @@ async function trainAll(
   log.info('worker.done', { ...end, client: client.id });
 }
 
-/** Trains, then evaluates if there is test data. @throws BAD_DATA, MODEL, UNRECOVERABLE, ABORTED and what `connect` throws */
+/**
+ * Trains, then evaluates if there is test data. @throws BAD_DATA, MODEL, UNRECOVERABLE, ABORTED and what
+ * `connect` throws
+ */
 export async function runWorker(options: WorkerOptions): Promise<void> {
   const { spool } = options;
   if (!spool) return runWith(options, undefined);

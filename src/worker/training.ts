@@ -1,7 +1,7 @@
 /**
- * The training of one worker: joins the data set, takes ranges of it until none is left, and says in log events what became of
- * each: `worker.range` with its pushes per shard, before the scheduler knows that it is finished, so that an audit finds every
- * finished range even when this process is killed right after.
+ * The training of one worker: joins the data set, takes ranges of it until none is left, and says in log
+ * events what became of each: `worker.range` with its pushes per shard, before the scheduler knows that it is
+ * finished, so that an audit finds every finished range even when this process is killed right after.
  */
 import type { Client } from '../client/client.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../client/dataset.js';
@@ -17,7 +17,9 @@ import { train } from '../train/loop.js';
 import type { Spool } from '../train/spool.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
-/** How long a worker that failed may still try to hand its ranges back; their leases would end by themselves. */
+/**
+ * How long a worker that failed may still try to hand its ranges back; their leases would end by themselves.
+ */
 const HAND_BACK_MS = 2000;
 
 export interface TrainingOptions {
@@ -48,8 +50,8 @@ export interface TrainingEnd {
 }
 
 /**
- * Trains until every range is finished or set aside (of files that grow: never, of a spool: after the end of its input), or
- * `stop`. @throws what the model, the reader, the job or standard input throw
+ * Trains until every range is finished or set aside (of files that grow: never, of a spool: after the end of
+ * its input), or `stop`. @throws what the model, the reader, the job or standard input throw
  */
 export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd> {
   const { client, model, log, stop, spool } = options;
@@ -155,7 +157,10 @@ function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefine
   return { ...where, outcome, done, samples, redone, counts: sequence?.counts() ?? [] };
 }
 
-/** So that no run looks complete which is not: throws for a range that was set aside, and for files that changed meanwhile. */
+/**
+ * So that no run looks complete which is not: throws for a range that was set aside, and for files that
+ * changed meanwhile.
+ */
 export async function checkTrained(client: Client, run: string, follow: boolean): Promise<void> {
   const status = await Dataset.status(client, run);
   if (!status || !(status.complete || follow)) return;

@@ -1,4 +1,7 @@
-/** `kintsugi bench pull` and `push` end to end in their smoke modes, and the parts that could be wrong without a trace. */
+/**
+ * `kintsugi bench pull` and `push` end to end in their smoke modes, and the parts that could be wrong without
+ * a trace.
+ */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,6 @@
-/** The token is nowhere to be seen: not in the list of processes, not in a log, not in a report. TLS by flags. */
+/**
+ * The token is nowhere to be seen: not in the list of processes, not in a log, not in a report. TLS by flags.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

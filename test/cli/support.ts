@@ -24,7 +24,10 @@ export async function kintsugi(args: string[], env: NodeJS.ProcessEnv = {}): Pro
 export interface Running {
   process: ChildProcess;
   ended: Promise<Output>;
-  /** The first line of standard error, now or later, that `matches`; rejects when the process ends without one. */
+  /**
+   * The first line of standard error, now or later, that `matches`; rejects when the process ends without
+   * one.
+   */
   line(matches: (line: string) => boolean): Promise<string>;
 }
 

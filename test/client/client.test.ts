@@ -1,5 +1,5 @@
-// The library against a real cluster in this process: tables, pulls, pushes and what it refuses. How a client comes and
-// goes is in runtime/connect.test.ts.
+// The library against a real cluster in this process: tables, pulls, pushes and what it refuses. How a client
+// comes and goes is in runtime/connect.test.ts.
 import { describe, expect, it } from 'vitest';
 import type { OptimizerSpec } from '../../src/native.js';
 import {
@@ -168,7 +168,8 @@ describe('push', () => {
       initializer: { kind: 'zeros' },
     });
     await table.push(keysOf(7, 8, 7, 7), Float32Array.of(1, 5, 2, 3));
-    // Adagrad moves a fresh row by lr whatever the gradient; applied one after the other they would move it further.
+    // Adagrad moves a fresh row by lr whatever the gradient; applied one after the other they would move it
+    // further.
     expect(await table.pull(keysOf(7, 8))).toEqual(Float32Array.of(-1, -1));
     const [full] = await job.pullFull([{ table, keys: keysOf(7) }]);
     expect(full).toEqual(Float32Array.of(-1, 36));
@@ -188,7 +189,8 @@ describe('push', () => {
   it('refuses the reserved key without a change, and the next push still works', async () => {
     const job = await connected();
     const table = await job.createTable({ name: 't', ...COUNTING });
-    // One shard alone holds the reserved key: of the other keys it takes some down with it, all or nothing per shard.
+    // One shard alone holds the reserved key: of the other keys it takes some down with it, all or nothing
+    // per shard.
     expect((await rejection(table.push(keysOf(RESERVED), Float32Array.of(1, 1)))).code).toBe('KEY_RESERVED');
     expect((await rejection(table.push(keysOf(RESERVED), Float32Array.of(1, 1)))).code).toBe('KEY_RESERVED');
     await table.push(firstKeys(100), new Float32Array(200).fill(2));

@@ -1,8 +1,8 @@
 /**
- * A cluster whose every step a test decides: the real scheduler, node and client machines over the real engine, joined by
- * one first-in-first-out queue. Nothing moves unless a test calls `settle` or `advance`; messages can be held back (and
- * released later, which reorders them), dropped and inspected. Payloads are overwritten after each delivery, because parts
- * of a message are views that end with the call.
+ * A cluster whose every step a test decides: the real scheduler, node and client machines over the real
+ * engine, joined by one first-in-first-out queue. Nothing moves unless a test calls `settle` or `advance`;
+ * messages can be held back (and released later, which reorders them), dropped and inspected. Payloads are
+ * overwritten after each delivery, because parts of a message are views that end with the call.
  */
 import { type ClientPolicy, DEFAULT_CLIENT_POLICY } from '../../src/core/client/client.js';
 import { PsNode } from '../../src/core/node/node.js';
@@ -78,8 +78,8 @@ export interface ClusterOptions {
 }
 
 /**
- * With one group, data shard m lives on `nodes[m]`, parity j on `nodes[k + j]`, spares behind; node `nodes[i]` has peer id
- * i + 1.
+ * With one group, data shard m lives on `nodes[m]`, parity j on `nodes[k + j]`, spares behind; node
+ * `nodes[i]` has peer id i + 1.
  */
 export class Cluster {
   readonly nodes: NodeActor[] = [];

@@ -1,8 +1,8 @@
 /**
- * Frames from nobody in particular: every kind of message as its sender would encode it, then cut, spliced, flipped and
- * retyped. The decoders answer with a message or with BAD_FRAME, whatever comes; nothing else is thrown, nothing reaches
- * into Object.prototype, and views stay inside the frame. frames.test.ts runs it small; `npm run fuzz:frames` runs a
- * million, or KINTSUGI_FRAMES of them from seed KINTSUGI_SEED.
+ * Frames from nobody in particular: every kind of message as its sender would encode it, then cut, spliced,
+ * flipped and retyped. The decoders answer with a message or with BAD_FRAME, whatever comes; nothing else is
+ * thrown, nothing reaches into Object.prototype, and views stay inside the frame. frames.test.ts runs it
+ * small; `npm run fuzz:frames` runs a million, or KINTSUGI_FRAMES of them from seed KINTSUGI_SEED.
  */
 import type { Frame, Outgoing } from '../../src/protocol/frame.js';
 import type { Message } from '../../src/protocol/messages.js';
@@ -264,7 +264,10 @@ function generate(random: Random, encode: Decoders['encodeMessages']): Uint8Arra
   return random.below(3) === 0 ? frame : mutate(random, frame);
 }
 
-/** Runs; throws at the first frame that is answered by anything but a message or BAD_FRAME, with the frame in hex. */
+/**
+ * Runs; throws at the first frame that is answered by anything but a message or BAD_FRAME, with the frame in
+ * hex.
+ */
 export function fuzzFrames(decoders: Decoders, frames: number, seed: number): FuzzReport {
   const random = new Random(seed);
   const kinds = new Set<string>();

@@ -1,4 +1,7 @@
-/** A file that grows while real workers train it, one is killed, one is told to stop: each line is trained exactly once. */
+/**
+ * A file that grows while real workers train it, one is killed, one is told to stop: each line is trained
+ * exactly once.
+ */
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +43,10 @@ test('a worker follows a file; killed, another one goes on; stopped, it hands ba
   writeFileSync(file, '');
   let written = 0;
   let bytes = 0;
-  /** The next lines, the last one without its end: it belongs to the next part. Returns how many bytes there were before. */
+  /**
+   * The next lines, the last one without its end: it belongs to the next part. Returns how many bytes there
+   * were before.
+   */
   const write = (count: number): number => {
     const before = bytes;
     const text = `${lines.slice(written, written + count).join('\n')}\n`;

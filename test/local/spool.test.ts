@@ -1,4 +1,7 @@
-/** Standard input of real workers, followed by way of a spool: killed, stopped, ended; each line is trained exactly once. */
+/**
+ * Standard input of real workers, followed by way of a spool: killed, stopped, ended; each line is trained
+ * exactly once.
+ */
 import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** Workers as real processes that come and go: every sample of every epoch is trained exactly once all the same. */
+/**
+ * Workers as real processes that come and go: every sample of every epoch is trained exactly once all the
+ * same.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

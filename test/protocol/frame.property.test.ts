@@ -1,4 +1,5 @@
-// The codec by properties: whatever can be encoded is decoded to the same, and whatever else arrives is BAD_FRAME.
+// The codec by properties: whatever can be encoded is decoded to the same, and whatever else arrives is
+// BAD_FRAME.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';

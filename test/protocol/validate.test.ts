@@ -1,4 +1,7 @@
-/** Headers from outside: a valid sample of every kind of message passes, and with any one field broken it is BAD_FRAME. */
+/**
+ * Headers from outside: a valid sample of every kind of message passes, and with any one field broken it is
+ * BAD_FRAME.
+ */
 import { describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';

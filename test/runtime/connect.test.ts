@@ -99,7 +99,8 @@ describe('signals', () => {
     const job = await cluster({ code: '1+1', policy: { requireRedundancy: true } });
     const trainer = await client(job.address, { maxInFlightBytes: 1 });
     const table = await trainer.createTable({ name: 't', ...COUNTING });
-    // With one of two nodes gone no redundancy is left, and that is refused here: the first push waits for a node.
+    // With one of two nodes gone no redundancy is left, and that is refused here: the first push waits for a
+    // node.
     await job.kill(1);
     const first = table.push(keysOf(1), Float32Array.of(1, 1));
     const controller = new AbortController();

@@ -1,4 +1,5 @@
-// Nodes die while two clients push without a pause: every push resolves, and in the end every row is exactly the sum.
+// Nodes die while two clients push without a pause: every push resolves, and in the end every row is exactly
+// the sum.
 import { describe, expect, it } from 'vitest';
 import type { LocalClusterOptions } from '../../src/runtime/cluster.js';
 import { expectExactSums, noticed, redundant, statusWhere, twoPushers } from './support.js';

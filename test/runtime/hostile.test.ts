@@ -1,4 +1,5 @@
-// Peers that break every rule: their connection closes or they are not heard, and the role goes on serving the others.
+// Peers that break every rule: their connection closes or they are not heard, and the role goes on serving
+// the others.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client, Table } from '../../src/client/client.js';
 import type { LocalCluster } from '../../src/runtime/cluster.js';

@@ -1,5 +1,5 @@
-// Large pushes and pulls go through the whole library without being copied into frames: one frame for each node, built around
-// the sections of all its shards, and one around all their rows.
+// Large pushes and pulls go through the whole library without being copied into frames: one frame for each
+// node, built around the sections of all its shards, and one around all their rows.
 import { afterEach, expect, it, vi } from 'vitest';
 import { PartBuffer } from '../../src/transport/part-memory.js';
 import { client, cluster } from './support.js';

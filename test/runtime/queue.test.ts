@@ -1,4 +1,7 @@
-/** What waits for a connection is a copy: the sender may reuse or free its memory as soon as `send` has returned. */
+/**
+ * What waits for a connection is a copy: the sender may reuse or free its memory as soon as `send` has
+ * returned.
+ */
 import { expect, it, onTestFinished } from 'vitest';
 import { Peers } from '../../src/runtime/peers.js';
 import { listen, release } from '../../src/transport/index.js';

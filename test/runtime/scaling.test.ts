@@ -1,4 +1,5 @@
-// The number of nodes changes while two clients push without a pause: every push resolves, and every row is exactly the sum.
+// The number of nodes changes while two clients push without a pause: every push resolves, and every row is
+// exactly the sum.
 import { describe, expect, it } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import type { LocalClusterOptions } from '../../src/runtime/cluster.js';

@@ -1,6 +1,6 @@
 /**
- * What the tests of the library and the roles share: clusters that end with their test, bounded waits that are driven by
- * answers of the scheduler, rows that count exactly, and peers that do not follow the rules.
+ * What the tests of the library and the roles share: clusters that end with their test, bounded waits that
+ * are driven by answers of the scheduler, rows that count exactly, and peers that do not follow the rules.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -217,7 +217,10 @@ export async function connected(options: ConnectOptions = {}, of: LocalClusterOp
   return client(job.address, options);
 }
 
-/** A job with a table `counts`, a mirrored one beside it, and two clients that push to `rows` rows of `counts`. */
+/**
+ * A job with a table `counts`, a mirrored one beside it, and two clients that push to `rows` rows of
+ * `counts`.
+ */
 export async function twoPushers(options: LocalClusterOptions, rows: number) {
   const job = await cluster(options);
   const clients: [Client, Client] = [await client(job.address), await client(job.address)];

@@ -1,4 +1,7 @@
-/** V8 knows every setting that roles make: one that it does not know would change nothing, and be told on standard error. */
+/**
+ * V8 knows every setting that roles make: one that it does not know would change nothing, and be told on
+ * standard error.
+ */
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 

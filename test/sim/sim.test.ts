@@ -1,4 +1,7 @@
-/** The simulator as a smoke test: some hundred schedules without a violation, and the same seed is the same story. */
+/**
+ * The simulator as a smoke test: some hundred schedules without a violation, and the same seed is the same
+ * story.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/native.js';

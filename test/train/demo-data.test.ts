@@ -41,7 +41,8 @@ test('the rows can be read, with missing values, hot keys and at most the asked 
   expect(real.length).toBeGreaterThan(2500);
   expect(real.length).toBeLessThanOrEqual(5000 + 26);
   expect(counts.get(missingKey(25))! / 20_000).toBeCloseTo(1 / 16, 1);
-  // Zipf with exponent 1: in the largest column (about 1460 values) the first rank has ln 2 / ln 1461 of the rows.
+  // Zipf with exponent 1: in the largest column (about 1460 values) the first rank has ln 2 / ln 1461 of the
+  // rows.
   const hottest = Math.max(...real.filter((key) => key >> 32n === 1n).map((key) => counts.get(key)!));
   expect(hottest / 20_000).toBeCloseTo(Math.LN2 / Math.log(1461), 2);
 });

@@ -1,7 +1,7 @@
 /**
- * A parameter server in memory, for tests of the trainer: the rules of the real one (missing rows have an initial value
- * that depends on seed, table and key only; rows materialise at their first push), in the plainest JavaScript. Also
- * stand-ins for the native row helpers.
+ * A parameter server in memory, for tests of the trainer: the rules of the real one (missing rows have an
+ * initial value that depends on seed, table and key only; rows materialise at their first push), in the
+ * plainest JavaScript. Also stand-ins for the native row helpers.
  */
 import type { RowHelpers } from '../../src/train/exchange.js';
 import type { ParameterStore, PullRequest, PushUpdate, TableSpec } from '../../src/train/trainer.js';

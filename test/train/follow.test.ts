@@ -1,4 +1,7 @@
-/** Files that grow: whole lines only, word when there are more, and errors when they do something else than grow. */
+/**
+ * Files that grow: whole lines only, word when there are more, and errors when they do something else than
+ * grow.
+ */
 import { appendFileSync, mkdtempSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -207,7 +210,8 @@ describe('a follower', () => {
       await ended;
       expect(scheduler.told).toEqual([[4]]);
       expect([told, statuses]).toEqual([[4, 4, 'end'], []]);
-      // A range that comes all the same, because it was returned at this moment, is for whoever asked: to be handed back.
+      // A range that comes all the same, because it was returned at this moment, is for whoever asked: to be
+      // handed back.
       scheduler.answer(lease(4));
       expect(await asked).toEqual(lease(4));
       quick.close();

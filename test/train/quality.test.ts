@@ -1,6 +1,6 @@
 /**
- * Does it learn? One pass of DLRM over real ratings (MovieLens 100K in the Criteo layout; an independent framework reaches
- * a test AUC of 0.782) with immediate and with late gradients, and over generated data.
+ * Does it learn? One pass of DLRM over real ratings (MovieLens 100K in the Criteo layout; an independent
+ * framework reaches a test AUC of 0.782) with immediate and with late gradients, and over generated data.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,6 @@
-/** Dialing: servers that refuse, stay silent or speak something else, and what the client puts on the wire. */
+/**
+ * Dialing: servers that refuse, stay silent or speak something else, and what the client puts on the wire.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { encodeFrame } from '../../src/protocol/frame.js';

@@ -1,4 +1,7 @@
-/** Peers without the token, or with it and without manners: bounded in number and memory, and nobody else notices. */
+/**
+ * Peers without the token, or with it and without manners: bounded in number and memory, and nobody else
+ * notices.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -189,7 +192,9 @@ function hugeFrame(): Uint8Array {
   return Buffer.concat([Buffer.from(upgrade), head, new Uint8Array(16 << 20)]);
 }
 
-/** Everything at once against one port, until all of it has been answered or cut, or is held open on purpose. */
+/**
+ * Everything at once against one port, until all of it has been answered or cut, or is held open on purpose.
+ */
 async function attack(port: number, job: string): Promise<void> {
   const idle = Array.from({ length: 1000 }, () => raw(port));
   const halfOpen = Array.from({ length: 200 }, () => raw(port, `GET ${LINK_PATH} HTTP/1.1\r\nHost: `));

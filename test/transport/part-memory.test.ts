@@ -1,5 +1,5 @@
-// Frames that are built around their parts: when they are, that their memory is not used again too early, and that whoever
-// sends a part once more or to another peer does not change a frame that is on its way.
+// Frames that are built around their parts: when they are, that their memory is not used again too early, and
+// that whoever sends a part once more or to another peer does not change a frame that is on its way.
 import { describe, expect, it } from 'vitest';
 import { encodeFrame } from '../../src/protocol/frame.js';
 import { Connection, type Socket } from '../../src/transport/connection.js';

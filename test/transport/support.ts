@@ -1,4 +1,7 @@
-/** What the transport tests share: recorded events that can be awaited, and peers that do not follow the rules. */
+/**
+ * What the transport tests share: recorded events that can be awaited, and peers that do not follow the
+ * rules.
+ */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import { KintsugiError } from '../../src/errors.js';
@@ -20,7 +23,10 @@ export type Event =
   | { kind: 'close'; link: Link; reason: string }
   | { kind: 'error'; link: Link; error: unknown };
 
-/** Handlers that record; parts are copied, as they must be to be kept. `next` waits for the first event not yet taken. */
+/**
+ * Handlers that record; parts are copied, as they must be to be kept. `next` waits for the first event not
+ * yet taken.
+ */
 export class Recorder implements LinkHandlers {
   readonly events: Event[] = [];
   readonly #waiting: ((event: Event) => void)[] = [];

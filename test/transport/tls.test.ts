@@ -187,7 +187,8 @@ describe.skipIf(!hasOpenssl)('a cluster', () => {
     const keys = BigUint64Array.from({ length: 1000 }, (_, i) => BigInt(i));
     await table.push(keys, new Float32Array(2000).fill(-1));
     expect(await table.pull(keys)).toEqual(new Float32Array(2000).fill(1));
-    // Every role listens with TLS only: one certificate-less connection that worked would show in a plain dial.
+    // Every role listens with TLS only: one certificate-less connection that worked would show in a plain
+    // dial.
     for (const { address } of [cluster, ...cluster.nodes]) {
       const port = Number(address.split(':')[1]);
       const options = { host: HOST, port, token: 'secret', handlers: new Recorder() };

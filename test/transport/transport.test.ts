@@ -291,7 +291,10 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
   });
 });
 
-/** Answers each request by 1 MiB replies until the socket buffer is full; then one that says how many there were. */
+/**
+ * Answers each request by 1 MiB replies until the socket buffer is full; then one that says how many there
+ * were.
+ */
 const flood = {
   onOpen() {},
   onClose() {},

@@ -1,7 +1,8 @@
 /**
- * The client's side of the protocol (rule 5): numbers pushes per shard from 1 without gaps, keeps them until they are
- * acknowledged, and sends them again, in order, when a connection, an owner or an answer is lost. Pulls are idempotent and
- * simply repeated. Requests are tickets: the library waits for them, the machine never does.
+ * The client's side of the protocol (rule 5): numbers pushes per shard from 1 without gaps, keeps them until
+ * they are acknowledged, and sends them again, in order, when a connection, an owner or an answer is lost.
+ * Pulls are idempotent and simply repeated. Requests are tickets: the library waits for them, the machine
+ * never does.
  */
 import type { ErrorCode } from '../../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
@@ -88,7 +89,10 @@ export class PsClientCore implements ReadsHost {
     return count;
   }
 
-  /** Per shard: pushes numbered, acknowledged (applied) and refused; of this client, or of another it pushes for. */
+  /**
+   * Per shard: pushes numbered, acknowledged (applied) and refused; of this client, or of another it pushes
+   * for.
+   */
   counts(client?: PeerId): ShardCounts[] {
     return [...this.shards.values()].filter((shard) => shard.client === client).map(countsOf);
   }
@@ -114,7 +118,8 @@ export class PsClientCore implements ReadsHost {
     for (const { g, m, section } of broken ? [] : items) {
       const shard = this.shard(g, m, client);
       if (this.isLost(shard)) {
-        // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may stay lost.
+        // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may
+        // stay lost.
         lost = shard;
         continue;
       }
@@ -191,8 +196,8 @@ export class PsClientCore implements ReadsHost {
   }
 
   /**
-   * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring it back, and some
-   * of these pushes may have been applied: so they keep their numbers, but not their bytes.
+   * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring
+   * it back, and some of these pushes may have been applied: so they keep their numbers, but not their bytes.
    */
   private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
     const shard = this.shards.get(shardKey(g, m, client));
@@ -213,7 +218,10 @@ export class PsClientCore implements ReadsHost {
     this.keepLess(push.ticket);
   }
 
-  /** Numbers of this client (or of another that it pushes for) mean nothing any more: nothing is sent again, nothing pushed. */
+  /**
+   * Numbers of this client (or of another that it pushes for) mean nothing any more: nothing is sent again,
+   * nothing pushed.
+   */
   private giveUp(client: PeerId | undefined, code: ErrorCode, reason: string): void {
     if (!this.broken.has(client)) this.broken.set(client, { code, reason });
     for (const shard of this.shards.values()) {

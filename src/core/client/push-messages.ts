@@ -1,9 +1,14 @@
-/** How a client's pushes go out: one message per node and session, whatever the number of shards and tables. */
+/**
+ * How a client's pushes go out: one message per node and session, whatever the number of shards and tables.
+ */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { PendingPush, ShardState } from './requests.js';
 
-/** Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well below their limit. */
+/**
+ * Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well
+ * below their limit.
+ */
 const MAX_PUSH_BYTES = 32 << 20;
 const MAX_PUSH_ITEMS = 4096;
 
@@ -14,7 +19,10 @@ interface PushMessage {
   bytes: number;
 }
 
-/** Shards are told apart by where they are and by whose numbers are used there; `client`: not this client's own. */
+/**
+ * Shards are told apart by where they are and by whose numbers are used there; `client`: not this client's
+ * own.
+ */
 export function shardKey(g: number, m: number, client: PeerId | undefined): string {
   return client === undefined ? `${g}/${m}` : `${g}/${m}/${client}`;
 }

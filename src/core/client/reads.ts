@@ -1,6 +1,6 @@
 /**
- * The requests of a client that change nothing: pulls, and questions to owners or nodes. They are idempotent: whatever is not
- * answered is simply asked again, at whoever is the owner by then.
+ * The requests of a client that change nothing: pulls, and questions to owners or nodes. They are idempotent:
+ * whatever is not answered is simply asked again, at whoever is the owner by then.
  */
 import type { ErrorCode } from '../../errors.js';
 import type { ClusterMap, PeerId } from '../../protocol/map.js';

@@ -1,4 +1,7 @@
-/** What goes into the client machine and what comes out of it, and what it keeps of pushes, tickets and shards. */
+/**
+ * What goes into the client machine and what comes out of it, and what it keeps of pushes, tickets and
+ * shards.
+ */
 import type { ErrorCode } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
@@ -37,7 +40,10 @@ export type ClientEffect =
   /** Rows of item `item`; a view that ends with the call. */
   | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
   | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
-  /** No section of this push is kept any more, whether its ticket is done or not: each is acknowledged or given up. */
+  /**
+   * No section of this push is kept any more, whether its ticket is done or not: each is acknowledged or
+   * given up.
+   */
   | { kind: 'released'; ticket: number }
   | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
 
@@ -51,12 +57,16 @@ export interface ClientPolicy {
 
 export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
 
-/** In the place of the section of a withdrawn push, whose acknowledgement is not counted: its caller was told something else. */
+/**
+ * In the place of the section of a withdrawn push, whose acknowledgement is not counted: its caller was told
+ * something else.
+ */
 export const NOTHING = new Uint8Array(0);
 
 /**
- * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners remember as many
- * refusals: a push whose answer was lost and that is sent again must be told that it was refused.
+ * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners
+ * remember as many refusals: a push whose answer was lost and that is sent again must be told that it was
+ * refused.
  */
 export const PUSH_WINDOW = 64;
 

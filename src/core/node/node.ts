@@ -1,6 +1,6 @@
 /**
- * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them. One input at a
- * time, effects out; batching policy arrives as `flush`, time as `tick`.
+ * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them.
+ * One input at a time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
 import { describe, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
@@ -137,7 +137,8 @@ export class PsNode implements OwnerHost {
         const known = this.owners.get(key);
         if (known && known.gen === entry.gen) continue;
         if (known) this.dropOwner(key, known);
-        // Without any parity a shard can still come from a mirror, whose coefficients are those of a first parity.
+        // Without any parity a shard can still come from a mirror, whose coefficients are those of a first
+        // parity.
         const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
         const shard = this.native.createShard(this.memory, m, group.data.length, r);
         this.owners.set(key, new Owner(group, m, entry, shard, this));
@@ -161,7 +162,10 @@ export class PsNode implements OwnerHost {
     for (const { from, message, parts } of this.parked.takeAll()) this.receiveParked(from, message, parts);
   }
 
-  /** A bad one must not take the others with it. Its connection may be long gone, so that there is nobody to blame. */
+  /**
+   * A bad one must not take the others with it. Its connection may be long gone, so that there is nobody to
+   * blame.
+   */
   private receiveParked(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     try {
       this.receive(from, message, parts);
@@ -269,7 +273,8 @@ export class PsNode implements OwnerHost {
     matching(message.items, parts);
     const { client = from } = message;
     if (client !== from) this.replies.route(client, from);
-    // A push to a shard that is not ours is not answered: the client sends it again when the map tells it where.
+    // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
+    // where.
     for (const [item, [g, m, cseq]] of message.items.entries()) {
       this.owners.get(`${g}/${m}`)?.onPush(client, cseq, part(parts, item));
     }

@@ -1,6 +1,7 @@
 /**
- * What a node answers to clients, collected over a step: one message of acknowledgements per client, one of rows per pull. Pushes
- * for a client that is no process of its own are answered to whoever pushed for it last.
+ * What a node answers to clients, collected over a step: one message of acknowledgements per client, one of
+ * rows per pull. Pushes for a client that is no process of its own are answered to whoever pushed for it
+ * last.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal } from '../../protocol/messages.js';

@@ -3,7 +3,10 @@ import type { PeerId } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import type { Policy } from '../shared/policy.js';
 
-/** What does not fit of pushes is dropped in silence and sent again, of pulls it is refused aloud: those have this share alone. */
+/**
+ * What does not fit of pushes is dropped in silence and sent again, of pulls it is refused aloud: those have
+ * this share alone.
+ */
 const FOR_PULLS = 1 / 4;
 
 /** Bytes that wait on one node, whatever they wait for and wherever: one limit for all of them. */
@@ -36,7 +39,10 @@ interface ParkedMessage {
   bytes: number;
 }
 
-/** Messages that wait for a newer map. Beyond the limits the oldest ones are dropped: the protocol repeats everything. */
+/**
+ * Messages that wait for a newer map. Beyond the limits the oldest ones are dropped: the protocol repeats
+ * everything.
+ */
 export class ParkedMessages {
   private parked: ParkedMessage[] = [];
 

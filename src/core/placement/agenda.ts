@@ -1,6 +1,7 @@
 /**
- * The moves of a plan, while they are carried out. A plan is made once for what is asked for: loads change all the time, and a
- * plan that followed them would move shards back and forth. It is made anew when something else happens than it says.
+ * The moves of a plan, while they are carried out. A plan is made once for what is asked for: loads change
+ * all the time, and a plan that followed them would move shards back and forth. It is made anew when
+ * something else happens than it says.
  */
 import type { Group, PeerId } from '../../protocol/map.js';
 import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
@@ -14,8 +15,8 @@ export class Agenda {
   private readonly weights = new Map<string, Weight>();
 
   /**
-   * Moves that are still to begin. `key` names all that a plan depends on, but for loads and the map. A plan moves a shard once;
-   * when it is done, another one for the same weights goes on, until nothing is left.
+   * Moves that are still to begin. `key` names all that a plan depends on, but for loads and the map. A plan
+   * moves a shard once; when it is done, another one for the same weights goes on, until nothing is left.
    */
   open(
     key: string,

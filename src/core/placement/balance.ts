@@ -1,8 +1,8 @@
 /**
- * Which shards move where: a pure function from a map, the nodes that are to hold it and what each shard weighs, to the
- * moves that are left. Nodes that leave are emptied first, then members of a group that share a host are parted where hosts
- * suffice, then weight is evened out as long as a move is worth it. Moves under way count as done, so that planning again
- * after each step goes on where the last plan was.
+ * Which shards move where: a pure function from a map, the nodes that are to hold it and what each shard
+ * weighs, to the moves that are left. Nodes that leave are emptied first, then members of a group that share
+ * a host are parted where hosts suffice, then weight is evened out as long as a move is worth it. Moves under
+ * way count as done, so that planning again after each step goes on where the last plan was.
  */
 import type { Group, NodeEntry, PeerId } from '../../protocol/map.js';
 
@@ -34,7 +34,9 @@ export interface PlannedMove extends Seat {
   bytes: number;
 }
 
-/** What balance is about: bytes first, load next, and the number of shards where neither tells a difference. */
+/**
+ * What balance is about: bytes first, load next, and the number of shards where neither tells a difference.
+ */
 const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
@@ -73,8 +75,8 @@ class Planner {
   private readonly seats = new Map<PeerId, Set<Placed>>();
   private readonly byGroup = new Map<number, Placed[]>();
   /**
-   * Where shards were that move, in the order of their moves. Each moves once: so every move finds its place free when those
-   * before it are done, and none waits for another in a circle.
+   * Where shards were that move, in the order of their moves. Each moves once: so every move finds its place
+   * free when those before it are done, and none waits for another in a circle.
    */
   private readonly origin = new Map<Placed, PeerId>();
 

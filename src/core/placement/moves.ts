@@ -1,11 +1,14 @@
-/** What may be given up and what may be moved, by the latest reports: pure functions for the scheduler (rules 28 and 30). */
+/**
+ * What may be given up and what may be moved, by the latest reports: pure functions for the scheduler (rules
+ * 28 and 30).
+ */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { type ClusterView, isHealthy, lackingMembers, parities } from './placement.js';
 
 /**
- * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data that it still
- * has. A group that is beyond repair (`lost`) has nothing left to wait for.
+ * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data
+ * that it still has. A group that is beyond repair (`lost`) has nothing left to wait for.
  */
 export function isIndispensable(
   node: PeerId,
@@ -50,7 +53,10 @@ export function sinkForMove(
   return { kind, index: number, node: node.id, inc: node.inc, init: false };
 }
 
-/** The sink is where a shard is moving to, and the group could do without it: every member has a node of its own already. */
+/**
+ * The sink is where a shard is moving to, and the group could do without it: every member has a node of its
+ * own already.
+ */
 export function isPlanned(group: Group, sid: number): boolean {
   const sink = group.sinks.find((entry) => entry.sid === sid);
   if (!sink) return false;

@@ -1,6 +1,7 @@
 /**
- * Where shards live: pure functions from a map and what is known of the nodes to a new map (rules 27 and 28). Nodes that
- * are alive are told apart by (id, incarnation), so an entry that names an older incarnation is a lost one.
+ * Where shards live: pure functions from a map and what is known of the nodes to a new map (rules 27 and 28).
+ * Nodes that are alive are told apart by (id, incarnation), so an entry that names an older incarnation is a
+ * lost one.
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import { INITIAL_GENERATION } from '../../protocol/map.js';
@@ -48,9 +49,10 @@ function choose(ordered: readonly NodeEntry[], start: number, count: number): No
 }
 
 /**
- * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with one group the
- * first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code (the mirrored one) takes the
- * first data node and the parity nodes of the widest code's group of the same number.
+ * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with
+ * one group the first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code
+ * (the mirrored one) takes the first data node and the parity nodes of the widest code's group of the same
+ * number.
  */
 export function formGroups(
   pools: readonly Pool[],
@@ -95,7 +97,9 @@ export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean 
   return true;
 }
 
-/** The parity in use of each index: the oldest, because a younger one only replaces it once it is complete. */
+/**
+ * The parity in use of each index: the oldest, because a younger one only replaces it once it is complete.
+ */
 export function parities(group: Group): SinkEntry[] {
   const oldest = new Map<number, SinkEntry>();
   for (const sink of group.sinks) {
@@ -131,7 +135,10 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
   return lacking;
 }
 
-/** Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are spread. */
+/**
+ * Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are
+ * spread.
+ */
 class GroupRepair {
   changed = false;
   private data: DataEntry[];
@@ -191,7 +198,10 @@ class GroupRepair {
     return this.sinks.find((sink) => sink.kind === 'M' && sink.index === m);
   }
 
-  /** The node of a complete mirror becomes the owner, an ordinary change of owner; it takes the bytes from the mirror. */
+  /**
+   * The node of a complete mirror becomes the owner, an ordinary change of owner; it takes the bytes from the
+   * mirror.
+   */
   private promote(m: number, mirror: SinkEntry): void {
     this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
     this.changed = true;
@@ -239,7 +249,10 @@ class GroupRepair {
     }
   }
 
-  /** A sink that the group can do without: a mirror before its cut-over, or of two parities the one that is not complete. */
+  /**
+   * A sink that the group can do without: a mirror before its cut-over, or of two parities the one that is
+   * not complete.
+   */
   private plannedSink(): SinkEntry | undefined {
     for (let index = 0; index < this.pool.r; index++) {
       const [older, newer] = this.sinksOf(index);
@@ -291,7 +304,10 @@ class GroupRepair {
     this.changed = true;
   }
 
-  /** A node outside the group: on a host outside it if possible, then the least loaded (a standby has no load). */
+  /**
+   * A node outside the group: on a host outside it if possible, then the least loaded (a standby has no
+   * load).
+   */
   private freeNode(): NodeEntry | undefined {
     return this.outside((node) => !this.view.leaving?.has(node.id));
   }

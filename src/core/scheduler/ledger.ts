@@ -1,13 +1,15 @@
 /**
- * The scheduler's durable state and the rule that guards it: a decision is durable before anyone sees it (rule 2). Effects
- * that depend on a decision are held back until the runtime says `persisted`.
+ * The scheduler's durable state and the rule that guards it: a decision is durable before anyone sees it
+ * (rule 2). Effects that depend on a decision are held back until the runtime says `persisted`.
  */
 import type { ClusterMap, Group, PeerId, Pool } from '../../protocol/map.js';
 import type { ChangeStatus, Message, MessageOf } from '../../protocol/messages.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import { copyDatasets, type DatasetState } from './samples/samples.js';
 
-/** An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it. */
+/**
+ * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
+ */
 export interface SessionEntry {
   id: PeerId;
   leased: boolean;
@@ -19,7 +21,9 @@ export interface DurableState {
   nodesWanted: number;
   nextPeer: PeerId;
   nextSid: number;
-  /** Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave. */
+  /**
+   * Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave.
+   */
   names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
   /** By id, ascending. */
   sessions: SessionEntry[];
@@ -134,7 +138,10 @@ export class Ledger {
     return this.take();
   }
 
-  /** Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of `names`. */
+  /**
+   * Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of
+   * `names`.
+   */
   private snapshot(): DurableState {
     return { ...this.state, names: { ...this.state.names }, datasets: copyDatasets(this.datasets) };
   }

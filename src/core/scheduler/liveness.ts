@@ -1,4 +1,7 @@
-/** What the scheduler knows of a node's process: soft, it comes back with connections and heartbeats (rule 29). */
+/**
+ * What the scheduler knows of a node's process: soft, it comes back with connections and heartbeats (rule
+ * 29).
+ */
 
 export interface Member {
   inc: number;

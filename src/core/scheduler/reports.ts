@@ -1,6 +1,6 @@
 /**
- * What heartbeats have told. All of it is soft: after a restart of the scheduler it comes back with them (rule 29). Sinks and
- * ownerships that were complete once stay so: their numbers are never used again.
+ * What heartbeats have told. All of it is soft: after a restart of the scheduler it comes back with them
+ * (rule 29). Sinks and ownerships that were complete once stay so: their numbers are never used again.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { Heartbeat } from '../../protocol/messages.js';

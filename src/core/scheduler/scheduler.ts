@@ -120,7 +120,9 @@ export class Scheduler {
 
   // ---- membership
 
-  /** Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists. */
+  /**
+   * Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists.
+   */
   private onJoin(link: number, join: MessageOf<'join'>): void {
     const known = this.state.names[join.name];
     if (join.id !== undefined && join.inc !== undefined) {
@@ -227,7 +229,10 @@ export class Scheduler {
     return [...this.lost.values()].some((lost) => lost.g === group.id && lost.v === group.version);
   }
 
-  /** Whoever is lost at once is lost in one decision: before the second is known, the first one's repair would count on it. */
+  /**
+   * Whoever is lost at once is lost in one decision: before the second is known, the first one's repair would
+   * count on it.
+   */
   private lose(...late: [node: PeerId, reason: string][]): void {
     for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
       this.reconfigure('lost', fields);
@@ -348,7 +353,10 @@ export class Scheduler {
 
   // ---- placement
 
-  /** A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it meanwhile. */
+  /**
+   * A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it
+   * meanwhile.
+   */
   private onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
     const group = this.state.map.groups[report.g];
     const owner = group?.data[report.m];
@@ -393,7 +401,9 @@ export class Scheduler {
     return member !== undefined && !member.dead && member.inc === inc;
   }
 
-  /** Alive and connected: something new can be put there. After a restart most are alive until we know better. */
+  /**
+   * Alive and connected: something new can be put there. After a restart most are alive until we know better.
+   */
   private isPresent(node: NodeEntry): boolean {
     return this.isAlive(node.id, node.inc) && this.members.get(node.id)?.connected === true;
   }

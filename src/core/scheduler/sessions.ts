@@ -1,6 +1,7 @@
 /**
- * The sessions of clients. A session is an id under which pushes are numbered; owners remember its last numbers until it ends
- * (rule 31). Which sessions are open is durable (ledger.ts); who is connected is not: after a restart every lease starts again.
+ * The sessions of clients. A session is an id under which pushes are numbered; owners remember its last
+ * numbers until it ends (rule 31). Which sessions are open is durable (ledger.ts); who is connected is not:
+ * after a restart every lease starts again.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';

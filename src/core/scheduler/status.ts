@@ -70,7 +70,10 @@ export function redundancyOf(reports: Reports): { state: Redundancy; reasons: st
   return { state, reasons };
 }
 
-/** At a cut-over all bytes of the new owner are in the mirror beside it: it lacks nothing while it takes them over. */
+/**
+ * At a cut-over all bytes of the new owner are in the mirror beside it: it lacks nothing while it takes them
+ * over.
+ */
 function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   const mirrored = (g: number, m: number): boolean => {
     const home = groups[g]?.data[m];

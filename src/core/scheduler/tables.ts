@@ -101,8 +101,8 @@ function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
 }
 
 /**
- * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a problem nothing is
- * added, whatever came before it in the list.
+ * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a
+ * problem nothing is added, whatever came before it in the list.
  */
 export function addTables(
   map: ClusterMap,

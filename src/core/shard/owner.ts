@@ -1,7 +1,8 @@
 /**
- * The owner of a data shard: applies pushes, emits one ordered stream of deltas to every sink of the shard, and counts a
- * push as durable when every sink has its delta (rules 7-11). A new owner first agrees with all sinks on a common position
- * (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand and in the background (recovery.ts).
+ * The owner of a data shard: applies pushes, emits one ordered stream of deltas to every sink of the shard,
+ * and counts a push as durable when every sink has its delta (rules 7-11). A new owner first agrees with all
+ * sinks on a common position (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand
+ * and in the background (recovery.ts).
  */
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
 import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../../protocol/map.js';
@@ -303,7 +304,8 @@ export class Owner implements StreamOwner {
       this.host.out.send(from, answer, [bytes(present), content]);
     }
     if (lacking.length === 0) return;
-    // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks again.
+    // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks
+    // again.
     if (this.stream.usableMirror) this.recovery.demand(lacking);
     else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }

@@ -1,7 +1,8 @@
 /**
- * How a new owner gets its shard back while it serves (rules 22-26): keys first, then rows; on demand for requests that
- * wait, in the background for the rest. Per-block state (equations, accumulators) lives in the engine; here are lists of
- * blocks that were asked for, bounded in number, repeated by a timer, void when the group changes.
+ * How a new owner gets its shard back while it serves (rules 22-26): keys first, then rows; on demand for
+ * requests that wait, in the background for the rest. Per-block state (equations, accumulators) lives in the
+ * engine; here are lists of blocks that were asked for, bounded in number, repeated by a timer, void when the
+ * group changes.
  */
 import type { BlockList, NativeShard } from '../../native.js';
 import { SCHEDULER } from '../../protocol/map.js';
@@ -14,7 +15,10 @@ import { blockNumber, concat, NO_BLOCKS, UnderWay, without } from './underway.js
 
 /** While some are answered, the others are given so many times longer. */
 const PATIENCE = 4;
-/** Blocks of one message on demand, with those that ride along; and how long the background waits for the next one. */
+/**
+ * Blocks of one message on demand, with those that ride along; and how long the background waits for the next
+ * one.
+ */
 const RIDERS = 32;
 const RIDE_MS = 100;
 
@@ -57,8 +61,9 @@ export class Recovery {
   }
 
   /**
-   * Blocks that a push or a pull waits for. What a message costs beside its bytes is the larger part for a few blocks, so some of
-   * the background rides along, whatever its pace: the sooner nothing is missing, the fewer requests have to wait.
+   * Blocks that a push or a pull waits for. What a message costs beside its bytes is the larger part for a
+   * few blocks, so some of the background rides along, whatever its pace: the sooner nothing is missing, the
+   * fewer requests have to wait.
    */
   demand(blocks: BlockList): void {
     for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
@@ -85,7 +90,8 @@ export class Recovery {
     if (!lacking.includes(this.owner.member)) return;
     const mirror = this.owner.stream.usableMirror;
     if (mirror?.entry.sid === message.sid && !message.ok) {
-      // It lost what it had (it was rolled back to before these blocks were included): decode from parities instead.
+      // It lost what it had (it was rolled back to before these blocks were included): decode from parities
+      // instead.
       mirror.none = true;
       this.askOthers(-1, blocks, parities);
       return;
@@ -122,8 +128,8 @@ export class Recovery {
   }
 
   /**
-   * Rule 26: tells the scheduler. Only it knows whether our view is the newest; until it confirms, requests go on waiting,
-   * so that an owner that was cut off does not call lost what lives on elsewhere.
+   * Rule 26: tells the scheduler. Only it knows whether our view is the newest; until it confirms, requests
+   * go on waiting, so that an owner that was cut off does not call lost what lives on elsewhere.
    */
   report(reason: string, blocks: number): void {
     if (this.host.now - this.reportedAt <= this.host.policy.retryMs) return;

@@ -1,7 +1,7 @@
 /**
- * The stream of one ownership: agrees with all sinks on where it starts (rules 19-21), then emits numbered batches to each of
- * them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11). What a batch contains is its
- * owner's business.
+ * The stream of one ownership: agrees with all sinks on where it starts (rules 19-21), then emits numbered
+ * batches to each of them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11).
+ * What a batch contains is its owner's business.
  */
 import type { Extent } from '../../native.js';
 import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../../protocol/map.js';
@@ -160,7 +160,10 @@ export class Stream {
     this.commit();
   }
 
-  /** It has not moved for a retry time. New deltas do not count: a sink with a hole before them drops them in silence. */
+  /**
+   * It has not moved for a retry time. New deltas do not count: a sink with a hole before them drops them in
+   * silence.
+   */
   private overdue(follower: Follower): boolean {
     const last = Math.max(follower.movedAt, follower.openedAt);
     return this.host.now - last > this.host.policy.retryMs;
@@ -190,8 +193,8 @@ export class Stream {
   }
 
   /**
-   * Rules 20 and 21. A sink that the map added meanwhile is not waited for: it is younger than this generation, so it can
-   * have nothing of the shard, and gets its Start as a new one once we are active.
+   * Rules 20 and 21. A sink that the map added meanwhile is not waited for: it is younger than this
+   * generation, so it can have nothing of the shard, and gets its Start as a new one once we are active.
    */
   private start(): void {
     let complete = true;
@@ -294,7 +297,10 @@ export class Stream {
     });
   }
 
-  /** Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right behind. */
+  /**
+   * Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right
+   * behind.
+   */
   private sendStart(follower: Follower, fresh: boolean): void {
     follower.state = 'starting';
     follower.sentAt = this.host.now;

@@ -3,8 +3,9 @@ import type { Extent } from '../../native.js';
 import type { Follower } from './stream.js';
 
 /**
- * The position to start from: the minimum over the sinks that follow the shard. Every acknowledged push is in all of them,
- * so it is at or below the minimum, and nothing acknowledged is rolled back. Undefined: nobody has the shard.
+ * The position to start from: the minimum over the sinks that follow the shard. Every acknowledged push is in
+ * all of them, so it is at or below the minimum, and nothing acknowledged is rolled back. Undefined: nobody
+ * has the shard.
  */
 export function agreedBase(followers: Iterable<Follower>): number | undefined {
   let base: number | undefined;
@@ -15,7 +16,10 @@ export function agreedBase(followers: Iterable<Follower>): number | undefined {
   return base;
 }
 
-/** The highest extent of each table that any sink has seen: slots above a rolled-back push are zero, which is free. */
+/**
+ * The highest extent of each table that any sink has seen: slots above a rolled-back push are zero, which is
+ * free.
+ */
 export function mergeExtents(followers: Iterable<Follower>): Extent[] {
   const merged = new Map<number, Extent>();
   for (const follower of followers) {

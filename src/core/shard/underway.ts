@@ -1,6 +1,7 @@
 /**
- * Blocks that an owner has asked for and not received yet: which ones, how many of each kind, and what is overdue. A block is
- * counted once, however often it is asked for, and every step costs the same whatever else is under way.
+ * Blocks that an owner has asked for and not received yet: which ones, how many of each kind, and what is
+ * overdue. A block is counted once, however often it is asked for, and every step costs the same whatever
+ * else is under way.
  */
 import type { BlockList } from '../../native.js';
 

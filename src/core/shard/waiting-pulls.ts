@@ -1,4 +1,6 @@
-/** Pulls that wait at a shard for it to become active or for lost blocks: bounded, and each with a deadline. */
+/**
+ * Pulls that wait at a shard for it to become active or for lost blocks: bounded, and each with a deadline.
+ */
 import { type BlockList, type NativeShard, PushStatus } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';

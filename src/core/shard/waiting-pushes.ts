@@ -1,6 +1,7 @@
 /**
- * Pushes that wait at a shard, one line per client: for the shard to become active, for lost blocks, or for room. A line is
- * contiguous, so the order of a client's pushes is kept; what does not fit is dropped and the client sends it again.
+ * Pushes that wait at a shard, one line per client: for the shard to become active, for lost blocks, or for
+ * room. A line is contiguous, so the order of a client's pushes is kept; what does not fit is dropped and the
+ * client sends it again.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { WaitingBytes } from '../node/waiting-messages.js';

@@ -1,11 +1,11 @@
 /**
- * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are contiguous,
- * so one number per client says it all; refused pushes consume their number and are remembered for a while, so that a
- * retry gets the same refusal.
+ * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are
+ * contiguous, so one number per client says it all; refused pushes consume their number and are remembered
+ * for a while, so that a retry gets the same refusal.
  *
- * Clients whose session has ended are forgotten, but not that they have ended: a copy of their first push that comes late
- * must not look like the first push of a new client. Ids are never reused and only grow, so that takes one range of ids
- * between any two sessions that are still open (rule 31).
+ * Clients whose session has ended are forgotten, but not that they have ended: a copy of their first push
+ * that comes late must not look like the first push of a new client. Ids are never reused and only grow, so
+ * that takes one range of ids between any two sessions that are still open (rule 31).
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protocol/messages.js';
@@ -68,8 +68,9 @@ export class Dedup {
   }
 
   /**
-   * What is to be recorded here given that of all ids below `next` only `open` (ascending) are open sessions: nothing as
-   * long as that ends no client of this table, else all ranges that are new, so that they join into few.
+   * What is to be recorded here given that of all ids below `next` only `open` (ascending) are open sessions:
+   * nothing as long as that ends no client of this table, else all ranges that are new, so that they join
+   * into few.
    */
   tombstones(next: PeerId, open: readonly PeerId[]): EndedSessions[] {
     const isOpen = new Set(open);

@@ -1,6 +1,6 @@
 /**
- * What a machine of the core answers to an input. Machines never touch the network, a clock or a disk: they collect
- * effects, and the runtime (or the simulator) carries them out.
+ * What a machine of the core answers to an input. Machines never touch the network, a clock or a disk: they
+ * collect effects, and the runtime (or the simulator) carries them out.
  */
 
 import type { PeerId } from '../../protocol/map.js';
@@ -17,7 +17,10 @@ export interface SendEffect {
   parts: readonly Uint8Array[];
 }
 
-/** Something that happened and that a person or a report wants to know; the runtime logs it with its own clock. */
+/**
+ * Something that happened and that a person or a report wants to know; the runtime logs it with its own
+ * clock.
+ */
 export interface EventEffect {
   kind: 'event';
   name: string;
@@ -55,8 +58,8 @@ export interface CoreHost {
   /** Milliseconds of the newest tick. */
   readonly now: number;
   /**
-   * Nothing but effects of this step refers to these bytes any more: a hint, so that large ones need not wait for the
-   * garbage collector.
+   * Nothing but effects of this step refers to these bytes any more: a hint, so that large ones need not wait
+   * for the garbage collector.
    */
   discard(bytes: Uint8Array): void;
 }

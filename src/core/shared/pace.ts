@@ -1,14 +1,16 @@
 /**
- * How fast background recovery may go beside requests when no limit was given: a controller per node, on the very thing that is
- * to be kept. Before a failure the node learns how many requests it serves; while blocks are missing it lets the background grow
- * as long as nearly as many are served, and cuts it when they become fewer. A machine that has room to spare is used, one that
- * has none is left to the requests, and nobody has to know which it is. Without any requests there is no limit. Blocks that
- * requests wait for are never held back, but they count: the background rests while they are many.
+ * How fast background recovery may go beside requests when no limit was given: a controller per node, on the
+ * very thing that is to be kept. Before a failure the node learns how many requests it serves; while blocks
+ * are missing it lets the background grow as long as nearly as many are served, and cuts it when they become
+ * fewer. A machine that has room to spare is used, one that has none is left to the requests, and nobody has
+ * to know which it is. Without any requests there is no limit. Blocks that requests wait for are never held
+ * back, but they count: the background rests while they are many.
  *
- * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives contents says how it
- * fares, and a move is held to what is worse, here or there. Whoever learned what calm times are like from times in which shards
- * move would take what moves cost for the normal, and speed up until little was left of it. So moves rest now and then, and while
- * there are any in the job, a node learns in the rests of its own moves, and hardly otherwise.
+ * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives
+ * contents says how it fares, and a move is held to what is worse, here or there. Whoever learned what calm
+ * times are like from times in which shards move would take what moves cost for the normal, and speed up
+ * until little was left of it. So moves rest now and then, and while there are any in the job, a node learns
+ * in the rests of its own moves, and hardly otherwise.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -25,23 +27,35 @@ const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 export const BURST_MS = 100;
 /** Of the requests that were served before: with fewer the background is too fast. */
 const SHARE = 0.97;
-/** How strongly a window counts: a step that is proportional to what was measured lets noise cancel out over windows. */
+/**
+ * How strongly a window counts: a step that is proportional to what was measured lets noise cancel out over
+ * windows.
+ */
 const GAIN = 5;
 const MOST_FASTER = 1.25;
 const MOST_SLOWER = 0.7;
 /** What a window counts in the mean of calm times. */
 const LEARN = 0.2;
-/** While blocks come or go the mean follows slowly: a job that asks for less than before must not crawl for ever. */
+/**
+ * While blocks come or go the mean follows slowly: a job that asks for less than before must not crawl for
+ * ever.
+ */
 const LEARN_MEANWHILE = 0.01;
 /** Slower still while shards move, which can last: rests are for learning. */
 const LEARN_MOVING = 0.001;
-/** Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of whoever gives. */
+/**
+ * Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of whoever
+ * gives.
+ */
 const MOVE_WINDOWS = 12;
 const REST_WINDOWS = 3;
 /** What the newest window counts in the share that others are told. */
 const NEWEST = 0.5;
 
-/** After members of a group were lost: keys have the machines to themselves, then rows, and only then lost parities. */
+/**
+ * After members of a group were lost: keys have the machines to themselves, then rows, and only then lost
+ * parities.
+ */
 const KEYS_ALONE_MS = 100;
 const ROWS_ALONE_MS = 250;
 
@@ -96,7 +110,10 @@ export class Pace {
   private pause: number[] = [];
   /** Windows in which something moved here, counted in rounds of moves and a rest. */
   private moveWindows = 0;
-  /** What others said of themselves since the last window, and when one of them last said that it serves requests, or that it does not. */
+  /**
+   * What others said of themselves since the last window, and when one of them last said that it serves
+   * requests, or that it does not.
+   */
   private heard: number[] = [];
   private heardBusy = Number.NEGATIVE_INFINITY;
   private heardIdle = Number.NEGATIVE_INFINITY;
@@ -110,7 +127,10 @@ export class Pace {
     this.served++;
   }
 
-  /** Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks for anything. */
+  /**
+   * Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks
+   * for anything.
+   */
   give(): number | undefined {
     this.busy = true;
     return this.idle ? undefined : this.share;
@@ -127,8 +147,8 @@ export class Pace {
   }
 
   /**
-   * `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their way. `moving`: there are
-   * planned moves in the job, and nothing else is missing here.
+   * `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their
+   * way. `moving`: there are planned moves in the job, and nothing else is missing here.
    */
   tick(now: number, recovering: boolean, decoding = false, moving = false): void {
     this.decoding = decoding;
@@ -194,7 +214,9 @@ export class Pace {
     return this.idle || this.background.open;
   }
 
-  /** Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot. */
+  /**
+   * Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot.
+   */
   get openForParities(): boolean {
     return this.open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }

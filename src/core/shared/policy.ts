@@ -1,33 +1,56 @@
-/** The named limits and timers of the core, in one place. Times in milliseconds of the clock that inputs carry. */
+/**
+ * The named limits and timers of the core, in one place. Times in milliseconds of the clock that inputs
+ * carry.
+ */
 export interface Policy {
   /** Repeat an unanswered Open, Start, Recover or Want after this time. */
   retryMs: number;
-  /** An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks come. */
+  /**
+   * An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks
+   * come.
+   */
   maxUncommittedBytes: number;
-  /** A larger section of a push is refused with LIMIT: its delta (up to 4 times as large) would not fit a frame. */
+  /**
+   * A larger section of a push is refused with LIMIT: its delta (up to 4 times as large) would not fit a
+   * frame.
+   */
   maxSectionBytes: number;
   /** An open batch of more than this is sent before another push joins it. */
   maxOpenBytes: number;
-  /** Rows of one shard in one pull beyond this are refused with LIMIT; one message carries at most so much. */
+  /**
+   * Rows of one shard in one pull beyond this are refused with LIMIT; one message carries at most so much.
+   */
   maxRowsBytes: number;
   /** An owner tells the scheduler of a sink that has not answered for so long. */
   sinkStallMs: number;
-  /** Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the client. */
+  /**
+   * Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the
+   * client.
+   */
   maxHeldPushes: number;
-  /** Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped and resent. */
+  /**
+   * Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped
+   * and resent.
+   */
   maxParked: number;
-  /** Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. Pushes may take 3/4 of it. */
+  /**
+   * Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. Pushes may
+   * take 3/4 of it.
+   */
   maxParkedBytes: number;
   /** A parked pull is answered TIMEOUT after this time. */
   parkedPullMs: number;
   /**
-   * Blocks that one owner asks for and has not received, and that one sink wants from one member; a fraction of it while
-   * requests are served. On demand there is no limit but that of requests.
+   * Blocks that one owner asks for and has not received, and that one sink wants from one member; a fraction
+   * of it while requests are served. On demand there is no limit but that of requests.
    */
   recoveryWindow: number;
   /** Blocks in one Recover or Want; likewise. */
   recoveryChunk: number;
-  /** Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for requests. */
+  /**
+   * Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for
+   * requests.
+   */
   recoveryRate: number;
   /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
   moveRate: number;

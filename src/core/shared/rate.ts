@@ -1,6 +1,6 @@
 /**
- * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has no clock of its
- * own. Where none was given, the pace of the node decides (pace.ts).
+ * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has
+ * no clock of its own. Where none was given, the pace of the node decides (pace.ts).
  */
 
 import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
@@ -12,7 +12,10 @@ export interface Reach {
   chunk: number;
 }
 
-/** While requests are served there is less, by these factors: nobody waits behind background messages for long. */
+/**
+ * While requests are served there is less, by these factors: nobody waits behind background messages for
+ * long.
+ */
 const NARROW_WINDOW = 4;
 const NARROW_CHUNK = 2;
 

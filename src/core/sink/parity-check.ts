@@ -1,7 +1,8 @@
 /**
- * A check of the parity equation on every block of one sink. It is a recovery in which nobody lacks anything: the
- * accumulator starts as a copy of the parity, every member's content is subtracted at its stream position, and what is left
- * must be zero. Because it rides on the streams it needs no pause, and runs against live traffic.
+ * A check of the parity equation on every block of one sink. It is a recovery in which nobody lacks anything:
+ * the accumulator starts as a copy of the parity, every member's content is subtracted at its stream
+ * position, and what is left must be zero. Because it rides on the streams it needs no pause, and runs
+ * against live traffic.
  */
 import type { BlockList, CompletedBlocks, NativeSink } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';

@@ -1,10 +1,10 @@
 /**
- * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes (rules 12-17, 23, 24).
- * Kind P sums all members with coefficients. What a sink has promised with an OpenAck it keeps: no delta of an older
- * generation is taken afterwards.
+ * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes (rules
+ * 12-17, 23, 24). Kind P sums all members with coefficients. What a sink has promised with an OpenAck it
+ * keeps: no delta of an older generation is taken afterwards.
  *
- * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was applied, and the
- * log of deltas that a new owner may still ask us to take back.
+ * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was
+ * applied, and the log of deltas that a new owner may still ask us to take back.
  */
 import { invariant, KintsugiError } from '../../errors.js';
 import type { BlockList, NativeSink } from '../../native.js';

@@ -1,4 +1,7 @@
-/** The client machine (rule 5): numbers without gaps, everything resent in order until it is answered, tickets. */
+/**
+ * The client machine (rule 5): numbers without gaps, everything resent in order until it is answered,
+ * tickets.
+ */
 import { describe, expect, it } from 'vitest';
 import { type ClientEffect, type ClientInput, PsClientCore } from '../../../src/core/client/client.js';
 import type { ClusterMap, DataEntry } from '../../../src/protocol/map.js';

@@ -60,7 +60,10 @@ function expectDistinct(groups: readonly Group[]): void {
 /** A plan moves a shard once; where that does not suffice, the next one goes on. */
 const ROUNDS = 20;
 
-/** Plans until nothing is left: once where shards weigh the same. Every move must find its place free when it comes. */
+/**
+ * Plans until nothing is left: once where shards weigh the same. Every move must find its place free when it
+ * comes.
+ */
 function settle(
   groups: Group[],
   input: Omit<PlanInput, 'groups'>,

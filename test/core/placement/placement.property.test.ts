@@ -1,5 +1,5 @@
-// Placement under random histories: nodes die, restart, join and report; after every repair the rules of the map hold,
-// whatever came before.
+// Placement under random histories: nodes die, restart, join and report; after every repair the rules of the
+// map hold, whatever came before.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
@@ -138,7 +138,8 @@ class History {
     const indexes = new Set(parities(group).map((sink) => sink.index));
     // No parity is missing while a node is free for it.
     expect(free && indexes.size < pool.r).toBe(false);
-    // A new home is a crowded one only if no node is free; one that was a mirror of the shard is never crowded by it.
+    // A new home is a crowded one only if no node is free; one that was a mirror of the shard is never
+    // crowded by it.
     for (const [m, entry] of group.data.entries()) {
       if (entry.gen !== this.epoch || entry.init) continue;
       const others = [...group.data, ...group.sinks].filter(
@@ -148,7 +149,10 @@ class History {
     }
   }
 
-  /** Everything is reported and repaired until nothing changes; then everything is spread, if the nodes suffice. */
+  /**
+   * Everything is reported and repaired until nothing changes; then everything is spread, if the nodes
+   * suffice.
+   */
   settle(): void {
     for (let round = 0; round < 50; round++) {
       this.report(undefined);
@@ -183,7 +187,8 @@ describe('placement', () => {
       {
         numRuns: 200,
         examples: [
-          // A shard was homed on the node of a mirror, whose shard then moved there although another node was free.
+          // A shard was homed on the node of a mirror, whose shard then moved there although another node was
+          // free.
           [
             { k: 4, r: 0, spare: 2, hosts: 1, groups: 1 },
             [[0, 771] as [number, number], [0, 373], [0, 991], [0, 0], [2, 0], [4, 0], [1, 0], [2, 0]],

@@ -1,4 +1,7 @@
-/** Pushes for another client: the client machine keeps their numbers apart, and a node answers whoever pushed last. */
+/**
+ * Pushes for another client: the client machine keeps their numbers apart, and a node answers whoever pushed
+ * last.
+ */
 import { describe, expect, it } from 'vitest';
 import {
   type ClientEffect,

@@ -1,7 +1,8 @@
 /**
- * Every batch of every range is applied exactly once at every shard it touches, or its range is set aside and named: under
- * random deaths, expiries, lost messages, restarts of the scheduler, and lost workers that push on. Shards are played by the
- * rule that owners follow: of the numbers of a client the next one is applied, older ones are not, later ones are a gap.
+ * Every batch of every range is applied exactly once at every shard it touches, or its range is set aside and
+ * named: under random deaths, expiries, lost messages, restarts of the scheduler, and lost workers that push
+ * on. Shards are played by the rule that owners follow: of the numbers of a client the next one is applied,
+ * older ones are not, later ones are a gap.
  */
 import { expect, test } from 'vitest';
 import { rangeCount, splitMix } from '../../../src/core/scheduler/samples/ranges.js';
@@ -203,7 +204,10 @@ class Story {
   }
 }
 
-/** Every batch of every range at every shard, once and in order; returns the samples of the finished ranges per epoch. */
+/**
+ * Every batch of every range at every shard, once and in order; returns the samples of the finished ranges
+ * per epoch.
+ */
 function checkShards(story: Story): number[] {
   const aside = new Set(story.book.status().setAside.map(({ number }) => number));
   const finished: number[] = [];

@@ -1,4 +1,7 @@
-/** The scheduler: who is alive, durable before visible, tables (rules 1, 2, 27 and 29). Where shards go: placement.test.ts. */
+/**
+ * The scheduler: who is alive, durable before visible, tables (rules 1, 2, 27 and 29). Where shards go:
+ * placement.test.ts.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';

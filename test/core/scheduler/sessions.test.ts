@@ -1,4 +1,5 @@
-// Rule 31: sessions of clients end, in the order of the stream, and nothing of an ended one is taken any more.
+// Rule 31: sessions of clients end, in the order of the stream, and nothing of an ended one is taken any
+// more.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../../src/core/shared/dedup.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';

@@ -1,4 +1,5 @@
-// A shard that is back at a node is a new ownership: answers to the former one, still under way, say nothing to it.
+// A shard that is back at a node is a new ownership: answers to the former one, still under way, say nothing
+// to it.
 import { afterEach, expect, it } from 'vitest';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, kind } from '../harness.js';
@@ -10,8 +11,8 @@ const AWAY = 1;
 const BACK = 2;
 
 /**
- * Shard 0 is owned by node 0 in generation AWAY, then by another node, then by node 0 again in generation BACK; what sinks say
- * to node 0 does not arrive.
+ * Shard 0 is owned by node 0 in generation AWAY, then by another node, then by node 0 again in generation
+ * BACK; what sinks say to node 0 does not arrive.
  */
 function backAtNode0(phase: 'FENCE' | 'ACTIVE') {
   cluster = new Cluster({ k: 1, r: 2, spares: 0 });

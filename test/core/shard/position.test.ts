@@ -1,4 +1,5 @@
-// Rule 23: "I lack these" holds at the position of the stream that it was said at. Since then the member has got them back, and changed them.
+// Rule 23: "I lack these" holds at the position of the stream that it was said at. Since then the member has
+// got them back, and changed them.
 import { afterEach, expect, it } from 'vitest';
 import { Cluster } from '../harness.js';
 

@@ -1,4 +1,7 @@
-/** Pushes at an owner that serves: numbering, refusals, batches and when a push counts as durable (rules 7 to 9). */
+/**
+ * Pushes at an owner that serves: numbering, refusals, batches and when a push counts as durable (rules 7 to
+ * 9).
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { PUSH_WINDOW } from '../../../src/core/client/requests.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';

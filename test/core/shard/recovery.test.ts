@@ -1,4 +1,7 @@
-/** Lost blocks come back bit for bit, on demand before the rest, while everything else goes on (rules 22 to 26). */
+/**
+ * Lost blocks come back bit for bit, on demand before the rest, while everything else goes on (rules 22 to
+ * 26).
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { OptimizerSpec } from '../../../src/native.js';
 import { Cluster, type ClusterOptions, kind, type Part, tableSpec } from '../harness.js';
@@ -99,7 +102,8 @@ describe('every loss that the code covers', () => {
     const contents = cluster.hold(kind('content'));
     cluster.crash(0);
     cluster.settle();
-    // The equations of shard 0 wait for content of shard 1, which moves on: that content is out of date when it comes.
+    // The equations of shard 0 wait for content of shard 1, which moves on: that content is out of date when
+    // it comes.
     for (const key of keys(8)) client.push({ 1: [{ keys: [key], value: 16 }] });
     cluster.settle();
     contents.release();

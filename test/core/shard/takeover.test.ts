@@ -1,4 +1,6 @@
-/** A change of owner: what the new owner agrees on with the sinks before it serves (rules 10 and 19 to 21). */
+/**
+ * A change of owner: what the new owner agrees on with the sinks before it serves (rules 10 and 19 to 21).
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Follower } from '../../../src/core/shard/stream.js';
 import { agreedBase, mergeExtents } from '../../../src/core/shard/takeover.js';

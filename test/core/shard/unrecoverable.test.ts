@@ -1,4 +1,7 @@
-/** Loss beyond the code is reported, confirmed and told to callers; and three things that random schedules once found. */
+/**
+ * Loss beyond the code is reported, confirmed and told to callers; and three things that random schedules
+ * once found.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
 

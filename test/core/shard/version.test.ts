@@ -1,4 +1,5 @@
-// Rule 16: "I lack these" holds in the version of the group that it was said in. Since then the member may have got them back.
+// Rule 16: "I lack these" holds in the version of the group that it was said in. Since then the member may
+// have got them back.
 import { afterEach, expect, it } from 'vitest';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, kind } from '../harness.js';

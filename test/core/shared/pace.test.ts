@@ -4,7 +4,10 @@ import { Pace } from '../../../src/core/shared/pace.js';
 
 const TICK_MS = 20;
 
-/** Bytes per second that the background may take, in the last of `seconds` in which `requests(granted)` come per tick. */
+/**
+ * Bytes per second that the background may take, in the last of `seconds` in which `requests(granted)` come
+ * per tick.
+ */
 function granted(
   pace: Pace,
   from: number,
@@ -46,7 +49,8 @@ it('gives way while fewer are served, but never stops', () => {
 it('settles where the background costs the requests little', () => {
   const pace = new Pace();
   granted(pace, 0, 3, false, () => 100);
-  // Each block costs a fifth of a request: 100 requests a tick leave room for some 20 blocks at a share of 0.96.
+  // Each block costs a fifth of a request: 100 requests a tick leave room for some 20 blocks at a share of
+  // 0.96.
   let blocks = 0;
   let ticks = 0;
   granted(pace, 3000, 20, true, (taken) => {
@@ -146,7 +150,9 @@ it('a shard that is missing here is no move: what is served meanwhile is not wha
   expect(pace.give()).toBeLessThan(0.35);
 });
 
-/** Blocks that a node that serves nothing may move in the last of `seconds`, with the giver's word after each. */
+/**
+ * Blocks that a node that serves nothing may move in the last of `seconds`, with the giver's word after each.
+ */
 function moved(pace: Pace, from: number, seconds: number, word: number | undefined): number {
   let blocks = 0;
   const perSecond = 1000 / TICK_MS;

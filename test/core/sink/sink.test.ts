@@ -1,4 +1,7 @@
-/** A sink and its positions: promises, roll-back, content that is exact only where the stream stands (rules 12 to 18). */
+/**
+ * A sink and its positions: promises, roll-back, content that is exact only where the stream stands (rules 12
+ * to 18).
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';

@@ -1,6 +1,7 @@
 /**
- * Bounded staleness: no worker begins a batch when it has begun more than N beyond what the slowest has made durable. Only
- * workers that hold a lease count, so one that died holds nobody back; one that joins starts where the slowest is.
+ * Bounded staleness: no worker begins a batch when it has begun more than N beyond what the slowest has made
+ * durable. Only workers that hold a lease count, so one that died holds nobody back; one that joins starts
+ * where the slowest is.
  */
 import type { PeerId } from '../../../protocol/map.js';
 import { UNBOUNDED } from '../../../protocol/samples.js';

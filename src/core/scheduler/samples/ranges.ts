@@ -1,6 +1,7 @@
 /**
- * How a data set is cut: byte ranges of its files, the same for every epoch, taken in an order that depends on the seed and
- * the epoch alone. Nobody needs the files for that: a line belongs to the range in which it starts.
+ * How a data set is cut: byte ranges of its files, the same for every epoch, taken in an order that depends
+ * on the seed and the epoch alone. Nobody needs the files for that: a line belongs to the range in which it
+ * starts.
  */
 import type { DatasetSpec, SampleRange } from '../../../protocol/samples.js';
 
@@ -14,7 +15,9 @@ export interface Piece {
   end: number;
 }
 
-/** A file that grows: whole lines up to `size` are there, and the ranges up to `given` have been handed out. */
+/**
+ * A file that grows: whole lines up to `size` are there, and the ranges up to `given` have been handed out.
+ */
 export interface Growth {
   size: number;
   given: number;

@@ -1,10 +1,11 @@
 /**
- * Who trains which samples: a data set is a queue of ranges, a worker leases one, reports its batches and hands it back. The
- * batches of a range are pushed under a session of the range's own, numbered, so whoever does one of them again does it under
- * the same number and no shard applies it twice: losing a worker, a lease or a report costs work, never a sample.
+ * Who trains which samples: a data set is a queue of ranges, a worker leases one, reports its batches and
+ * hands it back. The batches of a range are pushed under a session of the range's own, numbered, so whoever
+ * does one of them again does it under the same number and no shard applies it twice: losing a worker, a
+ * lease or a report costs work, never a sample.
  *
- * Which ranges are finished and at work is durable before anyone is told; reports of batches become durable with the next
- * decision, or after so many. Deadlines, connections and clocks are soft.
+ * Which ranges are finished and at work is durable before anyone is told; reports of batches become durable
+ * with the next decision, or after so many. Deadlines, connections and clocks are soft.
  */
 import type { ErrorCode } from '../../../errors.js';
 import type { PeerId } from '../../../protocol/map.js';
@@ -278,7 +279,10 @@ export class Samples {
     this.serve(live);
   }
 
-  /** Hands out ranges as long as there are some and somebody waits: lost and returned ones first, in their order. */
+  /**
+   * Hands out ranges as long as there are some and somebody waits: lost and returned ones first, in their
+   * order.
+   */
   private serve(live: Live): void {
     const { state, waiting } = live;
     for (const [worker, request] of waiting) {

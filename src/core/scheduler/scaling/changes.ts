@@ -1,4 +1,6 @@
-/** The durable list of changes of what serves, and the number of PS that are wanted when none is under way. */
+/**
+ * The durable list of changes of what serves, and the number of PS that are wanted when none is under way.
+ */
 import type { Change, Ledger, Scaling } from '../ledger.js';
 
 /** So many that are over are kept, for those who ask how they went. */

@@ -1,6 +1,7 @@
 /**
- * Processes that want to end and cannot be emptied, because too few would be left. Each is recovered from parity, one after
- * the other: who asks while others lack, or are about to end, is to stay until what those held is there again (rule 30).
+ * Processes that want to end and cannot be emptied, because too few would be left. Each is recovered from
+ * parity, one after the other: who asks while others lack, or are about to end, is to stay until what those
+ * held is there again (rule 30).
  */
 import type { ClusterMap, Group, PeerId } from '../../../protocol/map.js';
 import { isIndispensable } from '../../placement/moves.js';

@@ -30,7 +30,9 @@ export class Roster {
     return leaving;
   }
 
-  /** Those of them that have something to hand over. One that has lost its connection for a moment has, too. */
+  /**
+   * Those of them that have something to hand over. One that has lost its connection for a moment has, too.
+   */
   get emptied(): NodeEntry[] {
     const { leaving } = this;
     const view = this.view();

@@ -1,7 +1,8 @@
 /**
- * Changes of what serves: more nodes, fewer, others, better balanced. A change is durable, and works through planned moves
- * alone (rule 28), so whatever happens to either end of a move, the job is in a state that was safe without it. Here is
- * when moves begin, when emptied nodes leave, and when a change is over or is taken back.
+ * Changes of what serves: more nodes, fewer, others, better balanced. A change is durable, and works through
+ * planned moves alone (rule 28), so whatever happens to either end of a move, the job is in a state that was
+ * safe without it. Here is when moves begin, when emptied nodes leave, and when a change is over or is taken
+ * back.
  */
 import type { ErrorCode } from '../../../errors.js';
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../../protocol/map.js';
@@ -191,7 +192,9 @@ export class Scaler {
 
   // ---- changes
 
-  /** Nothing new begins, moves under way end where they began, and what has moved stays: it is as safe there. */
+  /**
+   * Nothing new begins, moves under way end where they began, and what has moved stays: it is as safe there.
+   */
   private cancel(change: Change, reason: string): void {
     this.changes.cancel(change.id, reason);
     this.host.unsettle();
@@ -279,7 +282,10 @@ export class Scaler {
     this.changes.update(change.id, { leaving: [...change.leaving, ...marked] });
   }
 
-  /** Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are emptied. */
+  /**
+   * Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are
+   * emptied.
+   */
   private nextMoves(): PlannedMove[] {
     const { running } = this;
     const { leaving, emptied, serving } = this.roster;
@@ -337,7 +343,10 @@ export class Scaler {
     return sid;
   }
 
-  /** Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet, too. */
+  /**
+   * Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet,
+   * too.
+   */
   private count(ending?: number): void {
     for (const [sid, move] of this.moving) {
       const group = this.map.groups[move.g]!;
@@ -356,7 +365,10 @@ export class Scaler {
     }
   }
 
-  /** Emptied nodes are told to leave; those of a scale-in all at once, so that until then it can be taken back. */
+  /**
+   * Emptied nodes are told to leave; those of a scale-in all at once, so that until then it can be taken
+   * back.
+   */
   private release(): void {
     const { holders } = this.roster;
     const holds = (node: PeerId, inc: number) =>
