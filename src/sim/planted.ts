@@ -175,7 +175,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: cut over before the mirror is full',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: 'else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))',
     to: 'else',
   },
@@ -187,7 +187,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: drop the old parity before the new one is full',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: '!this.view.full(newer.sid) ||',
     to: '',
   },
@@ -199,7 +199,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: the new owner keeps the generation',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: 'inc: mirror.inc, gen: this.epoch, init: false',
     to: 'inc: mirror.inc, gen: this.data[m].gen, init: false',
   },
@@ -270,7 +270,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: a loss does not cancel it',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: 'this.cancelMovesThatBlockRepair();',
     to: '',
     scenario: {
@@ -280,13 +280,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: the mirror goes before the new owner has everything',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: 'if (this.view.whole(this.group.id, m, entry.gen))',
     to: 'if (true)',
   },
   {
     name: 'move: an incomplete mirror is promoted at a loss',
-    file: 'placement/placement',
+    file: 'placement/repair',
     from: 'if (mirror && this.view.full(mirror.sid))',
     to: 'if (mirror)',
   },

@@ -13,7 +13,7 @@ import {
   type SinkEntry,
 } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
-import { isPlanned } from '../placement/moves.js';
+import { isPlanned } from '../placement/health.js';
 import { Owner, type OwnerHost } from '../shard/owner.js';
 import { bytes, type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';

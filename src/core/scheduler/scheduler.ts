@@ -6,8 +6,9 @@
  */
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../protocol/map.js';
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../../protocol/messages.js';
-import { canDoWithout, isIndispensable } from '../placement/moves.js';
-import { type ClusterView, formGroups, repair } from '../placement/placement.js';
+import { formGroups } from '../placement/form.js';
+import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
+import { repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { type Member, newMember } from './liveness.js';

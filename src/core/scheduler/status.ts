@@ -6,9 +6,9 @@ import {
   canImprove,
   isHealthy,
   isSpread,
-  loads,
   parities,
-} from '../placement/placement.js';
+  shardsPerNode,
+} from '../placement/health.js';
 import type { DurableState } from './ledger.js';
 
 export interface LostShard {
@@ -94,7 +94,7 @@ function membersComplete(group: Group, view: ClusterView): boolean {
 export function statusOf(reports: Reports): JobStatus {
   const { map } = reports.state;
   const { state, reasons } = redundancyOf(reports);
-  const load = loads(map.groups);
+  const load = shardsPerNode(map.groups);
   const nodes = map.nodes.map((node): NodeStatus => {
     const heartbeat = reports.heartbeats.get(node.id);
     const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;

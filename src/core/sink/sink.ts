@@ -11,7 +11,7 @@ import type { BlockList, NativeSink } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import { type Group, INITIAL_GENERATION, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
-import { isPlanned } from '../placement/moves.js';
+import { isPlanned } from '../placement/health.js';
 import { Dedup } from '../shared/dedup.js';
 import { bytes, type CoreHost, words } from '../shared/outbox.js';
 import { RateLimit } from '../shared/rate.js';

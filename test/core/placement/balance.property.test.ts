@@ -8,7 +8,7 @@ import {
   type Seat,
   seatsOf,
 } from '../../../src/core/placement/balance.js';
-import { formGroups } from '../../../src/core/placement/placement.js';
+import { formGroups } from '../../../src/core/placement/form.js';
 import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
 
 const node = (id: number, host = `host-${id}`): NodeEntry => ({

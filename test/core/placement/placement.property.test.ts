@@ -2,14 +2,9 @@
 // map hold, whatever came before.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  type ClusterView,
-  formGroups,
-  interleaveHosts,
-  isSpread,
-  parities,
-  repair,
-} from '../../../src/core/placement/placement.js';
+import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
+import { type ClusterView, isSpread, parities } from '../../../src/core/placement/health.js';
+import { repair } from '../../../src/core/placement/repair.js';
 import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
 
 const node = (id: number, inc: number, host: number): NodeEntry => ({

@@ -1,14 +1,8 @@
 /** Where shards go, as pure functions of the map and of what is known of the nodes (rules 27 and 28). */
 import { describe, expect, it } from 'vitest';
-import {
-  type ClusterView,
-  canImprove,
-  formGroups,
-  interleaveHosts,
-  isSpread,
-  loads,
-  repair,
-} from '../../../src/core/placement/placement.js';
+import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
+import { type ClusterView, canImprove, isSpread, shardsPerNode } from '../../../src/core/placement/health.js';
+import { repair } from '../../../src/core/placement/repair.js';
 import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
 
 const node = (id: number, host = `h${id}`): NodeEntry => ({
@@ -66,7 +60,7 @@ describe('the first groups', () => {
       '4 5 1 2 p 3',
       '5 1 2 3 p 4',
     ]);
-    expect([...loads(groups).values()]).toEqual([5, 5, 5, 5, 5]);
+    expect([...shardsPerNode(groups).values()]).toEqual([5, 5, 5, 5, 5]);
   });
 
   it('a mirrored pool beside it takes the first data node and the parity nodes', () => {

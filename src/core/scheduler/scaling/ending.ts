@@ -4,8 +4,7 @@
  * held is there again (rule 30).
  */
 import type { ClusterMap, Group, PeerId } from '../../../protocol/map.js';
-import { isIndispensable } from '../../placement/moves.js';
-import type { ClusterView } from '../../placement/placement.js';
+import { type ClusterView, isIndispensable } from '../../placement/health.js';
 
 export class Ending {
   /** Until when they are expected to end. */

@@ -1,6 +1,6 @@
 /** Who serves and who is on its way out, by the map, the changes that are under way, and who is there. */
 import type { ClusterMap, Group, NodeEntry, PeerId } from '../../../protocol/map.js';
-import { type ClusterView, loads } from '../../placement/placement.js';
+import { type ClusterView, shardsPerNode } from '../../placement/health.js';
 import type { Change, Ledger } from '../ledger.js';
 import type { Changes } from './changes.js';
 
@@ -54,7 +54,7 @@ export class Roster {
   }
 
   get holders(): ReadonlySet<PeerId> {
-    return new Set(loads(this.map.groups).keys());
+    return new Set(shardsPerNode(this.map.groups).keys());
   }
 
   /** Shards of `groups` that these processes hold. */

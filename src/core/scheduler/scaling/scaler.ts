@@ -9,8 +9,8 @@ import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../../p
 import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
 import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
-import { isPlanned, type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
-import { type ClusterView, isHealthy, parities } from '../../placement/placement.js';
+import { type ClusterView, isHealthy, isPlanned, parities } from '../../placement/health.js';
+import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import type { Change, Ledger } from '../ledger.js';
 import type { Loads } from '../loads.js';

@@ -1,139 +1,10 @@
 /**
- * Where shards live: pure functions from a map and what is known of the nodes to a new map (rules 27 and 28).
- * Nodes that are alive are told apart by (id, incarnation), so an entry that names an older incarnation is a
- * lost one.
+ * Mends the placement: a pure function from a map and what is known of the nodes to the groups of the next map
+ * (rules 27 and 28). A living node is identified by (id, incarnation), so an entry that names an older
+ * incarnation is lost.
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
-import { INITIAL_GENERATION } from '../../protocol/map.js';
-
-/** What the scheduler knows, by the latest reports. */
-export interface ClusterView {
-  /** Nodes that are alive, in a fixed order. */
-  nodes: NodeEntry[];
-  alive(id: PeerId, inc: number): boolean;
-  full(sid: number): boolean;
-  whole(group: number, member: number, gen: number): boolean;
-  /** Nodes that should get nothing new for now. */
-  avoid?: ReadonlySet<PeerId>;
-  /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
-  leaving?: ReadonlySet<PeerId>;
-}
-
-/** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
-export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
-  const byHost = new Map<string, NodeEntry[]>();
-  for (const node of nodes) byHost.set(node.host, [...(byHost.get(node.host) ?? []), node]);
-  const queues = [...byHost.values()].sort((a, b) => b.length - a.length);
-  const ordered: NodeEntry[] = [];
-  for (let round = 0; ordered.length < nodes.length; round++) {
-    for (const queue of queues) {
-      const node = queue[round];
-      if (node) ordered.push(node);
-    }
-  }
-  return ordered;
-}
-
-/** The first `count` nodes from `start` on, preferring hosts that are not taken yet. */
-function choose(ordered: readonly NodeEntry[], start: number, count: number): NodeEntry[] {
-  const chosen: NodeEntry[] = [];
-  const rotated = ordered.map((_, i) => ordered[(start + i) % ordered.length]!);
-  for (const fresh of [true, false]) {
-    for (const node of rotated) {
-      if (chosen.length === count) return chosen;
-      if (chosen.includes(node) || (fresh && chosen.some((other) => other.host === node.host))) continue;
-      chosen.push(node);
-    }
-  }
-  return chosen;
-}
-
-/**
- * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with
- * one group the first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code
- * (the mirrored one) takes the first data node and the parity nodes of the widest code's group of the same
- * number.
- */
-export function formGroups(
-  pools: readonly Pool[],
-  nodes: readonly NodeEntry[],
-  epoch: number,
-  nextSid: () => number,
-): Group[] {
-  const ordered = interleaveHosts(nodes);
-  const widest = Math.max(...pools.map((pool) => pool.k));
-  const groups: Group[] = [];
-  for (const [poolIndex, pool] of pools.entries()) {
-    for (let g = 0; g < pool.groups; g++) {
-      const seats = choose(ordered, g % ordered.length, Math.max(...pools.map((p) => p.k + p.r)));
-      const data = seats
-        .slice(0, pool.k)
-        .map((node): DataEntry => ({ node: node.id, inc: node.inc, gen: INITIAL_GENERATION, init: true }));
-      const sinks = seats.slice(widest, widest + pool.r).map(
-        (node, index): SinkEntry => ({
-          sid: nextSid(),
-          kind: 'P',
-          index,
-          node: node.id,
-          inc: node.inc,
-          init: true,
-        }),
-      );
-      groups.push({ id: pool.firstGroup + g, pool: poolIndex, version: epoch, data, sinks });
-    }
-  }
-  return groups;
-}
-
-/** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
-export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
-  for (const [m, entry] of group.data.entries()) {
-    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen))
-      return false;
-  }
-  for (let index = 0; index < pool.r; index++) {
-    if (!group.sinks.some((s) => s.kind === 'P' && s.index === index && view.full(s.sid))) return false;
-  }
-  return true;
-}
-
-/**
- * The parity in use of each index: the oldest, because a younger one only replaces it once it is complete.
- */
-export function parities(group: Group): SinkEntry[] {
-  const oldest = new Map<number, SinkEntry>();
-  for (const sink of group.sinks) {
-    if (sink.kind !== 'P') continue;
-    const known = oldest.get(sink.index);
-    if (!known || sink.sid < known.sid) oldest.set(sink.index, sink);
-  }
-  return [...oldest.values()];
-}
-
-/** Every member on a node of its own, every parity there. */
-export function isSpread(group: Group, pool: Pool): boolean {
-  const used = parities(group);
-  if (used.length !== pool.r) return false;
-  const nodes = [...group.data, ...used].map((entry) => entry.node);
-  return new Set(nodes).size === nodes.length && !nodes.includes(0);
-}
-
-/** Members of the group that cannot be relied on, by the latest reports. */
-export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
-  const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
-  let lacking = 0;
-  for (const [m, entry] of group.data.entries()) {
-    const there = entry.node !== without && present(entry.node);
-    if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
-  }
-  for (let index = 0; index < pool.r; index++) {
-    const full = group.sinks.some(
-      (s) => s.kind === 'P' && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
-    );
-    if (!full) lacking++;
-  }
-  return lacking;
-}
+import { type ClusterView, isHealthy, parities, shardsPerNode } from './health.js';
 
 /**
  * Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are
@@ -340,16 +211,6 @@ class GroupRepair {
   }
 }
 
-/** Shards per node. */
-export function loads(groups: readonly Group[]): Map<PeerId, number> {
-  const load = new Map<PeerId, number>();
-  for (const group of groups) {
-    for (const entry of [...group.data, ...group.sinks])
-      load.set(entry.node, (load.get(entry.node) ?? 0) + 1);
-  }
-  return load;
-}
-
 /** New groups for a new epoch, or undefined when nothing has to change. */
 export function repair(
   groups: readonly Group[],
@@ -358,7 +219,7 @@ export function repair(
   epoch: number,
   nextSid: () => number,
 ): Group[] | undefined {
-  const load = loads(groups);
+  const load = shardsPerNode(groups);
   let changed = false;
   const repaired = groups.map((group) => {
     const next = new GroupRepair(group, pools[group.pool]!, view, load, epoch, nextSid).run();
@@ -366,12 +227,4 @@ export function repair(
     return next ?? group;
   });
   return changed ? repaired : undefined;
-}
-
-/** True when the next repair can improve the group, or an improvement is under way. */
-export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
-  if (isSpread(group, pool)) return false;
-  if (group.sinks.length > parities(group).length) return true;
-  const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
-  return view.nodes.some((node) => !used.has(node.id));
 }

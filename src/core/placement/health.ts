@@ -1,0 +1,123 @@
+/**
+ * What state a group is in by the latest reports, and what it can do without: pure functions of the map and of
+ * what the scheduler knows of the nodes.
+ */
+import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
+
+/** What the scheduler knows, by the latest reports. */
+export interface ClusterView {
+  /** Nodes that are alive, in a fixed order. */
+  nodes: NodeEntry[];
+  alive(id: PeerId, inc: number): boolean;
+  full(sid: number): boolean;
+  whole(group: number, member: number, gen: number): boolean;
+  /** Nodes that should get nothing new for now. */
+  avoid?: ReadonlySet<PeerId>;
+  /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
+  leaving?: ReadonlySet<PeerId>;
+}
+
+/** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
+export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
+  for (const [m, entry] of group.data.entries()) {
+    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen))
+      return false;
+  }
+  for (let index = 0; index < pool.r; index++) {
+    if (!group.sinks.some((s) => s.kind === 'P' && s.index === index && view.full(s.sid))) return false;
+  }
+  return true;
+}
+
+/**
+ * The parity in use of each index: the oldest, because a younger one only replaces it once it is complete.
+ */
+export function parities(group: Group): SinkEntry[] {
+  const oldest = new Map<number, SinkEntry>();
+  for (const sink of group.sinks) {
+    if (sink.kind !== 'P') continue;
+    const known = oldest.get(sink.index);
+    if (!known || sink.sid < known.sid) oldest.set(sink.index, sink);
+  }
+  return [...oldest.values()];
+}
+
+/** Every member on a node of its own, every parity there. */
+export function isSpread(group: Group, pool: Pool): boolean {
+  const used = parities(group);
+  if (used.length !== pool.r) return false;
+  const nodes = [...group.data, ...used].map((entry) => entry.node);
+  return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** Members of the group that cannot be relied on, by the latest reports. */
+export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
+  const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
+  let lacking = 0;
+  for (const [m, entry] of group.data.entries()) {
+    const there = entry.node !== without && present(entry.node);
+    if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
+  }
+  for (let index = 0; index < pool.r; index++) {
+    const full = group.sinks.some(
+      (s) => s.kind === 'P' && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
+    );
+    if (!full) lacking++;
+  }
+  return lacking;
+}
+
+/** True when the next repair can improve the group, or an improvement is under way. */
+export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
+  if (isSpread(group, pool)) return false;
+  if (group.sinks.length > parities(group).length) return true;
+  const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
+  return view.nodes.some((node) => !used.has(node.id));
+}
+
+/**
+ * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data
+ * that it still has. A group that is beyond repair (`lost`) has nothing left to wait for.
+ */
+export function isIndispensable(
+  node: PeerId,
+  groups: readonly Group[],
+  pools: readonly Pool[],
+  view: ClusterView,
+  lost: (group: Group) => boolean,
+): boolean {
+  return groups.some((group) => {
+    const pool = pools[group.pool]!;
+    const holds = [...group.data, ...group.sinks].some((entry) => entry.node === node);
+    return holds && !lost(group) && lackingMembers(group, pool, view, node) > pool.r;
+  });
+}
+
+/** Without this sink still no more than r members lack, as far as we can tell. */
+export function canDoWithout(group: Group, sink: SinkEntry, pool: Pool, view: ClusterView): boolean {
+  const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
+  return lackingMembers(others, pool, view) <= pool.r;
+}
+
+/**
+ * The sink is where a shard is moving to, and the group could do without it: every member has a node of its
+ * own already.
+ */
+export function isPlanned(group: Group, sid: number): boolean {
+  const sink = group.sinks.find((entry) => entry.sid === sid);
+  if (!sink) return false;
+  const used = [...group.data, ...parities(group)];
+  if (used.includes(sink)) return false;
+  const nodes = used.map((entry) => entry.node);
+  return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** Shards per node. */
+export function shardsPerNode(groups: readonly Group[]): Map<PeerId, number> {
+  const load = new Map<PeerId, number>();
+  for (const group of groups) {
+    for (const entry of [...group.data, ...group.sinks])
+      load.set(entry.node, (load.get(entry.node) ?? 0) + 1);
+  }
+  return load;
+}
