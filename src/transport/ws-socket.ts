@@ -6,11 +6,10 @@
  * without the pings here a peer whose machine lost power would hold its connection, and all that is buffered
  * for it, until TCP gives up after a quarter of an hour.
  */
-import type { Readable } from 'node:stream';
 import { WebSocket } from 'ws';
 import { describe } from '../errors.js';
 import type { Connection, Socket } from './connection.js';
-import { RELEASED_FROM, release } from './release.js';
+import { ReadMemory } from './read-memory.js';
 import type { TransportLimits } from './types.js';
 
 /**
@@ -48,46 +47,6 @@ export class FrameMemory {
     this.freeBytes += size;
     this.free.push(frame as Buffer);
   }
-}
-
-/**
- * Memory of what the kernel gave us, piece by piece: when a message is complete, its library has copied every
- * piece but the one at hand, and nobody looks at them again. Pieces with pings are left to the garbage
- * collector: the answer to a ping is sent from the memory that it arrived in, whenever the other side reads
- * it.
- */
-class ReadMemory {
-  private pieces: Buffer[] = [];
-  /** The piece at hand ends a ping or a pong, and perhaps no message for long. */
-  private skipped = false;
-
-  constructor(ws: WebSocket) {
-    // The library listens first: a piece comes here when it is through with it, or keeps it for a message
-    // that goes on.
-    const listen = () => socketOf(ws)?.on('data', (piece: Buffer) => this.add(piece));
-    if (ws.readyState === WebSocket.OPEN) listen();
-    else ws.once('open', listen);
-    const skip = () => {
-      this.skipped = true;
-    };
-    ws.on('ping', skip);
-    ws.on('pong', skip);
-  }
-
-  private add(piece: Buffer): void {
-    if (!this.skipped && piece.byteLength >= RELEASED_FROM) this.pieces.push(piece);
-    this.skipped = false;
-  }
-
-  giveBack(): void {
-    if (this.pieces.length === 0) return;
-    release(this.pieces);
-    this.pieces = [];
-  }
-}
-
-function socketOf(ws: WebSocket): Readable | undefined {
-  return (ws as unknown as { _socket?: Readable })._socket;
 }
 
 export class WsSocket implements Socket {
@@ -142,13 +101,10 @@ export class WsSocket implements Socket {
     const read = new ReadMemory(ws);
     ws.on('message', (data, isBinary) => {
       heard = true;
-      if (isBinary) {
-        connection.receive(data as Buffer);
-        // A frame is valid only during the call. A large one was put together from pieces in memory of its
-        // own.
-        release([data as Buffer]);
-      } else connection.reject('a text message');
-      read.giveBack();
+      if (isBinary) connection.receive(data as Buffer);
+      else connection.reject('a text message');
+      // A frame is valid only during the call.
+      read.handled(data as Buffer);
     });
     ws.on('ping', hear);
     ws.on('pong', hear);
