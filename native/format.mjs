@@ -18,7 +18,8 @@ const mode = process.argv.includes('--write') ? ['-i'] : ['--dry-run', '--Werror
 const run = spawnSync(tool, [...mode, ...files], { cwd: resolve(root, '..'), stdio: 'inherit' });
 if (run.error) {
   console.error(
-    `kintsugi-ps: ${tool} is not installed; the native sources were not checked (apt-get install clang-format)`,
+    `kintsugi-ps: ${tool} is not installed (apt-get install clang-format); ` +
+      'the native sources were not checked',
   );
   process.exit(0);
 }

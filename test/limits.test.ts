@@ -29,7 +29,7 @@ async function mismatches(job: Client): Promise<number> {
 }
 
 describe('gradients that are no numbers', () => {
-  it('are applied as they are: only their own values change, and the parities follow bit for bit', async () => {
+  it('are applied as they are: only their own values change, and parities follow bit for bit', async () => {
     const job = await connected();
     const table = await job.createTable({ name: 't', ...COUNTING });
     await table.push(keysOf(1, 2, 3), Float32Array.of(1, 2, 3, 4, 5, 6));
@@ -53,7 +53,7 @@ describe('gradients that are no numbers', () => {
 });
 
 describe('keys', () => {
-  it('at both ends of their range are keys like others; the reserved one is refused and changes nothing', async () => {
+  it('at both ends of their range are ordinary; the reserved one is refused, nothing changes', async () => {
     const job = await connected();
     const table = await job.createTable({ name: 't', ...COUNTING });
     const ends = BigUint64Array.of(0n, 1n, LAST - 1n, LAST, 2n ** 63n, 2n ** 63n - 1n);
@@ -128,7 +128,7 @@ describe('a push that is larger than a frame', () => {
     expect(await mismatches(job)).toBe(0);
   });
 
-  it('sums repeated keys over the whole call, also when they would fall into different sections', async () => {
+  it('sums repeated keys over the whole call, also when they fall into different sections', async () => {
     const job = await connected({ code: '1+1', groups: 1 });
     const dim = 64;
     const distinct = 3 * Math.floor(SECTION_BYTES / (8 + 4 * dim));

@@ -131,7 +131,8 @@ function report({ target, status, tail }) {
   const coverage = number(tail, /cov: (\d+)/);
   const verdict = status === 0 ? 'no finding' : 'FINDING';
   console.log(
-    `${target.padEnd(10)} ${String(executions).padStart(11)} executions ${String(rate).padStart(8)}/s  ${String(coverage).padStart(5)} edges  ${verdict}`,
+    `${target.padEnd(10)} ${String(executions).padStart(11)} executions ${String(rate).padStart(8)}/s  ` +
+      `${String(coverage).padStart(5)} edges  ${verdict}`,
   );
   if (status === 0) return true;
   console.error(tail.join('\n'));

@@ -4,53 +4,10 @@
  * with a code: `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a
  * bug.
  */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { Command, CommanderError } from 'commander';
+import { CommanderError } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
-import { PACKAGE_ROOT } from '../package-root.js';
-import { registerBench } from './bench.js';
-import { registerDemo } from './demo.js';
 import { RunFailure } from './failure.js';
-import { registerLoad } from './load.js';
-import { registerLocal } from './local.js';
-import { registerPs } from './ps.js';
-import { registerSave } from './save.js';
-import { registerScale } from './scale.js';
-import { registerScheduler } from './scheduler.js';
-import { registerScrub } from './scrub.js';
-import { registerStatus } from './status.js';
-import { registerWorker } from './worker.js';
-
-function version(): string {
-  const manifest = readFileSync(join(PACKAGE_ROOT, 'package.json'), 'utf8');
-  return (JSON.parse(manifest) as { version: string }).version;
-}
-
-export function createProgram(): Command {
-  const program = new Command('kintsugi')
-    .description('A parameter server for embedding tables that loses machines without losing training.')
-    .version(version())
-    .exitOverride()
-    .configureOutput({ writeErr: () => {} })
-    .showHelpAfterError(false)
-    .addHelpText(
-      'after',
-      '\nEvery flag is listed by "kintsugi COMMAND --help". Errors end in one line with a code, exit 2.',
-    );
-  registerScheduler(program);
-  registerPs(program);
-  registerWorker(program);
-  registerLocal(program);
-  registerStatus(program);
-  registerScale(program);
-  registerSave(program);
-  registerScrub(program);
-  registerLoad(program);
-  registerDemo(program);
-  registerBench(program);
-  return program;
-}
+import { createProgram } from './program.js';
 
 function fail(error: unknown): void {
   if (error instanceof CommanderError) {

@@ -50,7 +50,8 @@ class PlainDisplay implements Display {
 function describeProgress({ samples, total, samplesPerSecond, loss, cluster }: DisplayState): string {
   const percent = Math.floor((samples / Math.max(1, total)) * 100);
   const lossText = Number.isFinite(loss) ? `loss ${loss.toFixed(4)}, ` : '';
-  return `${percent} % of ${countText(total)} samples, ${countText(samplesPerSecond)}/s, ${lossText}${cluster}`;
+  const rate = `${countText(samplesPerSecond)}/s`;
+  return `${percent} % of ${countText(total)} samples, ${rate}, ${lossText}${cluster}`;
 }
 
 class BarDisplay implements Display {

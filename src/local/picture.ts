@@ -63,7 +63,8 @@ function axes(scale: Scale, maxSeconds: number): string {
     const at = y(scale, value);
     parts.push(
       `<line class="grid" x1="${MARGIN.left}" x2="${MARGIN.left + PLOT.width}" y1="${at}" y2="${at}"/>`,
-      `<text class="tick" x="${MARGIN.left - 8}" y="${at}" dy="4" text-anchor="end">${countText(value)}</text>`,
+      `<text class="tick" x="${MARGIN.left - 8}" y="${at}" dy="4" text-anchor="end">` +
+        `${countText(value)}</text>`,
     );
   }
   for (const value of ticks(maxSeconds, 10).filter((tick) => tick <= maxSeconds)) {
@@ -74,8 +75,10 @@ function axes(scale: Scale, maxSeconds: number): string {
   }
   parts.push(
     `<line class="axis" x1="${MARGIN.left}" x2="${MARGIN.left + PLOT.width}" y1="${bottom}" y2="${bottom}"/>`,
-    `<text class="label" x="${MARGIN.left + PLOT.width / 2}" y="${HEIGHT - 10}" text-anchor="middle">seconds since training began</text>`,
-    `<text class="label" transform="translate(18 ${MARGIN.top + PLOT.height / 2}) rotate(-90)" text-anchor="middle">samples per second</text>`,
+    `<text class="label" x="${MARGIN.left + PLOT.width / 2}" y="${HEIGHT - 10}" text-anchor="middle">` +
+      'seconds since training began</text>',
+    `<text class="label" transform="translate(18 ${MARGIN.top + PLOT.height / 2}) rotate(-90)" ` +
+      'text-anchor="middle">samples per second</text>',
   );
   return parts.join('\n');
 }
@@ -94,12 +97,14 @@ function failureMark(scale: Scale, failure: Failure, row: number): string {
   const text = escapeHtml(`${failure.node} killed; ${end}`);
   const labelX = flip ? left - 6 : left + 6;
   const labelY = MARGIN.top - 10 - row * 16;
+  const width = Math.max(1, right - left).toFixed(1);
+  const [top, bottom] = [MARGIN.top, MARGIN.top + PLOT.height];
   return [
-    `<rect class="recovery" x="${left}" y="${MARGIN.top}" width="${Math.max(1, right - left).toFixed(1)}" height="${PLOT.height}"/>`,
-    `<line class="failure" x1="${left}" x2="${left}" y1="${MARGIN.top - 16 - row * 16}" y2="${MARGIN.top + PLOT.height}"/>`,
+    `<rect class="recovery" x="${left}" y="${top}" width="${width}" height="${PLOT.height}"/>`,
+    `<line class="failure" x1="${left}" x2="${left}" y1="${top - 16 - row * 16}" y2="${bottom}"/>`,
     failure.redundantMs === null
       ? ''
-      : `<line class="redundant" x1="${right}" x2="${right}" y1="${MARGIN.top}" y2="${MARGIN.top + PLOT.height}"/>`,
+      : `<line class="redundant" x1="${right}" x2="${right}" y1="${top}" y2="${bottom}"/>`,
     `<text class="mark" x="${labelX}" y="${labelY}" text-anchor="${flip ? 'end' : 'start'}">${text}</text>`,
   ].join('\n');
 }
@@ -134,10 +139,10 @@ export function throughputSvg(picture: Picture): string {
 }
 
 const STYLE = `
-:root { color-scheme: light dark; --back: #fbfaf7; --text: #22252a; --faint: #6b7078; --grid: #e2e0da; --line: #1d5fa8;
-  --gold: #b8860b; --band: #b8860b2e; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #e6e4df; --faint: #9aa0a8; --grid: #2d3138;
-  --line: #7db4f0; --gold: #e0b252; --band: #e0b25233; --bad: #ff8a80; } }
+:root { color-scheme: light dark; --back: #fbfaf7; --text: #22252a; --faint: #6b7078; --grid: #e2e0da;
+  --line: #1d5fa8; --gold: #b8860b; --band: #b8860b2e; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #e6e4df; --faint: #9aa0a8;
+  --grid: #2d3138; --line: #7db4f0; --gold: #e0b252; --band: #e0b25233; --bad: #ff8a80; } }
 body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--back); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; } p { margin: .3rem 0 1rem; color: var(--faint); }
@@ -146,7 +151,8 @@ svg { width: 100%; height: auto; display: block; } text { fill: var(--text); fon
 .throughput { fill: none; stroke: var(--line); stroke-width: 2; stroke-linejoin: round; }
 .recovery { fill: var(--band); } .failure { stroke: var(--bad); stroke-width: 2; }
 .redundant { stroke: var(--gold); stroke-width: 2; stroke-dasharray: 5 4; } .mark { font-weight: 600; }
-table { border-collapse: collapse; margin-top: 1rem; } td { padding: .2rem 1.2rem .2rem 0; vertical-align: top; }
+table { border-collapse: collapse; margin-top: 1rem; }
+td { padding: .2rem 1.2rem .2rem 0; vertical-align: top; }
 td:first-child { color: var(--faint); }
 `;
 
@@ -154,7 +160,8 @@ function facts({ report }: Picture): [string, string][] {
   const rows: [string, string][] = [
     [
       'trained',
-      `${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s, ${countText(report.samplesPerSecond)} per second`,
+      `${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s, ` +
+        `${countText(report.samplesPerSecond)} per second`,
     ],
   ];
   if (report.testAuc !== null) rows.push(['test AUC', report.testAuc.toFixed(4)]);
@@ -162,8 +169,10 @@ function facts({ report }: Picture): [string, string][] {
     const ms = (value: number | null) => (value === null ? '-' : timeText(value));
     rows.push([
       `${failure.node} killed`,
-      `noticed after ${ms(failure.detectedMs)}, every lost shard served again after ${ms(failure.keysReadyMs)}, redundant after ${ms(failure.redundantMs)}; ` +
-        `${countText(failure.blocksLost)} blocks lost and decoded, ${countText(failure.blocksDecodedOnDemand)} of them because training needed them at once`,
+      `noticed after ${ms(failure.detectedMs)}, every lost shard served again after ` +
+        `${ms(failure.keysReadyMs)}, redundant after ${ms(failure.redundantMs)}; ` +
+        `${countText(failure.blocksLost)} blocks lost and decoded, ` +
+        `${countText(failure.blocksDecodedOnDemand)} of them because training needed them at once`,
     ]);
     if (failure.meanThroughputRatio !== null) {
       rows.push(['throughput meanwhile', `${percentText(failure.meanThroughputRatio)} of before on average`]);
@@ -173,11 +182,13 @@ function facts({ report }: Picture): [string, string][] {
   rows.push(
     [
       'pushes',
-      `${countText(pushes.acked)} acknowledged, ${pushes.lost ?? '-'} lost, ${pushes.duplicated ?? '-'} duplicated`,
+      `${countText(pushes.acked)} acknowledged, ${pushes.lost ?? '-'} lost, ` +
+        `${pushes.duplicated ?? '-'} duplicated`,
     ],
     [
       'parity',
-      `${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ${parity.mismatched} mismatched`,
+      `${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ` +
+        `${parity.mismatched} mismatched`,
     ],
     ['nodes', report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')],
     ['digest', report.digest],

@@ -80,7 +80,9 @@ export function samplesReport({ inFiles, epochs, status, told, pushes }: SampleB
   const audited = pushes.lost !== null && pushes.duplicated !== null;
   const exact = problems.length === 0 && trained === expected && pushes.lost === 0 && pushes.duplicated === 0;
   const evidence = audited
-    ? `${finished} ranges with ${trained} samples of ${inFiles} in the files x ${epochs} epochs; audit rows: of ${pushes.acked} pushes of their batches to shards ${pushes.lost} are missing and ${pushes.duplicated} were applied again`
+    ? `${finished} ranges with ${trained} samples of ${inFiles} in the files x ${epochs} epochs; ` +
+      `audit rows: of ${pushes.acked} pushes of their batches to shards ${pushes.lost} are missing ` +
+      `and ${pushes.duplicated} were applied again`
     : 'not audited: what was applied has not been counted';
   return {
     ...{ inFiles, epochs, expected, trained, redone: status?.redone ?? 0, setAside: setAside.length },

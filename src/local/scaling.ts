@@ -41,7 +41,8 @@ export function parseScale(text: string): ScaleStep {
   if (match && ps >= 1 && ps <= MOST_PS && percent <= 100) return { ps, percent };
   throw new KintsugiError(
     'BAD_ARGUMENT',
-    `--scale must be ps=N@P% with N from 1 to ${MOST_PS} and P from 0 to 100, for example ps=7@30%, not "${text}"`,
+    `--scale must be ps=N@P% with N from 1 to ${MOST_PS} and P from 0 to 100, ` +
+      `for example ps=7@30%, not "${text}"`,
   );
 }
 
@@ -124,7 +125,8 @@ export class Scalings {
     if (problem !== undefined) this.host.tell(`no scaling to ${to} PS: ${problem}`);
     else {
       this.host.tell(
-        `${to} PS serve after ${after}: ${shardsMoved} shards moved (${bytesText(bytesMoved)}, ${percentText(shareMoved)} of them)`,
+        `${to} PS serve after ${after}: ${shardsMoved} shards moved ` +
+          `(${bytesText(bytesMoved)}, ${percentText(shareMoved)} of them)`,
       );
     }
   }

@@ -61,11 +61,13 @@ export function renderSummary(report: Report): string {
   const { pushes, parity, failures } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
   const lines = [
-    `trained ${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s (${countText(report.samplesPerSecond)}/s), loss ${loss}`,
+    `trained ${countText(report.samples.trained)} samples in ${report.seconds.toFixed(1)} s ` +
+      `(${countText(report.samplesPerSecond)}/s), loss ${loss}`,
   ];
   if (report.testAuc !== null) {
     lines.push(
-      `test AUC ${report.testAuc.toFixed(4)}, log loss ${orDash(report.testLogLoss, (value) => value.toFixed(4))}`,
+      `test AUC ${report.testAuc.toFixed(4)}, ` +
+        `log loss ${orDash(report.testLogLoss, (value) => value.toFixed(4))}`,
     );
   }
   lines.push(...failureLines(failures), ...scalingLines(report.scalings), '');
@@ -73,7 +75,8 @@ export function renderSummary(report: Report): string {
   lines.push(
     samplesLine(report.samples),
     `pushes      ${countText(pushes.acked)} acknowledged, ${audit}`,
-    `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
+    `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ` +
+      `${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
     `redundancy  ${report.redundancy}`,
     `digest      ${report.digest} over ${countText(report.rows)} rows`,
     `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,

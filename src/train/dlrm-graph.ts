@@ -6,7 +6,8 @@
  *   T = x and the 26 embeddings                    [B, 27, dim]
  *   Z = T T', below the diagonal                   [B, 351]
  *   logit = top MLP(x and Z)                       [B]            ReLU between layers
- *   loss = mean over B of softplus(logit) - label * logit         (binary cross-entropy, stable for large logits)
+ *   loss = mean over B of softplus(logit) - label * logit
+ *          (binary cross-entropy, stable for large logits)
  *
  * Backward through the interaction: with L the matrix that has dZ below the diagonal and zeros elsewhere, dT
  * = (L + L') T. Weights are inputs [in, out] of every run, because they live on the parameter server.

@@ -35,7 +35,8 @@ async function importRuntime(name: string): Promise<Runtime> {
   } catch (error) {
     throw new KintsugiError(
       'DEPENDENCY_MISSING',
-      `DLRM needs the package ${name} (${describe(error).slice(0, 160)}); run "npm install ${name}", or pass --model`,
+      `DLRM needs the package ${name} (${describe(error).slice(0, 160)}); ` +
+        `run "npm install ${name}", or pass --model`,
       { cause: error },
     );
   }

@@ -14,7 +14,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-test('seconds of random failures lose nothing, repeat nothing and leave the bits of a quiet run', async () => {
+test('random failures lose nothing, repeat nothing and leave the bits of a quiet run', async () => {
   const json = join(directory, 'chaos.json');
   const shape = ['--ps', '4', '--code', '2+2', '--clients', '2', '--rows', '2000', '--minutes', '0.1'];
   const secret = hasOpenssl ? ['--tls', '--token'] : ['--token'];

@@ -46,7 +46,7 @@ async function two(): Promise<{ job: Awaited<ReturnType<typeof cluster>>; a: Cli
   return { job, a, b };
 }
 
-it('a range whose worker is lost goes on with another one, also when a PS dies, and no batch is applied twice', async () => {
+it('another worker resumes the range of a lost one, also when a PS dies; nothing is repeated', async () => {
   const { job, a, b } = await two();
   const mine = await Dataset.open(a, 'd', SPEC);
   const theirs = await Dataset.open(b, 'd', SPEC);
@@ -118,7 +118,7 @@ it('a push that goes out in several rounds has its numbers before the next push 
   expect(values!.every((value) => value === 2)).toBe(true);
 });
 
-it('a sequence that was closed counts and pushes nothing more: the next one of its session has the right numbers', async () => {
+it('a closed sequence pushes nothing more: the next one of its session has the right numbers', async () => {
   const { a } = await two();
   const lease = (await (await Dataset.open(a, 'd', SPEC)).acquire(0))!;
   const sequence = new PushSequence(a, lease.session);

@@ -38,7 +38,7 @@ const finished = (worker: Running, from: number) =>
 const events = (log: string) =>
   log.split('\n').flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as RoleEvent] : []));
 
-test('a worker follows a file; killed, another one goes on; stopped, it hands back; nothing is lost or done twice', async () => {
+test('a worker follows a file; killed, another resumes; stopped, it hands back; all just once', async () => {
   const file = join(directory, 'stream.tsv');
   writeFileSync(file, '');
   let written = 0;

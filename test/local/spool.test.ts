@@ -61,7 +61,7 @@ async function expectOnce(client: Client, run: string, samples: number, ended: O
   expect(await checkPushes(client, told)).toMatchObject({ lost: 0, duplicated: 0 });
 }
 
-test('a worker is killed in the middle; restarted on its spool with the rest, it trains the rest; the end is the end', async () => {
+test('a killed worker is restarted on its spool, trains the rest, and ends with its input', async () => {
   const spool = join(directory, 'killed.tsv');
   const shape = ['--dir', join(directory, 'scheduler'), '--ps', '3', '--code', '2+1'];
   const roles = [start(['scheduler', '--listen', '127.0.0.1:0', ...shape, ...JSON_LOG])];

@@ -43,7 +43,7 @@ function expectExact({ samples, pushes, parity }: Report, epochs: number): void 
   expect(parity.mismatched).toBe(0);
 }
 
-test('killed workers cost no sample, one that comes back and one that does not, and a PS at the same time', async () => {
+test('killed workers cost no sample: one returns, one does not, and a PS dies meanwhile', async () => {
   const kills = ['--kill', 'worker-1@30%', '--kill', 'ps@45%', '--kill', 'worker@60%', '--respawn', '200ms'];
   const { output, report } = await run('killed', ['--epochs', '2', '--workers', '3', ...kills]);
   expect(output.stderr).toBe('');
@@ -91,7 +91,7 @@ test('samples that cannot be trained are set aside, named, and make the run fail
   expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
 });
 
-test('a worker that is asked to stop finishes its batch, hands the rest back and exits 0; another one goes on', async () => {
+test('a worker asked to stop finishes its batch, hands the rest back, exits 0; another resumes', async () => {
   const cluster = await startLocalCluster({ ps: 3, code: '2+1' });
   try {
     const worker = ['worker', '--scheduler', cluster.address, '--data', data, ...MODEL, '--epochs', '3'];

@@ -34,7 +34,7 @@ const held = async (from: Client): Promise<number[]> =>
   (await from.status()).nodes.map((node) => node.dataShards + node.parityShards);
 
 describe('while pushes go on', () => {
-  it('a job grows from 3 to 5 nodes and shrinks again; nothing is lost, nothing is applied twice', async () => {
+  it('a job grows from 3 to 5 nodes and shrinks again; nothing is lost or applied twice', async () => {
     const { job, observer, more, check } = await pushing({ code: '2+1' });
     const growing = scale(observer, 5);
     await job.add();

@@ -296,7 +296,8 @@ for name, t in sorted(header.items(), key=lambda item: item[1]['data_offsets']):
     count = 1
     for size in t['shape']: count *= size
     raw = data[8 + length + start: 8 + length + stop]
-    tensors[name] = {'shape': t['shape'], 'data': [str(x) if t['dtype'] == 'U64' else x for x in struct.unpack('<%d%s' % (count, codes[t['dtype']]), raw)]}
+    values = struct.unpack('<%d%s' % (count, codes[t['dtype']]), raw)
+    tensors[name] = {'shape': t['shape'], 'data': [str(x) if t['dtype'] == 'U64' else x for x in values]}
 assert 8 + length + end == len(data)
 print(json.dumps({'metadata': metadata, 'tensors': tensors}))
 `;

@@ -26,7 +26,7 @@ const lines = (from: number, count: number) =>
   Array.from({ length: count }, (_, i) => row(String((from + i) % 2), [], [(from + i).toString(16)]));
 
 describe('fields', () => {
-  test('integers become log1p, empty and negative ones 0; categories become keys of their column', async () => {
+  test('integers become log1p, empty and negative ones 0; categories are keys of their column', async () => {
     const integers = ['0', '1', '-3', '', '4095', '4096', '999999999999999'];
     const categories = ['0', 'ff', '0A1b2C3d', '', 'ffffffff'];
     const file = write('a.tsv', `${row('1', integers, categories)}\n`);

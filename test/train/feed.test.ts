@@ -189,7 +189,7 @@ describe('a range', () => {
     ]);
   });
 
-  test('the last one is not waited for by itself: its last batch is trained while the next range is asked for', async () => {
+  test('the last batch of a range is trained while the next range is asked for', async () => {
     const ranges = new FakeRanges([lease(0)]);
     ranges.onRelease = () => ranges.end();
     const { feed, train } = await run(ranges);

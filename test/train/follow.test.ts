@@ -193,7 +193,7 @@ describe('a follower', () => {
       expect(told).toEqual([4, 9]);
     });
 
-    it('ends when its input has ended, everything was told, and every range is finished or set aside', async () => {
+    it('ends when its input has ended, all was told, and every range is finished or set aside', async () => {
       const scheduler = new Scheduler();
       const open = { finished: 1, ranges: 3 };
       const over = { finished: 2, ranges: 3, setAside: [{}] as DatasetStatus['setAside'] };

@@ -206,7 +206,7 @@ describe('pushes', () => {
     expect(client.core.counts()[0]).toMatchObject({ acknowledged: 1 });
   });
 
-  it('to a lost shard fail their callers and keep their numbers, not their bytes, for a map that brings it back', () => {
+  it('to a lost shard fail their callers; their numbers are kept for a later map, not their bytes', () => {
     const client = new Client();
     client.push(1, 0, 2);
     client.push(2, 0);
@@ -243,7 +243,7 @@ describe('pushes', () => {
     expect(client.core.counts()[0]).toMatchObject({ sent: 2, acknowledged: 0, refused: 1 });
   });
 
-  it('to a shard that is known to be lost fail at once without a number, until its group has a newer version', () => {
+  it('to a shard known to be lost fail at once without a number, until its group has a newer version', () => {
     const client = new Client();
     client.push(1, 0);
     client.message({ t: 'lost', g: 0, m: 0, v: 1 });

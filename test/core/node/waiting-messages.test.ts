@@ -76,7 +76,7 @@ describe('a node', () => {
     expect(owner.node!.waiting.used).toBe(0);
   });
 
-  it('maxParkedBytes: a pull too large to wait is rejected, pushes are dropped and sent again, and all is given back', () => {
+  it('maxParkedBytes: a pull over it is rejected, a push dropped and resent, all is given back', () => {
     const client = start({ policy: { maxParkedBytes: 5000, sinkStallMs: 60_000 } });
     client.push({ 0: [{ keys: [1] }] });
     cluster.settle();

@@ -190,7 +190,7 @@ describe('weights', () => {
 });
 
 describe('hosts', () => {
-  it('parts members of a group that share a host as soon as hosts suffice, and never puts two together', () => {
+  it('parts members of a group that share a host once hosts suffice, and never puts two together', () => {
     fc.assert(
       fc.property(shape, fc.integer({ min: 1, max: 6 }), ({ k, r, groups, spare, more }, hosts) => {
         const crowded = nodes(1, k + r + spare, (id) => `host-${id % hosts}`);

@@ -151,7 +151,7 @@ describe('draining', () => {
     expect(cluster.left).toEqual(['ps-0']);
   });
 
-  it('takes what is lost where nobody else can, so that redundancy does not wait for the end of a drain', () => {
+  it('takes what is lost if nobody else can: redundancy does not wait for the end of a drain', () => {
     start({ spares: 1 });
     fill();
     // Two groups leave it, and then it is the only node outside of them.

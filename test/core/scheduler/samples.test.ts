@@ -64,7 +64,7 @@ describe('a data set', () => {
 });
 
 describe('leases', () => {
-  it('are given in order, each range under a session of its own, and are durable before they are told', () => {
+  it('are given in order, each under a session of its own, and are durable before they are told', () => {
     const book = new Book(POLICY, true);
     book.tell(1, { t: 'openDataset', id: 1, name: 'd', spec: SPEC });
     expect(book.sent).toEqual([]);

@@ -262,7 +262,7 @@ describe('redundancy', () => {
 });
 
 describe('two nodes that are lost at once', () => {
-  it('are lost in one decision: the end of a move is not given up for one that died as well (seed 1702009784)', () => {
+  it('are lost in one decision: the end of a move is not given up for a dead one (seed 1702009784)', () => {
     start({ k: 2, r: 2, groups: 1, spares: 1 });
     cluster.client.push({ 0: [{ keys: [1] }], 1: [{ keys: [2] }] });
     cluster.settle();

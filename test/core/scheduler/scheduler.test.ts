@@ -181,7 +181,7 @@ describe('rule 27: loss', () => {
     );
   });
 
-  it('without a free node goes to the parity holder, reports degraded, and spreads when a newcomer joins', () => {
+  it('without a free node goes to the parity holder, is degraded, and spreads when a newcomer joins', () => {
     start();
     cluster.client.push({ 0: [{ keys: [1, 2, 3], value: 3 }], 1: [{ keys: [1] }] });
     cluster.settle();

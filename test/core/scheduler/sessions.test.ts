@@ -77,7 +77,7 @@ describe('the lease of a worker', () => {
     expect(leases()).toEqual([0]);
   });
 
-  it('ends with its goodbye: one that waited for a range is given none, and what it held is soon free', () => {
+  it('ends with its goodbye: one that waited for a range gets none, and what it held is soon free', () => {
     start();
     const [stays, goes] = both();
     const ask = (from: number | undefined, message: Message) =>

@@ -63,7 +63,7 @@ describe('limits of the core', () => {
     expect(pull.error).toBe('TIMEOUT');
   });
 
-  it('maxUncommittedBytes: an owner applies no more until its sinks have answered, and then everything, once', () => {
+  it('maxUncommittedBytes: an owner applies no more until its sinks answer, and then everything once', () => {
     const { client } = start({ policy: { maxUncommittedBytes: 100 } });
     const answers = cluster.hold(kind('applied'));
     const pushes = Array.from({ length: 10 }, () => client.push({ 0: [{ keys: [1] }] }));

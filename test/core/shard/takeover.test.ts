@@ -58,7 +58,7 @@ describe('rule 19: FENCE', () => {
     expect(cluster.owner(0).phase).toBe('ACTIVE');
   });
 
-  it('starts at the minimum: a delta that reached one parity of two is taken back, and nothing acknowledged is', () => {
+  it('starts at the minimum: a delta on one of two parities is rolled back, no acknowledged one', () => {
     const { client } = start();
     const acknowledged = client.push({ 0: [{ keys: [1], value: 1 }] });
     cluster.settle();

@@ -122,7 +122,7 @@ describe('rule 26: beyond repair', () => {
 });
 
 describe('found by random schedules', () => {
-  it('a promise of an older generation that comes late does not start the stream of a started sink again', () => {
+  it('a late promise of an older generation does not start the stream of a started sink again', () => {
     const { client } = start();
     client.push({ 0: [{ keys: [1], value: 2 }] });
     cluster.settle();
