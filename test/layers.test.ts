@@ -155,7 +155,6 @@ const CIRCLES: readonly string[] = [
   'src/core/scheduler/ledger.ts',
   'src/core/shard/owner.ts',
   'src/core/shard/stream.ts',
-  'src/sim/cluster.ts',
   'bench/chaos.ts',
 ];
 

@@ -6,50 +6,55 @@
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
 
-import type { ClientEffect, PsClientCore } from '../core/client/client.js';
+import type { ClientEffect } from '../core/client/client.js';
 import { PsNode } from '../core/node/node.js';
+import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
 import { isTombstone } from '../core/shared/dedup.js';
 import type { Effect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
-import type { Message } from '../protocol/messages.js';
+import type { EndedSessions, Message } from '../protocol/messages.js';
+import type { ClientActor, NodeActor } from './actors.js';
 import type { SimConfig } from './config.js';
-import type { Control } from './control.js';
 import { remembering } from './engine.js';
 import { Lent } from './lent.js';
 import { Network, type Packet } from './network.js';
 import { Promises } from './promises.js';
 import type { Random } from './random.js';
-import type { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
 
 const lent = new Lent();
 
-export interface NodeActor {
-  name: string;
-  up: boolean;
-  node: PsNode | undefined;
-  identity: { id: PeerId; inc: number } | undefined;
-  /** Number of its connection to the scheduler; 0 = none. */
-  link: number;
-  /** It does not come back to the scheduler before this time. */
-  awayUntil: number;
+/** What the cluster asks of the scheduler's side (control.ts). */
+export interface SchedulerSide {
+  readonly running: boolean;
+  /** What its disk holds. */
+  readonly disk: DurableState;
+  /** A loss beyond the code was confirmed. */
+  readonly unrecoverable: boolean;
+  receive(from: number, message: Message): void;
+  step(input: SchedulerInput): void;
+  /** The connection of a peer ended. */
+  disconnected(link: number): void;
+  /** By what is on the disk. */
+  isOpen(session: PeerId): boolean;
+  checkTombstone(ended: EndedSessions): void;
 }
 
-export interface ClientActor {
-  core: PsClientCore;
-  id: PeerId | undefined;
-  link: number;
-  left: number;
-  pulls: Map<number, { shard: number; acknowledged: number }>;
-  pushes: Map<number, number>;
-  checks: Map<number, string>;
-  /** A shard said that its session has ended. */
-  expired: boolean;
+/** What the cluster asks of whoever makes requests and reads the answers (traffic.ts). */
+export interface Workload {
+  /** A turn of a client. */
+  request(index: number, actor: ClientActor): void;
+  answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
+  noteAcknowledged(index: number, actor: ClientActor): void;
+  /** Another process takes the place of a client. */
+  restart(index: number, actor: ClientActor): void;
 }
+
+export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
 
 export class Cluster {
   readonly network: Network;
@@ -71,8 +76,8 @@ export class Cluster {
   faultsLeft: number;
   /** More than r members of a group lacked something at some time. */
   overwhelmed = false;
-  control!: Control;
-  traffic!: Traffic;
+  control!: SchedulerSide;
+  traffic!: Workload;
   readonly native: NativeAddon;
   private readonly memory: NativeMemory;
   private readonly policy: Policy;

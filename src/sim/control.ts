@@ -10,11 +10,11 @@ import {
 } from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
-import type { Cluster } from './cluster.js';
+import type { Cluster, SchedulerSide } from './cluster.js';
 import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
 
-export class Control {
+export class Control implements SchedulerSide {
   /** What its disk holds; a crash loses what is still being written. */
   disk: DurableState;
   /** An owner reported, in the newest version of its group, that nobody has a shard any more. */

@@ -3,8 +3,10 @@
  * comes back.
  */
 import type { Message } from '../protocol/messages.js';
-import type { Cluster, NodeActor } from './cluster.js';
+import type { NodeActor } from './actors.js';
+import type { Cluster } from './cluster.js';
 import type { Profile } from './config.js';
+import type { Control } from './control.js';
 import { maxLacking, watchLoss } from './loss.js';
 
 type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag' | 'client';
@@ -27,7 +29,10 @@ export class Faults {
   private healed = false;
   private reconnects: { a: number; b: number; at: number }[] = [];
 
-  constructor(private readonly cluster: Cluster) {}
+  constructor(
+    private readonly cluster: Cluster,
+    private readonly control: Control,
+  ) {}
 
   /** Nobody is cut off. */
   get over(): boolean {
@@ -83,7 +88,7 @@ export class Faults {
       case 'partition':
         return this.partition(victim);
       case 'scheduler':
-        return cluster.control.crash();
+        return this.control.crash();
       case 'move':
         return this.move();
       case 'client':
@@ -174,7 +179,8 @@ export class Faults {
 
   /** A planned move of a random shard to a random node; the scheduler refuses what does not fit. */
   private move(): void {
-    const { control, random, config, nodes } = this.cluster;
+    const { control } = this;
+    const { random, config, nodes } = this.cluster;
     const groups = control.scheduler?.map.groups ?? [];
     const identity = random.pick(nodes).identity;
     if (groups.length === 0 || !identity) return;
@@ -191,7 +197,8 @@ export class Faults {
    * taken back.
    */
   private change(): void {
-    const { control, random, config, nodes, clients, retry } = this.cluster;
+    const { control } = this;
+    const { random, config, nodes, clients, retry } = this.cluster;
     const from = clients[0]?.id;
     if (from === undefined || !control.scheduler || control.scheduler.map.groups.length === 0) return;
     const timeoutMs = random.chance(0.5) ? 0 : random.below(retry * 20);
@@ -229,9 +236,9 @@ export class Faults {
     const { cluster } = this;
     const rate = cluster.faultsLeft <= 0 ? 0.2 : cluster.config.restartRate;
     if (!cluster.random.chance(rate)) return;
-    if (!cluster.control.running) {
+    if (!this.control.running) {
       cluster.count('schedulerRestart');
-      cluster.control.start(true);
+      this.control.start(true);
       return;
     }
     const down = cluster.nodes.filter((actor) => !actor.up);

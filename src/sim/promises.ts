@@ -3,10 +3,18 @@
  * from the messages alone where they suffice. A protocol that breaks such a promise is wrong at that step,
  * however well the schedule goes on.
  */
+import type { PsNode } from '../core/node/node.js';
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
-import type { Cluster } from './cluster.js';
+import type { NodeActor } from './actors.js';
 import { Violation } from './violation.js';
+
+/** What the check looks at beside the messages. */
+interface Truth {
+  readonly nodes: readonly NodeActor[];
+  readonly control: { readonly disk: { readonly map: ClusterMap } };
+  processOf(id: PeerId, inc: number): PsNode | undefined;
+}
 
 export class Promises {
   /** sink/member -> the highest generation that the sink has promised itself to (rule 12) */
@@ -14,7 +22,7 @@ export class Promises {
   /** sink/member: the sink follows a stream of this member */
   private readonly following = new Set<string>();
 
-  constructor(private readonly cluster: Cluster) {}
+  constructor(private readonly cluster: Truth) {}
 
   check(from: number, to: PeerId, message: Message): void {
     switch (message.t) {

@@ -2,7 +2,7 @@
  * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
  */
 import { auditKeys } from '../client/audit.js';
-import { type ClientEffect, PsClientCore } from '../core/client/client.js';
+import { PsClientCore } from '../core/client/client.js';
 import {
   type ClusterMap,
   locate,
@@ -12,7 +12,8 @@ import {
   tableByName,
 } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
-import type { ClientActor, Cluster } from './cluster.js';
+import type { ClientActor } from './actors.js';
+import type { AnswerEffect, Cluster } from './cluster.js';
 import { Oracle } from './oracle.js';
 import { Violation } from './violation.js';
 
@@ -130,11 +131,7 @@ export class Traffic {
     return section;
   }
 
-  answered(
-    index: number,
-    actor: ClientActor,
-    effect: ClientEffect & { kind: 'rows' | 'answer' | 'done' },
-  ): void {
+  answered(index: number, actor: ClientActor, effect: AnswerEffect): void {
     switch (effect.kind) {
       case 'rows':
         this.onRows(index, actor, effect.ticket, effect.rows);

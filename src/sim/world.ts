@@ -43,11 +43,13 @@ export class World {
     const random = new Random(seed);
     const cluster = new Cluster(random, drawConfig(random, pinned), native, trace);
     this.cluster = cluster;
-    this.faults = new Faults(cluster);
-    this.control = cluster.control = new Control(cluster);
-    this.traffic = cluster.traffic = new Traffic(cluster, () => {
+    this.control = new Control(cluster);
+    cluster.control = this.control;
+    this.faults = new Faults(cluster, this.control);
+    this.traffic = new Traffic(cluster, () => {
       cluster.phase = 'running';
     });
+    cluster.traffic = this.traffic;
     this.control.start(false);
   }
 

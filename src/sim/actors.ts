@@ -1,0 +1,27 @@
+/** What a schedule keeps of each process: its machine, its connection to the scheduler, what it waits for. */
+import type { PsClientCore } from '../core/client/client.js';
+import type { PsNode } from '../core/node/node.js';
+import type { PeerId } from '../protocol/map.js';
+
+export interface NodeActor {
+  name: string;
+  up: boolean;
+  node: PsNode | undefined;
+  identity: { id: PeerId; inc: number } | undefined;
+  /** Number of its connection to the scheduler; 0 = none. */
+  link: number;
+  /** It does not come back to the scheduler before this time. */
+  awayUntil: number;
+}
+
+export interface ClientActor {
+  core: PsClientCore;
+  id: PeerId | undefined;
+  link: number;
+  left: number;
+  pulls: Map<number, { shard: number; acknowledged: number }>;
+  pushes: Map<number, number>;
+  checks: Map<number, string>;
+  /** A shard said that its session has ended. */
+  expired: boolean;
+}
