@@ -7,6 +7,7 @@
 import type { ErrorCode } from '../../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { PUSH_WINDOW } from '../shared/dedup.js';
 import { pushMessages, shardKey } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
@@ -19,7 +20,6 @@ import {
   NOTHING,
   newShard,
   type PendingPush,
-  PUSH_WINDOW,
   type ShardCounts,
   type ShardSection,
   type ShardState,

@@ -63,13 +63,6 @@ export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8
  */
 export const NOTHING = new Uint8Array(0);
 
-/**
- * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners
- * remember as many refusals: a push whose answer was lost and that is sent again must be told that it was
- * refused.
- */
-export const PUSH_WINDOW = 64;
-
 export interface PendingPush {
   cseq: number;
   /** NOTHING: withdrawn, and only its number is still to be delivered. */

@@ -14,15 +14,18 @@ import {
 } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { isPlanned } from '../placement/health.js';
-import { Owner, type OwnerHost } from '../shard/owner.js';
-import { bytes, type Effect, Outbox } from '../shared/outbox.js';
+import type { Flushed, OwnerHost } from '../shard/host.js';
+import { Owner } from '../shard/owner.js';
+import { bytes } from '../shared/bytes.js';
+import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
+import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { Sink } from '../sink/sink.js';
 import { completeness, holdings } from './heartbeat.js';
 import { type PushReply, Replies } from './replies.js';
-import { ParkedMessages, WaitingBytes } from './waiting-messages.js';
+import { ParkedMessages } from './waiting-messages.js';
 
 export type NodeInput =
   | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
@@ -46,7 +49,7 @@ export class PsNode implements OwnerHost {
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: ParkedMessages;
   readonly waiting: WaitingBytes;
-  private readonly dirty = new Set<Owner>();
+  private readonly dirty = new Set<Flushed>();
   private readonly replies: Replies;
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private sessionsAt = Number.NEGATIVE_INFINITY;
@@ -111,7 +114,7 @@ export class PsNode implements OwnerHost {
     this.replies.tell(client, message);
   }
 
-  markDirty(owner: Owner): void {
+  markDirty(owner: Flushed): void {
     this.dirty.add(owner);
   }
 

@@ -1,36 +1,8 @@
-/** What waits on a node: the account of its bytes, and messages that name a newer map than the node has. */
+/** Messages that name a newer map than the node has. */
 import type { PeerId } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import type { Policy } from '../shared/policy.js';
-
-/**
- * What does not fit of pushes is dropped in silence and sent again, of pulls it is refused aloud: those have
- * this share alone.
- */
-const FOR_PULLS = 1 / 4;
-
-/** Bytes that wait on one node, whatever they wait for and wherever: one limit for all of them. */
-export class WaitingBytes {
-  used = 0;
-
-  constructor(private readonly limit: number) {}
-
-  /** False: there is no room, nothing was taken. */
-  take(bytes: number): boolean {
-    if (this.used + bytes > this.limit) return false;
-    this.used += bytes;
-    return true;
-  }
-
-  /** For a push. */
-  takeForPush(bytes: number): boolean {
-    return this.used + bytes <= this.limit * (1 - FOR_PULLS) && this.take(bytes);
-  }
-
-  give(bytes: number): void {
-    this.used -= bytes;
-  }
-}
+import type { WaitingBytes } from '../shared/waiting-bytes.js';
 
 interface ParkedMessage {
   from: PeerId;

@@ -7,12 +7,14 @@
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
 import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../../protocol/map.js';
 import { tablesOf } from '../../protocol/map.js';
-import type { MessageOf, PushId, RecoveryStats, Refusal, StreamId } from '../../protocol/messages.js';
-import type { WaitingBytes } from '../node/waiting-messages.js';
+import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
+import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
-import { bytes, type CoreHost, words } from '../shared/outbox.js';
-import { Recovery } from './recovery.js';
-import { type Follower, Stream, type StreamOwner } from './stream.js';
+import type { Follower } from './follower.js';
+import type { OwnerHost } from './host.js';
+import { Recovery, type RecoveryOwner } from './recovery.js';
+import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
+import { Stream, type StreamOwner } from './stream.js';
 import { ParkedPulls } from './waiting-pulls.js';
 import { PushLines } from './waiting-pushes.js';
 
@@ -22,35 +24,7 @@ const MAX_OPEN_IDS = 16_384;
 /** The delta of a batch that no sink follows. */
 const NOTHING = new Uint8Array(0);
 
-/** Not statuses of the engine: the section is not shown to it. */
-const TOO_LARGE = -1;
-/** Its client has given the push up and thrown its bytes away; the number must be used all the same. */
-const WITHDRAWN = -2;
-
-export const REFUSALS: Record<number, Refusal> = {
-  [TOO_LARGE]: 'LIMIT',
-  [WITHDRAWN]: 'ABORTED',
-  [PushStatus.UNKNOWN_TABLE]: 'UNKNOWN_TABLE',
-  [PushStatus.DIM_MISMATCH]: 'DIM_MISMATCH',
-  [PushStatus.KEY_RESERVED]: 'KEY_RESERVED',
-  [PushStatus.MEMORY_LIMIT]: 'MEMORY_LIMIT',
-  [PushStatus.BAD_FRAME]: 'BAD_FRAME',
-};
-
-/** What the node lends to its owners. */
-export interface OwnerHost extends CoreHost {
-  readonly waiting: WaitingBytes;
-  /** Acknowledgements of a step are collected into one message per client. */
-  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
-  /** Answers whoever pushed for this client last. */
-  tell(client: PeerId, message: MessageOf<'gap'> | MessageOf<'lost'>): void;
-  /** Rows of one item of a pull; items of a step are collected into one message per pull. */
-  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
-  /** The owner has an open batch: flush it at the end of the tick. */
-  markDirty(owner: Owner): void;
-}
-
-export class Owner implements StreamOwner {
+export class Owner implements StreamOwner, RecoveryOwner {
   readonly gen: number;
   readonly born: boolean;
   readonly stream: Stream;

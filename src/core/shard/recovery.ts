@@ -5,13 +5,14 @@
  * group changes.
  */
 import type { BlockList, NativeShard } from '../../native.js';
-import { SCHEDULER } from '../../protocol/map.js';
+import { type Group, SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
-import { bytes } from '../shared/outbox.js';
+import { blockNumber, concat, NO_BLOCKS, without } from '../shared/blocks.js';
+import { bytes } from '../shared/bytes.js';
+import type { CoreHost } from '../shared/host.js';
 import { RateLimit, widest } from '../shared/rate.js';
-import type { Owner, OwnerHost } from './owner.js';
-import type { Follower } from './stream.js';
-import { blockNumber, concat, NO_BLOCKS, UnderWay, without } from './underway.js';
+import type { Follower } from './follower.js';
+import { UnderWay } from './underway.js';
 
 /** While some are answered, the others are given so many times longer. */
 const PATIENCE = 4;
@@ -21,6 +22,20 @@ const PATIENCE = 4;
  */
 const RIDERS = 32;
 const RIDE_MS = 100;
+
+/** Whose shard it is. */
+export interface RecoveryOwner {
+  readonly group: Group;
+  readonly member: number;
+  readonly gen: number;
+  readonly phase: 'FENCE' | 'START' | 'ACTIVE';
+  readonly native: NativeShard;
+  /** Sinks that had this shard when it was taken over. */
+  readonly stream: { readonly usableParities: Follower[]; readonly usableMirror: Follower | undefined };
+  sendRecover(follower: Follower, blocks: BlockList): void;
+  /** The scheduler confirmed that the shard is beyond repair. */
+  giveUp(): void;
+}
 
 export class Recovery {
   /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
@@ -37,8 +52,8 @@ export class Recovery {
   private readonly rate: RateLimit;
 
   constructor(
-    private readonly owner: Owner,
-    private readonly host: OwnerHost,
+    private readonly owner: RecoveryOwner,
+    private readonly host: CoreHost,
   ) {
     this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'rows');
     this.rotation = owner.member;

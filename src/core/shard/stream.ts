@@ -7,33 +7,11 @@ import type { Extent } from '../../native.js';
 import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
 import { Dedup } from '../shared/dedup.js';
-import type { CoreHost } from '../shared/outbox.js';
+import type { CoreHost } from '../shared/host.js';
+import { type Follower, newFollower } from './follower.js';
 import { agreedBase, mergeExtents } from './takeover.js';
 
 export type Phase = 'FENCE' | 'START' | 'ACTIVE';
-
-/** What an owner knows of one sink on its stream. */
-export interface Follower {
-  entry: SinkEntry;
-  /** silent: nothing known; opened: it promised; starting: Start sent; started: it follows our generation. */
-  state: 'silent' | 'opened' | 'starting' | 'started';
-  /** It had no stream of this shard when it promised. */
-  none: boolean;
-  /** Its position when it promised. */
-  applied: number;
-  dedup: Dedup | undefined;
-  extents: Extent[];
-  /** Everything up to here it has acknowledged to us. */
-  acked: number;
-  /** Where its stream starts (new sinks). */
-  base: number;
-  sentAt: number;
-  /** When it was last asked for its position. */
-  openedAt: number;
-  /** When it last moved on, or was not behind. */
-  movedAt: number;
-  reportedAt: number;
-}
 
 interface Batch {
   seq: number;
@@ -89,26 +67,8 @@ export class Stream {
     for (const entry of wanted.values()) {
       const known = this.followers.get(entry.sid);
       if (known) known.entry = entry;
-      else this.followers.set(entry.sid, this.newFollower(entry));
+      else this.followers.set(entry.sid, newFollower(entry, this.owner.born, this.host.now));
     }
-  }
-
-  private newFollower(entry: SinkEntry): Follower {
-    const bornTogether = this.owner.born && entry.init;
-    return {
-      entry,
-      state: bornTogether ? 'started' : 'silent',
-      none: !bornTogether,
-      applied: 0,
-      dedup: undefined,
-      extents: [],
-      acked: bornTogether ? 0 : -1,
-      base: 0,
-      sentAt: Number.NEGATIVE_INFINITY,
-      openedAt: Number.NEGATIVE_INFINITY,
-      movedAt: this.host.now,
-      reportedAt: Number.NEGATIVE_INFINITY,
-    };
   }
 
   /** Rule 8: one atomic delta, to every sink that has its Start. */

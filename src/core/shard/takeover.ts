@@ -1,6 +1,6 @@
 /** The two decisions of a change of owner (rules 19-21), as pure functions. */
 import type { Extent } from '../../native.js';
-import type { Follower } from './stream.js';
+import type { Follower } from './follower.js';
 
 /**
  * The position to start from: the minimum over the sinks that follow the shard. Every acknowledged push is in

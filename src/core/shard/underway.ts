@@ -4,29 +4,13 @@
  * else is under way.
  */
 import type { BlockList } from '../../native.js';
+import { blockNumber } from '../shared/blocks.js';
 
 interface Request {
   blocks: BlockList;
   /** Of `blocks`, those that still count for this request. */
   left: number;
   sentAt: number;
-}
-
-const BLOCK_NUMBER = 2 ** 32;
-
-export const NO_BLOCKS: BlockList = new Uint32Array(0);
-
-export function concat(a: BlockList, b: BlockList): BlockList {
-  if (b.length === 0) return a;
-  const both = new Uint32Array(a.length + b.length);
-  both.set(a);
-  both.set(b, a.length);
-  return both;
-}
-
-/** One number for a (column, index) pair. */
-export function blockNumber(column: number, index: number): number {
-  return column * BLOCK_NUMBER + index;
 }
 
 export class UnderWay {
@@ -114,18 +98,4 @@ export class UnderWay {
 
 function kindOf(column: number): 0 | 1 {
   return (column & 1) as 0 | 1;
-}
-
-/** `blocks` but `others`, each once. */
-export function without(blocks: BlockList, others: BlockList): BlockList {
-  const skipped = new Set<number>();
-  for (let i = 0; i < others.length; i += 2) skipped.add(blockNumber(others[i]!, others[i + 1]!));
-  const rest: number[] = [];
-  for (let i = 0; i < blocks.length; i += 2) {
-    const number = blockNumber(blocks[i]!, blocks[i + 1]!);
-    if (skipped.has(number)) continue;
-    skipped.add(number);
-    rest.push(blocks[i]!, blocks[i + 1]!);
-  }
-  return Uint32Array.from(rest);
 }

@@ -4,7 +4,8 @@
 import { type BlockList, type NativeShard, PushStatus } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';
-import { type OwnerHost, REFUSALS } from './owner.js';
+import type { OwnerHost } from './host.js';
+import { REFUSALS } from './refusals.js';
 
 interface ParkedPull {
   client: PeerId;

@@ -4,8 +4,8 @@
  * client sends it again.
  */
 import type { PeerId } from '../../protocol/map.js';
-import type { WaitingBytes } from '../node/waiting-messages.js';
 import type { Policy } from '../shared/policy.js';
+import type { WaitingBytes } from '../shared/waiting-bytes.js';
 
 interface HeldPush {
   cseq: number;

@@ -9,7 +9,13 @@
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protocol/messages.js';
-import { PUSH_WINDOW } from '../client/requests.js';
+
+/**
+ * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners
+ * remember as many refusals: a push whose answer was lost and that is sent again must be told that it was
+ * refused.
+ */
+export const PUSH_WINDOW = 64;
 
 interface Entry {
   last: number;

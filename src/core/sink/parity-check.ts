@@ -6,7 +6,7 @@
  */
 import type { BlockList, CompletedBlocks, NativeSink } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
-import { without } from '../shard/underway.js';
+import { without } from '../shared/blocks.js';
 
 /** Blocks under check at once. */
 const WINDOW = 256;

@@ -12,8 +12,9 @@ import type { PeerId } from '../../protocol/map.js';
 import { type Group, INITIAL_GENERATION, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
 import { isPlanned } from '../placement/health.js';
+import { bytes, words } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
-import { bytes, type CoreHost, words } from '../shared/outbox.js';
+import type { CoreHost } from '../shared/host.js';
 import { RateLimit } from '../shared/rate.js';
 import { Check } from './parity-check.js';
 

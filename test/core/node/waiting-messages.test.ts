@@ -1,8 +1,9 @@
 // What waits on a node: bounded in number and in bytes, and one bad message does not take the others with it.
 import { afterEach, describe, expect, it } from 'vitest';
-import { ParkedMessages, WaitingBytes } from '../../../src/core/node/waiting-messages.js';
+import { ParkedMessages } from '../../../src/core/node/waiting-messages.js';
 import { PushLines } from '../../../src/core/shard/waiting-pushes.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
+import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
 

@@ -3,7 +3,7 @@
  * 9).
  */
 import { afterEach, describe, expect, it } from 'vitest';
-import { PUSH_WINDOW } from '../../../src/core/client/requests.js';
+import { PUSH_WINDOW } from '../../../src/core/shared/dedup.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, DIM, kind, section, tableSpec } from '../harness.js';
 

@@ -2,7 +2,7 @@
  * A change of owner: what the new owner agrees on with the sinks before it serves (rules 10 and 19 to 21).
  */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Follower } from '../../../src/core/shard/stream.js';
+import type { Follower } from '../../../src/core/shard/follower.js';
 import { agreedBase, mergeExtents } from '../../../src/core/shard/takeover.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';

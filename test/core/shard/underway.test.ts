@@ -1,6 +1,7 @@
 /** The books of blocks under way. */
 import { expect, it } from 'vitest';
-import { concat, UnderWay, without } from '../../../src/core/shard/underway.js';
+import { UnderWay } from '../../../src/core/shard/underway.js';
+import { concat, without } from '../../../src/core/shared/blocks.js';
 
 const KEYS = 2;
 const ROWS = 3;

@@ -1,8 +1,8 @@
 /** Lines of waiting pushes: contiguous, bounded, copied. */
 import { describe, expect, it } from 'vitest';
-import { WaitingBytes } from '../../../src/core/node/waiting-messages.js';
 import { PushLines } from '../../../src/core/shard/waiting-pushes.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
+import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 
 const lines = (limits: { maxHeldPushes?: number; maxParked?: number } = {}): PushLines =>
   new PushLines({ ...DEFAULT_POLICY, ...limits }, new WaitingBytes(1000));
