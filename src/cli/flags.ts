@@ -97,6 +97,7 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
 
 export interface SharedFlags {
   tokenFile?: string;
+  metricsTokenFile?: string;
   tlsCert?: string;
   tlsKey?: string;
   tlsCa?: string;
@@ -117,6 +118,14 @@ export function withLogFormat(command: Command): Command {
       '--log-format <format>',
       'log records on standard error (default: text on a terminal, else json)',
     ).choices(['text', 'json']),
+  );
+}
+
+/** For roles that listen. */
+export function withMetricsToken(command: Command): Command {
+  return command.option(
+    '--metrics-token-file <file>',
+    "file with the bearer token of /metrics, not the job's (default: KINTSUGI_METRICS_TOKEN, else loopback only)",
   );
 }
 
@@ -210,17 +219,26 @@ export function stalenessOf({ staleness, sync }: TrainingFlags): number {
   return sync ? 0 : (staleness ?? UNBOUNDED);
 }
 
-/** The token of the flag, else of the environment. @throws BAD_ARGUMENT */
-export function tokenOf(flags: SharedFlags): string | undefined {
-  if (flags.tokenFile === undefined) return process.env.KINTSUGI_TOKEN || undefined;
-  let token: string;
+/** The token of the job: of the flag, else of the environment. @throws BAD_ARGUMENT */
+export function tokenOf({ tokenFile }: SharedFlags): string | undefined {
+  return secretOf('--token-file', tokenFile, process.env.KINTSUGI_TOKEN);
+}
+
+/** The token that opens /metrics: of the flag, else of the environment. @throws BAD_ARGUMENT */
+export function metricsTokenOf({ metricsTokenFile }: SharedFlags): string | undefined {
+  return secretOf('--metrics-token-file', metricsTokenFile, process.env.KINTSUGI_METRICS_TOKEN);
+}
+
+function secretOf(flag: string, file: string | undefined, fallback: string | undefined): string | undefined {
+  if (file === undefined) return fallback || undefined;
+  let secret: string;
   try {
-    token = readFileSync(flags.tokenFile, 'utf8').trim();
+    secret = readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw bad(`--token-file ${flags.tokenFile} cannot be read: ${describe(error)}`);
+    throw bad(`${flag} ${file} cannot be read: ${describe(error)}`);
   }
-  if (token === '') throw bad(`--token-file ${flags.tokenFile} is empty`);
-  return token;
+  if (secret === '') throw bad(`${flag} ${file} is empty`);
+  return secret;
 }
 
 /** How to verify those we dial; undefined: no TLS. @throws BAD_ARGUMENT */

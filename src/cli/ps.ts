@@ -11,12 +11,14 @@ import { RunFailure } from './failure.js';
 import {
   duration,
   loggerOf,
+  metricsTokenOf,
   roleTlsOf,
   type SharedFlags,
   size,
   tokenOf,
   withCertificate,
   withLogFormat,
+  withMetricsToken,
   withScheduler,
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
@@ -69,6 +71,7 @@ async function run(flags: Flags): Promise<void> {
     hostLabel: flags.hostLabel ?? hostname(),
     standby: flags.standby,
     token: tokenOf(flags),
+    metricsToken: metricsTokenOf(flags),
     tls: roleTlsOf(flags),
     memoryBytes: flags.memory,
     policy: {
@@ -133,5 +136,5 @@ export function registerPs(program: Command): void {
     )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
   withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
-  withLogFormat(withCertificate(command)).action(run);
+  withLogFormat(withMetricsToken(withCertificate(command))).action(run);
 }

@@ -16,11 +16,13 @@ import {
   DEFAULT_SCHEDULER,
   integer,
   loggerOf,
+  metricsTokenOf,
   roleTlsOf,
   type SharedFlags,
   tokenOf,
   withCertificate,
   withLogFormat,
+  withMetricsToken,
   withTls,
   withToken,
 } from './flags.js';
@@ -52,6 +54,7 @@ async function run(flags: Flags): Promise<void> {
   const scheduler = await startScheduler({
     listen: flags.listen,
     token,
+    metricsToken: metricsTokenOf(flags),
     tls,
     store,
     job: randomUUID(),
@@ -86,5 +89,5 @@ export function registerScheduler(program: Command): void {
       'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',
     );
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
-  withLogFormat(withTls(withCertificate(withToken(command)))).action(run);
+  withLogFormat(withTls(withMetricsToken(withCertificate(withToken(command))))).action(run);
 }

@@ -10,6 +10,7 @@ import {
   certificateOf,
   clientTlsOf,
   loggerOf,
+  metricsTokenOf,
   optimizerSpec,
   type SharedFlags,
   size,
@@ -18,6 +19,7 @@ import {
   tokenOf,
   withCertificate,
   withLogFormat,
+  withMetricsToken,
   withScheduler,
   withTraining,
 } from './flags.js';
@@ -82,6 +84,7 @@ async function run(flags: Flags): Promise<void> {
     scheduler: flags.scheduler,
     listen: flags.listen,
     token: tokenOf(flags),
+    metricsToken: metricsTokenOf(flags),
     tls: clientTlsOf(flags),
     certificate: certificateOf(flags),
     connectTimeoutMs: flags.connectTimeout,
@@ -140,7 +143,7 @@ export function registerWorker(program: Command): void {
         'standard input waits while so much of the spool is taken by no worker (default: 64MiB)',
       ).argParser(leadOf),
     )
-    .option('--listen <host:port>', 'address where /healthz and /metrics answer', '127.0.0.1:0')
+    .option('--listen <host:port>', 'address where /healthz, /readyz and /metrics answer', '127.0.0.1:0')
     .option('--evaluate', 'do not train: only evaluate on --test', false)
     .option('--name <name>', 'its name in log records and metrics', 'worker')
     .option(
@@ -153,5 +156,5 @@ export function registerWorker(program: Command): void {
       'count every push in a row of its own, to prove afterwards that none was lost or repeated',
       false,
     );
-  withLogFormat(withCertificate(command)).action(run);
+  withLogFormat(withMetricsToken(withCertificate(command))).action(run);
 }

@@ -21,6 +21,8 @@ export interface LocalClusterOptions {
   groups?: number | undefined;
   standby?: number | undefined;
   token?: string | undefined;
+  /** Opens /metrics of all roles; default: they are open, because they are on loopback. */
+  metricsToken?: string | undefined;
   /** One certificate for all roles; it must hold for 127.0.0.1, or for `serverName`. */
   tls?: RoleTls | undefined;
   memoryBytes?: number | undefined;
@@ -57,6 +59,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     nodes: ps,
     pools,
     token: options.token,
+    metricsToken: options.metricsToken,
     tls: options.tls,
     policy: options.schedulerPolicy,
     log,
@@ -68,6 +71,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       hostLabel: `host-${index}`,
       standby,
       token: options.token,
+      metricsToken: options.metricsToken,
       tls: options.tls,
       memoryBytes: options.memoryBytes,
       policy: options.policy,

@@ -1,23 +1,51 @@
-/** /healthz and /metrics (Prometheus text) of a role, on the port where it takes connections. */
+/**
+ * What a role answers over HTTP, on the port where it takes connections: `/healthz` (200: the process lives),
+ * `/readyz` (200: it serves, 503 with a reason: it does not yet) and `/metrics` (Prometheus text).
+ *
+ * Anybody may ask the first two, so they cost the same whatever the size of the job.
+ */
 import { Gauge, Registry } from 'prom-client';
-import { type HttpAnswer, type Listener, listen, type ServerTls } from '../transport/index.js';
+import { type HttpAnswer, type Listener, type ListenOptions, listen } from '../transport/index.js';
 import { parseAddress } from './address.js';
 
 export interface EndpointOptions {
   role: string;
   name: string;
-  /** Values for /healthz; always includes `ok`. */
-  health(): Record<string, unknown>;
+  /** Why this role does not serve yet; undefined: it serves. Must be cheap. */
+  notReady(): string | undefined;
   /** name -> [help, value now] */
   gauges: Record<string, [help: string, value: () => number]>;
 }
 
 export function createEndpoints(options: EndpointOptions): (path: string) => Promise<HttpAnswer> | undefined {
+  const { role, name, notReady } = options;
+  const registry = registryOf(options);
+  const json = (status: number, values: object): Promise<HttpAnswer> => {
+    const body = JSON.stringify({ role, name, ...values });
+    return Promise.resolve({ status, type: 'application/json', body });
+  };
+  return (path) => {
+    switch (path) {
+      case '/healthz':
+        return json(200, { alive: true });
+      case '/readyz': {
+        const reason = notReady();
+        return reason === undefined ? json(200, { ready: true }) : json(503, { ready: false, reason });
+      }
+      case '/metrics':
+        return registry.metrics().then((body) => ({ status: 200, type: registry.contentType, body }));
+      default:
+        return undefined;
+    }
+  };
+}
+
+function registryOf({ role, name, gauges }: EndpointOptions): Registry {
   const registry = new Registry();
-  registry.setDefaultLabels({ role: options.role, name: options.name });
-  for (const [name, [help, value]] of Object.entries(options.gauges)) {
+  registry.setDefaultLabels({ role, name });
+  for (const [gauge, [help, value]] of Object.entries(gauges)) {
     new Gauge({
-      name: `kintsugi_${name}`,
+      name: `kintsugi_${gauge}`,
       help,
       registers: [registry],
       collect() {
@@ -33,16 +61,7 @@ export function createEndpoints(options: EndpointOptions): (path: string) => Pro
       this.set(process.memoryUsage.rss());
     },
   });
-  return (path) => {
-    if (path === '/healthz') {
-      const body = JSON.stringify({ role: options.role, name: options.name, ...options.health() });
-      return Promise.resolve({ status: 200, type: 'application/json', body });
-    }
-    if (path === '/metrics') {
-      return registry.metrics().then((body) => ({ status: 200, type: registry.contentType, body }));
-    }
-    return undefined;
-  };
+  return registry;
 }
 
 /**
@@ -51,14 +70,13 @@ export function createEndpoints(options: EndpointOptions): (path: string) => Pro
  */
 export function serveEndpoints(
   address: string,
-  token: string | undefined,
   options: EndpointOptions,
-  tls?: ServerTls,
+  secrets: Pick<ListenOptions, 'token' | 'metricsToken' | 'tls'>,
 ): Promise<Listener> {
   const handlers = {
     onOpen: (link: { close(reason?: string): void }) => link.close('this role takes no connections'),
     onMessage: () => {},
     onClose: () => {},
   };
-  return listen({ ...parseAddress(address), token, tls, handlers, http: createEndpoints(options) });
+  return listen({ ...parseAddress(address), ...secrets, handlers, http: createEndpoints(options) });
 }

@@ -39,6 +39,8 @@ export interface PsOptions {
   hostLabel?: string | undefined;
   standby?: boolean | undefined;
   token?: string | undefined;
+  /** Opens /metrics; without it they are open on loopback and refused beyond it. */
+  metricsToken?: string | undefined;
   /** Its own certificate, and how to verify the scheduler and other nodes. Default: nothing is encrypted. */
   tls?: RoleTls | undefined;
   /** 0 = no limit */
@@ -108,24 +110,27 @@ class PsRuntime {
     const http = createEndpoints({
       role: 'ps',
       name: options.name,
-      health: () => ({
-        ok: this.uplink?.connected ?? false,
-        epoch: this.node?.map.epoch ?? 0,
-        ...this.node?.summary(),
-      }),
+      notReady: () => this.notReady(),
       gauges: {
         owners: ['Data shards on this node.', () => this.node?.summary().owners ?? 0],
         sinks: ['Parity shards on this node.', () => this.node?.summary().sinks ?? 0],
         recovering_shards: ['Data shards that lack blocks.', () => this.node?.summary().recovering ?? 0],
         engine_bytes: ['Memory held by the engine in bytes.', () => this.memory.usedBytes],
         epoch: ['Epoch of the newest map.', () => this.node?.map.epoch ?? 0],
+        scheduler_connected: [
+          '1 while there is a connection to the scheduler.',
+          () => Number(this.uplink?.connected ?? false),
+        ],
         sent_messages: ['Messages sent to peers since the start.', () => this.peers.sentMessages],
         sent_frames: ['Frames that carried them.', () => this.peers.sentFrames],
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
     });
-    const { token, tls } = options;
-    this.listener = await listen({ host, port, token, tls, handlers: this.peers.incoming, http });
+    const { token, metricsToken, tls } = options;
+    this.listener = await listen({
+      ...{ host, port, token, metricsToken, tls, http },
+      handlers: this.peers.incoming,
+    });
     this.address = this.advertised(host, this.listener.port);
     // Before joining: whoever stands in front of this port must know it when the first peer calls.
     options.log.info('ps.listening', { port: this.listener.port });
@@ -171,6 +176,12 @@ class PsRuntime {
     });
     this.tick();
     options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
+  }
+
+  /** It goes on serving without its scheduler. */
+  private notReady(): string | undefined {
+    if (!this.node) return 'this node has not joined the job';
+    return this.node.map.groups.length > 0 ? undefined : 'the job is not formed';
   }
 
   get left(): Promise<void> {

@@ -15,12 +15,15 @@ import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { Cached } from './cached.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
 
 const TICK_MS = 50;
+/** /metrics tell of nodes and redundancy as they were so long ago at most. */
+const SUMMARY_MS = 1000;
 /** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
 const PROBE_AGAIN_MS = 25;
 const PROBE_UNCLEAR_MS = 250;
@@ -36,6 +39,8 @@ export interface PoolOptions {
 export interface SchedulerOptions {
   listen?: string | undefined;
   token?: string | undefined;
+  /** Opens /metrics; without it they are open on loopback and refused beyond it. */
+  metricsToken?: string | undefined;
   tls?: ServerTls | undefined;
   store: StateStore<DurableState>;
   job: string;
@@ -96,19 +101,16 @@ class SchedulerRuntime {
   private async open(resumed: boolean): Promise<void> {
     const { options } = this;
     const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
-    const alive = () => this.core.status().nodes.filter((node) => node.alive).length;
+    const summary = new Cached(() => this.summarize(), SUMMARY_MS, monotonicMs);
     const http = createEndpoints({
       role: 'scheduler',
       name: 'scheduler',
-      health: () => ({ ok: true, epoch: this.core.map.epoch, redundancy: this.core.status().redundancy }),
+      notReady: () => this.notReady(),
       gauges: {
         epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
-        nodes_alive: ['PS nodes that are alive.', alive],
+        nodes_alive: ['PS nodes that are alive.', () => summary.value.alive],
         nodes_known: ['PS nodes that have ever joined.', () => this.core.map.nodes.length],
-        redundant: [
-          '1 when every group can lose r nodes.',
-          () => Number(this.core.status().redundancy === 'full'),
-        ],
+        redundant: ['1 when every group can lose r nodes.', () => Number(summary.value.redundant)],
         tables: ['Tables of the job.', () => this.core.map.tables.length],
       },
     });
@@ -116,6 +118,7 @@ class SchedulerRuntime {
       host,
       port,
       token: options.token,
+      metricsToken: options.metricsToken,
       tls: options.tls,
       http,
       handlers: {
@@ -133,6 +136,17 @@ class SchedulerRuntime {
     this.step({ kind: 'tick', now: monotonicMs() });
     this.timer = setInterval(() => this.step({ kind: 'tick', now: monotonicMs() }), TICK_MS);
     options.log.info('scheduler.ready', { address: this.address, resumed, transport: this.listener.kind });
+  }
+
+  private notReady(): string | undefined {
+    const { groups, nodes } = this.core.map;
+    return groups.length > 0 ? undefined : `the job is not formed: ${nodes.length} nodes have joined`;
+  }
+
+  /** Work for every node and group. */
+  private summarize(): { alive: number; redundant: boolean } {
+    const { nodes, redundancy } = this.core.status();
+    return { alive: nodes.filter((node) => node.alive).length, redundant: redundancy === 'full' };
   }
 
   private receive(link: Link, message: Message): void {

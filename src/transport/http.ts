@@ -1,12 +1,17 @@
 /**
- * The few HTTP answers of a role (health, metrics), the same for both servers. GET only; every connection is
- * closed after its answer, so that an idle scraper cannot hold a port that is being given up. With a token,
- * everything but /healthz needs it: liveness probes of orchestrators carry no secrets, metrics may tell
- * things.
+ * The HTTP side of a role's port, the same for both servers: who may read what. GET only. Every connection is
+ * closed after its answer, so that an idle scraper cannot hold a port that is being given up.
+ *
+ * Whether a role lives and whether it serves is open to all: probes of orchestrators carry no secrets. All
+ * else tells of the job and wants the token of metrics as a bearer. A bearer crosses the wire in clear where
+ * there is no TLS, so it is never the token of the job. Without a token of metrics such paths are open on a
+ * loopback address, and refused on any other.
  */
-import { describe } from '../errors.js';
-import { bearerMatches } from './auth.js';
-import type { HttpAnswer, HttpHandler } from './types.js';
+import { describe, KintsugiError } from '../errors.js';
+import { bearerMatches, isLoopback } from './auth.js';
+import type { HttpAnswer, ListenOptions } from './types.js';
+
+const OPEN_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 
 const text = (status: number, body: string): HttpAnswer => ({
   status,
@@ -14,18 +19,39 @@ const text = (status: number, body: string): HttpAnswer => ({
   body,
 });
 
-export async function answerHttp(
-  request: { method: string; path: string; authorization: string | undefined },
-  token: string | undefined,
-  http: HttpHandler | undefined,
-): Promise<HttpAnswer> {
+export interface HttpRequest {
+  method: string;
+  /** Without the query. */
+  path: string;
+  authorization: string | undefined;
+}
+
+type HttpOptions = Pick<ListenOptions, 'host' | 'metricsToken' | 'http'>;
+
+export async function answerHttp(request: HttpRequest, options: HttpOptions): Promise<HttpAnswer> {
   if (request.method.toUpperCase() !== 'GET') return text(405, 'only GET\n');
-  if (token && request.path !== '/healthz' && !bearerMatches(request.authorization, token)) {
-    return text(401, 'the token is missing or wrong: send "Authorization: Bearer <token>"\n');
-  }
+  const refused = OPEN_PATHS.has(request.path) ? undefined : refusal(request.authorization, options);
+  if (refused) return refused;
   try {
-    return (await http?.(request.path)) ?? text(404, 'not found\n');
+    return (await options.http?.(request.path)) ?? text(404, 'not found\n');
   } catch (error) {
     return text(500, `${describe(error)}\n`);
   }
+}
+
+function refusal(authorization: string | undefined, options: HttpOptions): HttpAnswer | undefined {
+  const { host, metricsToken } = options;
+  if (metricsToken) {
+    if (bearerMatches(authorization, metricsToken)) return undefined;
+    return text(401, 'the token of metrics is missing or wrong: send "Authorization: Bearer <token>"\n');
+  }
+  if (isLoopback(host)) return undefined;
+  return text(403, 'beyond loopback this needs a token: start the role with --metrics-token-file\n');
+}
+
+/** @throws BAD_ARGUMENT when the token of metrics, which a bearer shows, is the token of the job */
+export function checkMetricsToken({ token, metricsToken }: ListenOptions): void {
+  if (!metricsToken || metricsToken !== token) return;
+  const reason = 'the token of metrics crosses the wire, the token of the job must not';
+  throw new KintsugiError('BAD_ARGUMENT', `both tokens are the same: ${reason}`);
 }

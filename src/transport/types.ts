@@ -80,6 +80,8 @@ export interface LinkOptions {
 
 export interface ListenOptions extends LinkOptions {
   http?: HttpHandler | undefined;
+  /** Opens what HTTP tells of the job, as a bearer. Empty is the same as none. */
+  metricsToken?: string | undefined;
   /** Overrides KINTSUGI_TRANSPORT. Default: uws where it loads, else ws. */
   server?: ServerKind | undefined;
   /** With it everything on the port is encrypted, HTTP too, and the server is `ws`; without it nothing is. */

@@ -245,14 +245,12 @@ function answer(response: Response, request: Request, options: ListenOptions): v
   // The request object is valid only now.
   const path = request.getUrl();
   const authorization = request.getHeader('authorization');
-  void answerHttp({ method: request.getMethod(), path, authorization }, options.token, options.http).then(
-    (it) => {
-      if (aborted) return;
-      response.cork(() => {
-        response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, true);
-      });
-    },
-  );
+  void answerHttp({ method: request.getMethod(), path, authorization }, options).then((it) => {
+    if (aborted) return;
+    response.cork(() => {
+      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, true);
+    });
+  });
 }
 
 const statusLine = (status: number): string => `${status} ${STATUS_CODES[status] ?? ''}`;

@@ -15,7 +15,7 @@ import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } fr
 import { WsSocket } from './ws-socket.js';
 
 export async function listenWs(options: ListenOptions, limits: TransportLimits): Promise<Listener> {
-  const { host, port, token, http } = options;
+  const { host, port } = options;
   const acceptor = new Acceptor(options, limits);
   const upgrader = new WebSocketServer({
     noServer: true,
@@ -29,11 +29,8 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   server.on('connection', (socket: TcpSocket) => waiting.add(socket));
   server.on('request', async (request, response) => {
     const { method = '', headers } = request;
-    const answer = await answerHttp(
-      { method, path: pathOf(request), authorization: headers.authorization },
-      token,
-      http,
-    );
+    const { authorization } = headers;
+    const answer = await answerHttp({ method, path: pathOf(request), authorization }, options);
     response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close' }).end(answer.body);
   });
 

@@ -29,9 +29,10 @@ const PROGRESS_MS = 50;
 
 export interface WorkerOptions {
   scheduler: string;
-  /** Where /healthz and /metrics answer. */
+  /** Where /healthz, /readyz and /metrics answer. */
   listen: string;
   token: string | undefined;
+  metricsToken: string | undefined;
   tls: ClientTls | undefined;
   /** For its endpoints. */
   certificate: ServerTls | undefined;
@@ -179,7 +180,7 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
   const endpointOptions = {
     role: 'worker',
     name,
-    health: () => ({ ok: client !== undefined, ...now() }),
+    notReady: () => (client ? undefined : 'this worker is not connected to the job'),
     gauges: {
       samples: ['Samples trained since the start.', () => now().samples],
       loss: ['Loss over the newest batches.', () => now().loss],
@@ -187,8 +188,8 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
       ...(spool && { spool_lead_bytes: ['Bytes in the spool that no worker has taken.', () => spool.lead] }),
     },
   } satisfies EndpointOptions;
-  const { listen, token, certificate } = options;
-  const endpoints = await serveEndpoints(listen, token, endpointOptions, certificate);
+  const { listen, token, metricsToken, certificate: tls } = options;
+  const endpoints = await serveEndpoints(listen, endpointOptions, { token, metricsToken, tls });
   log.info('worker.ready', {
     address: formatAddress({ host: parseAddress(options.listen).host, port: endpoints.port }),
   });

@@ -11,6 +11,7 @@ import { type Certificates, hasOpenssl, makeCertificates } from '../transport/ce
 import { kintsugi, type Running, record, start } from './support.js';
 
 const TOKEN = 'xyzzy-a-secret-that-is-nowhere-else';
+const METRICS_TOKEN = 'plugh-a-secret-that-may-be-shown-to-metrics-only';
 let directory = '';
 let tokenFile = '';
 const cleanups: (() => unknown)[] = [];
@@ -91,6 +92,7 @@ test.skipIf(process.platform !== 'linux')('a local job shows its token to nobody
 test('a role that refuses a peer says nothing of either token', async () => {
   const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '1', '--code', 'none'], {
     KINTSUGI_TOKEN: TOKEN,
+    KINTSUGI_METRICS_TOKEN: METRICS_TOKEN,
   });
   cleanups.push(() => scheduler.process.kill());
   const address = String((await record(scheduler, 'scheduler.ready')).address);
@@ -104,8 +106,27 @@ test('a role that refuses a peer says nothing of either token', async () => {
   scheduler.process.kill();
   const { stdout, stderr } = await scheduler.ended;
   expect(stderr).toContain('scheduler.ready');
-  for (const text of [stdout, stderr, body, refused.stdout, refused.stderr])
+  for (const text of [stdout, stderr, body, refused.stdout, refused.stderr]) {
     expect(text).not.toContain(TOKEN);
+    expect(text).not.toContain(METRICS_TOKEN);
+  }
+});
+
+test('metrics are opened by the token of their file, and not by the token of the job', async () => {
+  const metricsFile = join(directory, 'metrics-token');
+  writeFileSync(metricsFile, `${METRICS_TOKEN}\n`);
+  const shape = ['--listen', '127.0.0.1:0', '--ps', '1', '--code', 'none', '--token-file', tokenFile];
+  const scheduler = start(['scheduler', ...shape, '--metrics-token-file', metricsFile]);
+  cleanups.push(() => scheduler.process.kill());
+  const address = String((await record(scheduler, 'scheduler.ready')).address);
+  const status = async (token: string): Promise<number> => {
+    const headers = { authorization: `Bearer ${token}` };
+    return (await fetch(`http://${address}/metrics`, { headers })).status;
+  };
+  expect([await status(METRICS_TOKEN), await status(TOKEN)]).toEqual([200, 401]);
+  const same = await kintsugi(['scheduler', ...shape, '--metrics-token-file', tokenFile]);
+  expect(same.code).toBe(2);
+  expect(same.stderr).toContain('BAD_ARGUMENT');
 });
 
 test('TLS flags: what belongs together', () => {

@@ -1,6 +1,19 @@
-// /healthz and /metrics of the roles, who may read them, and where a role may listen.
-import { describe, expect, it } from 'vitest';
-import { COUNTING, client, cluster, firstKeys, ps, redundant, rejection, scheduler } from './support.js';
+// /healthz, /readyz and /metrics of the roles, who may read them, and where a role may listen.
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { Scheduler } from '../../src/core/scheduler/scheduler.js';
+import { poolsFor } from '../../src/runtime/job.js';
+import { silentServer } from '../transport/support.js';
+import {
+  COUNTING,
+  client,
+  cluster,
+  EventLog,
+  firstKeys,
+  ps,
+  redundant,
+  rejection,
+  scheduler,
+} from './support.js';
 
 const get = async (address: string, path: string, token?: string) => {
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
@@ -30,13 +43,10 @@ describe('a job without a token', () => {
 
     const health = await get(job.address, '/healthz');
     expect(health).toMatchObject({ status: 200, type: 'application/json' });
-    expect(JSON.parse(health.body)).toEqual({
-      role: 'scheduler',
-      name: 'scheduler',
-      ok: true,
-      epoch,
-      redundancy: 'full',
-    });
+    expect(JSON.parse(health.body)).toEqual({ role: 'scheduler', name: 'scheduler', alive: true });
+    const ready = await get(job.address, '/readyz');
+    expect(ready).toMatchObject({ status: 200, type: 'application/json' });
+    expect(JSON.parse(ready.body)).toEqual({ role: 'scheduler', name: 'scheduler', ready: true });
     const metrics = await get(job.address, '/metrics');
     expect(metrics.status).toBe(200);
     expect(metrics.type).toContain('text/plain');
@@ -49,8 +59,9 @@ describe('a job without a token', () => {
     });
 
     for (const [index, node] of job.nodes.entries()) {
-      const own = JSON.parse((await get(node.address, '/healthz')).body);
-      expect(own).toMatchObject({ role: 'ps', name: `ps-${index}`, ok: true, epoch, recovering: 0 });
+      const own = { role: 'ps', name: `ps-${index}` };
+      expect(JSON.parse((await get(node.address, '/healthz')).body)).toEqual({ ...own, alive: true });
+      expect(JSON.parse((await get(node.address, '/readyz')).body)).toEqual({ ...own, ready: true });
       const values = gauges((await get(node.address, '/metrics')).body);
       expect(values).toMatchObject({ kintsugi_recovering_shards: 0, kintsugi_epoch: epoch });
       // Three groups of two data shards and a parity, and three mirrored shards, rotated over three nodes.
@@ -77,15 +88,89 @@ describe('a job without a token', () => {
   });
 });
 
-describe('a job with a token', () => {
-  it('shows its metrics to those who have it, its health to all', async () => {
-    const job = await cluster({ code: '1+1', token: 'a secret' });
-    for (const address of [job.address, job.nodes[0]!.address]) {
-      expect((await get(address, '/healthz')).status).toBe(200);
-      expect((await get(address, '/metrics')).status).toBe(401);
-      expect((await get(address, '/metrics', 'wrong')).status).toBe(401);
-      expect(gauges((await get(address, '/metrics', 'a secret')).body).kintsugi_epoch).toBeGreaterThan(0);
+describe('whether a role serves', () => {
+  it('is asked apart from whether it lives', async () => {
+    const { address } = await scheduler({ nodes: 2, pools: poolsFor({ k: 1, r: 1 }, 2) });
+    expect((await get(address, '/healthz')).status).toBe(200);
+    const waiting = await get(address, '/readyz');
+    expect(waiting).toMatchObject({ status: 503, type: 'application/json' });
+    expect(JSON.parse(waiting.body)).toEqual({
+      role: 'scheduler',
+      name: 'scheduler',
+      ready: false,
+      reason: 'the job is not formed: 0 nodes have joined',
+    });
+    const first = await ps({ scheduler: address, name: 'a', hostLabel: 'a' });
+    const lonely = await get(first.address, '/readyz');
+    expect(lonely.status).toBe(503);
+    expect(JSON.parse(lonely.body)).toMatchObject({ ready: false, reason: 'the job is not formed' });
+    const second = await ps({ scheduler: address, name: 'b', hostLabel: 'b' });
+    await redundant(await client(address), 2);
+    for (const role of [address, first.address, second.address])
+      expect((await get(role, '/readyz')).status).toBe(200);
+  });
+
+  it('is told by a PS before it has joined', async () => {
+    const silence = await silentServer();
+    onTestFinished(() => silence.close());
+    const log = new EventLog();
+    const listening = log.next('ps.listening');
+    const address = `127.0.0.1:${silence.port}`;
+    const joined = ps({ scheduler: address, log, connectTimeoutMs: 60_000 });
+    const own = `127.0.0.1:${(await listening).port}`;
+    const answer = await get(own, '/readyz');
+    expect(answer.status).toBe(503);
+    expect(JSON.parse(answer.body)).toMatchObject({ reason: 'this node has not joined the job' });
+    silence.close();
+    await scheduler({ listen: address });
+    await joined;
+    await redundant(await client(address), 1);
+    expect((await get(own, '/readyz')).status).toBe(200);
+  });
+
+  it('costs nothing that grows with the job', async () => {
+    const job = await cluster({ code: '1+1' });
+    await redundant(await client(job.address), 2);
+    const status = vi.spyOn(Scheduler.prototype, 'status');
+    try {
+      for (let i = 0; i < 5; i++) {
+        expect((await get(job.address, '/healthz')).status).toBe(200);
+        expect((await get(job.address, '/readyz')).status).toBe(200);
+      }
+      expect(status).not.toHaveBeenCalled();
+    } finally {
+      status.mockRestore();
     }
+  });
+});
+
+describe('metrics', () => {
+  it('have a token of their own: the token of the job does not open them', async () => {
+    const job = await cluster({ code: '1+1', token: 'a secret', metricsToken: 'for metrics' });
+    for (const address of [job.address, job.nodes[0]!.address]) {
+      for (const path of ['/healthz', '/readyz']) expect((await get(address, path)).status).toBe(200);
+      for (const token of [undefined, 'wrong', 'a secret'])
+        expect((await get(address, '/metrics', token)).status).toBe(401);
+      expect(gauges((await get(address, '/metrics', 'for metrics')).body).kintsugi_epoch).toBeGreaterThan(0);
+    }
+  });
+
+  it('are open on loopback without such a token, and refused beyond it', async () => {
+    const near = await scheduler({ token: 'a secret' });
+    expect((await get(near.address, '/metrics')).status).toBe(200);
+    const far = await scheduler({ listen: '0.0.0.0:0', token: 'a secret' });
+    const address = `127.0.0.1:${far.address.split(':')[1]}`;
+    expect((await get(address, '/healthz')).status).toBe(200);
+    for (const token of [undefined, 'a secret']) {
+      const refused = await get(address, '/metrics', token);
+      expect(refused.status).toBe(403);
+      expect(refused.body).toContain('--metrics-token-file');
+    }
+  });
+
+  it('must not have the token of the job, which never crosses the wire', async () => {
+    const same = scheduler({ token: 'a secret', metricsToken: 'a secret' });
+    expect(await rejection(same)).toMatchObject({ code: 'BAD_ARGUMENT' });
   });
 });
 

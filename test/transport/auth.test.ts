@@ -187,6 +187,7 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
   describe('HTTP', () => {
     const answers: Record<string, () => Promise<HttpAnswer>> = {
       '/healthz': async () => ({ status: 200, type: 'text/plain', body: 'ok\n' }),
+      '/readyz': async () => ({ status: 200, type: 'text/plain', body: 'ok\n' }),
       '/metrics': async () => ({ status: 200, type: 'text/plain; version=0.0.4', body: 'x 1\n' }),
       '/late': () => new Promise((resolve) => setImmediate(resolve, { status: 503, type: 'a/b', body: '' })),
       '/broken': async () => Promise.reject(new Error('a bug')),
@@ -214,16 +215,34 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
       expect((await fetchRaw(listener.port, '/healthz')).status).toBe(404);
     });
 
-    it('needs the token for everything but /healthz', async () => {
-      const [listener] = await serve(kind, { http, token: 'secret' });
+    it('needs the token of metrics for all that tells of the job', async () => {
+      const [listener] = await serve(kind, { http, token: 'secret', metricsToken: 'another' });
       const get = async (path: string, authorization?: string): Promise<number> =>
         (await fetchRaw(listener.port, path, authorization === undefined ? {} : { authorization })).status;
       expect(await get('/healthz')).toBe(200);
+      expect(await get('/readyz')).toBe(200);
       expect(await get('/metrics')).toBe(401);
       expect(await get('/metrics', 'Bearer wrong')).toBe(401);
-      expect(await get('/metrics', 'secret')).toBe(401);
-      expect(await get('/metrics', 'Bearer secret')).toBe(200);
+      expect(await get('/metrics', 'another')).toBe(401);
+      expect(await get('/metrics', 'Bearer secret')).toBe(401);
+      expect(await get('/metrics', 'Bearer another')).toBe(200);
       expect(await get('/nothing')).toBe(401);
+    });
+
+    it('without that token tells of the job on loopback only', async () => {
+      for (const token of [undefined, 'secret']) {
+        const [near] = await serve(kind, { http, token });
+        expect((await fetchRaw(near.port, '/metrics')).status).toBe(200);
+      }
+      const [far] = await serve(kind, { http, token: 'secret', host: '0.0.0.0' });
+      for (const headers of [{}, { authorization: 'Bearer secret' }])
+        expect((await fetchRaw(far.port, '/metrics', headers)).status).toBe(403);
+      expect((await fetchRaw(far.port, '/healthz')).status).toBe(200);
+    });
+
+    it('takes no token of metrics that is the token of the job', async () => {
+      const same = { http, token: 'secret', metricsToken: 'secret' };
+      expect((await rejection(serve(kind, same))).code).toBe('BAD_ARGUMENT');
     });
 
     it('survives a client that leaves before the answer', async () => {
