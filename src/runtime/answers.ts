@@ -3,7 +3,7 @@
  * around the rows (transport/part-memory.ts). All sections of a request go into one buffer, one after the
  * other, as they do in its answer.
  */
-import type { NativeAddon, NativeShard } from '../native.js';
+import type { NativeShard } from '../native.js';
 import { type PartBuffer, PartMemory } from '../transport/index.js';
 
 /** Rows that do not fit get memory of their own, and are copied into their frame. */
@@ -23,22 +23,13 @@ export class Answers {
   private current: PartBuffer | undefined;
   private waiting: PartBuffer[] = [];
 
-  /** An engine whose shards answer the pulls of a request into its buffer. */
-  lendTo(native: NativeAddon): NativeAddon {
-    const createShard: NativeAddon['createShard'] = (...of) => this.answering(native.createShard(...of));
-    return { ...native, createShard };
-  }
-
-  private answering(shard: NativeShard): NativeShard {
-    const pull = shard.pull.bind(shard);
-    const answer: NativeShard['pull'] = (section) => {
-      const buffer = this.current;
-      if (!buffer) return pull(section);
-      const rows = pull(section, buffer.memory, buffer.at);
-      if (typeof rows !== 'number') buffer.took(rows);
-      return rows;
-    };
-    return Object.defineProperty(shard, 'pull', { value: answer });
+  /** Pulls a section, into the buffer of the request that is being served: rows, or a status of the engine. */
+  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number {
+    const buffer = this.current;
+    if (!buffer) return shard.pull(section);
+    const rows = shard.pull(section, buffer.memory, buffer.at);
+    if (typeof rows !== 'number') buffer.took(rows);
+    return rows;
   }
 
   /** What is pulled within `step` goes into one buffer; `bytes`: of the request. */

@@ -147,16 +147,10 @@ class PsRuntime {
         ...identity,
       }),
       onWelcome: ({ id, inc, map }) => {
-        this.node ??= new PsNode(
-          id,
-          inc,
-          this.answers.lendTo(this.native),
-          this.memory,
-          this.policy,
-          (bytes) => {
-            this.garbage.push(bytes);
-          },
-        );
+        this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, {
+          discard: (bytes) => this.garbage.push(bytes),
+          pull: (shard, section) => this.answers.pull(shard, section),
+        });
         // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);

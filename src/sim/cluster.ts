@@ -261,9 +261,9 @@ export class Cluster {
     actor.identity = { id: welcome.id, inc: welcome.inc };
     this.actorOf.set(welcome.id, index);
     if (!actor.node) {
-      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, (bytes) =>
-        this.discarded.push(bytes),
-      );
+      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, {
+        discard: (bytes) => this.discarded.push(bytes),
+      });
       this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
     }
     const message: Message = { t: 'map', map: welcome.map };

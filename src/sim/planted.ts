@@ -155,16 +155,16 @@ export const MUTANTS: readonly Mutant[] = [
     },
   },
   {
-    name: 'a push waits without its bytes',
-    file: 'shard/waiting-pushes',
-    from: 'const held = { cseq, section: section.slice() };',
-    to: 'const held = { cseq, section };',
-  },
-  {
-    name: 'a message waits for its map without its bytes',
-    file: 'node/waiting-messages',
+    name: 'what waits is kept without its bytes',
+    file: 'shared/waiting-list',
     from: 'parts: parts.map((part) => part.slice())',
     to: 'parts',
+  },
+  {
+    name: 'who waits is not served later',
+    file: 'node/node',
+    from: 'this.serving.add(owner);',
+    to: '',
   },
   { name: 'a log without its bytes', file: 'sink/sink', from: 'delta: delta.slice()', to: 'delta' },
   {

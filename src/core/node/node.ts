@@ -3,7 +3,7 @@
  * One input at a time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
 import { describe, KintsugiError } from '../../errors.js';
-import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
+import type { NativeAddon, NativeMemory, NativeShard, NativeSink } from '../../native.js';
 import {
   type ClusterMap,
   EMPTY_MAP,
@@ -14,7 +14,7 @@ import {
 } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { isPlanned } from '../placement/health.js';
-import type { Flushed, OwnerHost } from '../shard/host.js';
+import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
@@ -25,7 +25,7 @@ import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { Sink } from '../sink/sink.js';
 import { completeness, holdings } from './heartbeat.js';
 import { type PushReply, Replies } from './replies.js';
-import { ParkedMessages } from './waiting-messages.js';
+import { WaitingMessages } from './waiting-messages.js';
 
 export type NodeInput =
   | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
@@ -33,6 +33,14 @@ export type NodeInput =
   | { kind: 'peerUp'; peer: PeerId }
   | { kind: 'flush' }
   | { kind: 'tick'; now: number };
+
+/** Memory that a node does not manage itself. */
+export interface NodeHooks {
+  /** Nothing but effects of this step refers to these bytes any more (`CoreHost.discard`). */
+  discard(bytes: Uint8Array): void;
+  /** Has the engine answer a section of a pull: rows, or a status. Default: in memory of its own. */
+  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
+}
 
 const EMPTY = new Uint8Array(0);
 
@@ -47,9 +55,13 @@ export class PsNode implements OwnerHost {
   private readonly owners = new Map<string, Owner>();
   private readonly sinks = new Map<number, Sink>();
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
-  private readonly parked: ParkedMessages;
+  private readonly parked: WaitingMessages;
   readonly waiting: WaitingBytes;
-  private readonly dirty = new Set<Flushed>();
+  private readonly hooks: NodeHooks;
+  /** Owners with an open batch. */
+  private readonly dirty = new Set<Deferred>();
+  /** Owners that serve who waits at the end of this step. */
+  private readonly serving = new Set<Deferred>();
   private readonly replies: Replies;
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private sessionsAt = Number.NEGATIVE_INFINITY;
@@ -61,10 +73,11 @@ export class PsNode implements OwnerHost {
     private readonly native: NativeAddon,
     private readonly memory: NativeMemory,
     readonly policy: Policy,
-    readonly discard: (bytes: Uint8Array) => void = () => {},
+    hooks: Partial<NodeHooks> = {},
   ) {
+    this.hooks = { discard: () => {}, pull: (shard, section) => shard.pull(section), ...hooks };
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
-    this.parked = new ParkedMessages(policy, this.waiting);
+    this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes);
   }
@@ -84,8 +97,17 @@ export class PsNode implements OwnerHost {
         this.tick(input.now);
         break;
     }
+    this.serveWaiting();
     this.replies.send();
     return this.out.take();
+  }
+
+  /** Serving may make room for more to be served, of the same owner or another one. */
+  private serveWaiting(): void {
+    for (const owner of this.serving) {
+      this.serving.delete(owner);
+      owner.serveWaiting();
+    }
   }
 
   /** An owner has deltas that are not sent yet: the runtime should hand in a `flush` soon. */
@@ -114,8 +136,20 @@ export class PsNode implements OwnerHost {
     this.replies.tell(client, message);
   }
 
-  markDirty(owner: Flushed): void {
+  markDirty(owner: Deferred): void {
     this.dirty.add(owner);
+  }
+
+  serveLater(owner: Deferred): void {
+    this.serving.add(owner);
+  }
+
+  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number {
+    return this.hooks.pull(shard, section);
+  }
+
+  discard(bytes: Uint8Array): void {
+    this.hooks.discard(bytes);
   }
 
   private flush(): void {
@@ -198,6 +232,7 @@ export class PsNode implements OwnerHost {
   private dropOwner(key: string, owner: Owner): void {
     this.owners.delete(key);
     this.dirty.delete(owner);
+    this.serving.delete(owner);
     owner.close();
   }
 

@@ -1,12 +1,14 @@
 /** What a node lends to its owners, beside what it lends to every machine. */
+import type { NativeShard } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal } from '../../protocol/messages.js';
 import type { CoreHost } from '../shared/host.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 
-/** Has an open batch. */
-export interface Flushed {
+/** What an owner leaves for later in a step or a turn. */
+export interface Deferred {
   flush(): void;
+  serveWaiting(): void;
 }
 
 export interface OwnerHost extends CoreHost {
@@ -17,6 +19,13 @@ export interface OwnerHost extends CoreHost {
   tell(client: PeerId, message: MessageOf<'gap'> | MessageOf<'lost'>): void;
   /** Rows of one item of a pull; items of a step are collected into one message per pull. */
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
-  /** The owner has an open batch: it is flushed at the end of the turn. */
-  markDirty(owner: Flushed): void;
+  /** The engine's answer to a section of a pull: rows, or a status. The host decides in which memory. */
+  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
+  /** The owner has an open batch: `flush` is called at the end of the turn. */
+  markDirty(owner: Deferred): void;
+  /**
+   * Something that requests wait for may be there: `serveWaiting` is called at the end of the step. Never
+   * within it, because serving flushes, a flush may commit, and a commit makes room for who waits.
+   */
+  serveLater(owner: Deferred): void;
 }

@@ -10,13 +10,14 @@ import { tablesOf } from '../../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
+import { Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
 import type { OwnerHost } from './host.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
 import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
 import { Stream, type StreamOwner } from './stream.js';
-import { ParkedPulls } from './waiting-pulls.js';
-import { PushLines } from './waiting-pushes.js';
+import { WaitingPulls } from './waiting-pulls.js';
+import { WaitingPushes } from './waiting-pushes.js';
 
 /** A batch names all its pushes in one header. */
 const MAX_OPEN_IDS = 16_384;
@@ -33,11 +34,10 @@ export class Owner implements StreamOwner, RecoveryOwner {
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
   private openIds: StreamId[] = [];
-  private serving = false;
-  /** When each client was last told of a gap. */
-  private readonly gapAt = new Map<PeerId, number>();
-  private readonly lines: PushLines;
-  private readonly pulls: ParkedPulls;
+  /** Each client is told of a gap only now and then: it answers by sending everything again. */
+  private readonly gaps = new Map<PeerId, Retry>();
+  private readonly lines: WaitingPushes;
+  private readonly pulls: WaitingPulls;
   private readonly recovery: Recovery;
   private tables: TableSpec[] = [];
   private announced = { keys: false, whole: false };
@@ -52,8 +52,8 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.gen = entry.gen;
     this.born = entry.init;
     this.stream = new Stream(this, host);
-    this.lines = new PushLines(host.policy, host.waiting);
-    this.pulls = new ParkedPulls(native, host);
+    this.lines = new WaitingPushes(host.policy, host.waiting);
+    this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
     this.recovery = new Recovery(this, host);
     if (this.born) this.announced = { keys: true, whole: true };
   }
@@ -80,7 +80,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.stream.follow(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member));
     if (changed) this.recovery.restart();
     this.stream.drive();
-    if (this.phase === 'ACTIVE') this.serveWaiting();
+    this.host.serveLater(this);
   }
 
   close(): void {
@@ -157,31 +157,28 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const ended = this.head.tombstones(next, open);
     if (ended.length === 0) return;
     for (const id of ended) this.head.record(id);
-    for (const client of this.gapAt.keys()) if (this.head.hasEnded(client)) this.gapAt.delete(client);
+    for (const client of this.gaps.keys()) if (this.head.hasEnded(client)) this.gaps.delete(client);
     this.openIds.push(...ended);
     this.host.markDirty(this);
   }
 
-  /** Once per retry time: a client answers by sending everything again. */
   private tellGap(client: PeerId, expected: number): void {
     const { now, policy } = this.host;
-    if (this.recovery.unrecoverable || now - (this.gapAt.get(client) ?? -Infinity) < policy.retryMs / 4)
-      return;
-    this.gapAt.set(client, now);
+    const retry = this.gaps.get(client) ?? new Retry({ waitMs: policy.retryMs / 4 });
+    if (this.recovery.unrecoverable || !retry.overdue(now)) return;
+    retry.asked(now);
+    this.gaps.set(client, retry);
     this.host.tell(client, { t: 'gap', g: this.group.id, m: this.member, expected });
   }
 
   /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
-  private serveWaiting(): void {
-    // A flush in here may commit at once, and committing serves who waits: never one inside the other.
-    if (this.phase !== 'ACTIVE' || this.serving) return;
-    this.serving = true;
-    try {
-      for (const client of this.lines.clients()) this.serveLine(client);
-      this.pulls.serve((blocks) => this.recovery.demand(blocks));
-    } finally {
-      this.serving = false;
-    }
+  serveWaiting(): void {
+    if (this.phase !== 'ACTIVE') return;
+    for (const client of this.lines.clients()) this.serveLine(client);
+    this.pulls.serve(
+      () => this.native.missing(),
+      (blocks) => this.recovery.demand(blocks),
+    );
   }
 
   private serveLine(client: PeerId): void {
@@ -219,14 +216,14 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const { group, member, gen, stream } = this;
     this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
     this.progress();
-    this.serveWaiting();
+    this.host.serveLater(this);
   }
 
   committed(ids: readonly StreamId[]): void {
     for (const id of ids) {
       if (!isTombstone(id)) this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
     }
-    if (this.lines.any) this.serveWaiting();
+    if (this.lines.any) this.host.serveLater(this);
   }
 
   lost(reason: string): void {
@@ -238,10 +235,10 @@ export class Owner implements StreamOwner, RecoveryOwner {
   onPull(client: PeerId, id: number, item: number, section: Uint8Array): void {
     this.requests++;
     if (this.phase === 'ACTIVE') {
-      const rows = this.native.pull(section);
+      const rows = this.host.pull(this.native, section);
       if (typeof rows !== 'number') {
         if (rows.byteLength > this.host.policy.maxRowsBytes) this.pulls.reject(client, id, item, 'LIMIT');
-        else this.pulls.answer(client, id, item, rows);
+        else this.host.answer(client, id, item, rows);
         return;
       }
       if (rows !== PushStatus.ABSENT) {
@@ -331,7 +328,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
       this.announced.whole = true;
       this.host.out.event('shard.whole', { ...where, ...this.recovery.stats() });
     }
-    if (this.lines.any || this.pulls.any) this.serveWaiting();
+    if (this.lines.any || this.pulls.any) this.host.serveLater(this);
   }
 
   recoveryStats(): RecoveryStats | undefined {
@@ -347,7 +344,6 @@ export class Owner implements StreamOwner, RecoveryOwner {
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();
       this.progress();
-      if (this.lines.any) this.serveWaiting();
     }
   }
 

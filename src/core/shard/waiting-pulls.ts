@@ -1,68 +1,59 @@
 /**
  * Pulls that wait at a shard for it to become active or for lost blocks: bounded, and each with a deadline.
  */
-import { type BlockList, type NativeShard, PushStatus } from '../../native.js';
+import { type BlockList, PushStatus } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';
+import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
 import type { OwnerHost } from './host.js';
 import { REFUSALS } from './refusals.js';
 
-interface ParkedPull {
+/** One item of a pull. */
+interface PullItem {
   client: PeerId;
   id: number;
   item: number;
-  section: Uint8Array;
-  since: number;
 }
 
-export class ParkedPulls {
-  private parked: ParkedPull[] = [];
+/** Rows, or a status of the engine. */
+type PullRows = (section: Uint8Array) => Uint8Array | number;
+
+export class WaitingPulls {
+  private readonly list: WaitingList<PullItem>;
 
   constructor(
-    private readonly native: NativeShard,
+    private readonly pull: PullRows,
     private readonly host: OwnerHost,
-  ) {}
-
-  get any(): boolean {
-    return this.parked.length > 0;
+  ) {
+    const maxCount = host.policy.maxParked;
+    this.list = new WaitingList({ maxCount, account: host.waiting, atLimit: 'refuse' });
   }
 
-  /** Copies the section, which is a view that ends with the call. */
+  get any(): boolean {
+    return this.list.length > 0;
+  }
+
   park(client: PeerId, id: number, item: number, section: Uint8Array): void {
-    const full = this.parked.length >= this.host.policy.maxParked;
-    if (full || !this.host.waiting.take(section.byteLength)) this.reject(client, id, item, 'LIMIT');
-    else this.parked.push({ client, id, item, section: section.slice(), since: this.host.now });
+    const added = this.list.add({ client, id, item }, [section], this.host.now);
+    if (!added) this.reject(client, id, item, 'LIMIT');
   }
 
   /** Answers what can be answered now; asks for the blocks that the rest needs. */
-  serve(demand: (blocks: BlockList) => void): void {
-    if (this.parked.length === 0) return;
-    const waiting = this.parked;
-    this.parked = [];
-    for (const pull of waiting) {
-      const rows = this.native.pull(pull.section);
+  serve(missing: () => BlockList, demand: (blocks: BlockList) => void): void {
+    this.list.retain(({ item: { client, id, item }, parts }) => {
+      const rows = this.pull(parts[0]!);
       if (rows === PushStatus.ABSENT) {
-        demand(this.native.missing());
-        this.parked.push(pull);
-        continue;
+        demand(missing());
+        return true;
       }
-      this.host.waiting.give(pull.section.byteLength);
-      if (typeof rows !== 'number') this.answer(pull.client, pull.id, pull.item, rows);
-      else this.reject(pull.client, pull.id, pull.item, REFUSALS[rows] ?? 'INTERNAL');
-    }
+      if (typeof rows !== 'number') this.host.answer(client, id, item, rows);
+      else this.reject(client, id, item, REFUSALS[rows] ?? 'INTERNAL');
+      return false;
+    });
   }
 
   expire(): void {
-    if (this.parked.length === 0) return;
-    const deadline = this.host.now - this.host.policy.parkedPullMs;
-    const late = this.parked.filter((pull) => pull.since < deadline);
-    if (late.length === 0) return;
-    this.parked = this.parked.filter((pull) => pull.since >= deadline);
-    this.rejectEach(late, 'TIMEOUT');
-  }
-
-  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
-    this.host.answer(client, id, item, rows);
+    this.rejectEach(this.list.takeBefore(this.host.now - this.host.policy.parkedPullMs), 'TIMEOUT');
   }
 
   reject(client: PeerId, id: number, item: number, code: Refusal): void {
@@ -70,21 +61,15 @@ export class ParkedPulls {
   }
 
   rejectAll(code: Refusal): void {
-    const all = this.parked;
-    this.parked = [];
-    this.rejectEach(all, code);
+    this.rejectEach(this.list.takeAll(), code);
   }
 
-  /** Who waited asks again elsewhere: the shard is not ours any more. */
+  /** Clients ask again elsewhere: the shard is not ours any more. */
   clear(): void {
-    for (const { section } of this.parked) this.host.waiting.give(section.byteLength);
-    this.parked = [];
+    this.list.takeAll();
   }
 
-  private rejectEach(pulls: readonly ParkedPull[], code: Refusal): void {
-    for (const { client, id, item, section } of pulls) {
-      this.host.waiting.give(section.byteLength);
-      this.reject(client, id, item, code);
-    }
+  private rejectEach(pulls: readonly WaitingEntry<PullItem>[], code: Refusal): void {
+    for (const { item: pull } of pulls) this.reject(pull.client, pull.id, pull.item, code);
   }
 }

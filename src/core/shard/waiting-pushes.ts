@@ -6,14 +6,16 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { Policy } from '../shared/policy.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
+import { WaitingList } from '../shared/waiting-list.js';
 
-interface HeldPush {
+interface WaitingPush {
   cseq: number;
   section: Uint8Array;
 }
 
-export class PushLines {
-  private readonly lines = new Map<PeerId, HeldPush[]>();
+export class WaitingPushes {
+  /** Entries are numbers of pushes. No line is empty. */
+  private readonly lines = new Map<PeerId, WaitingList<number>>();
 
   constructor(
     private readonly policy: Policy,
@@ -32,31 +34,34 @@ export class PushLines {
     return [...this.lines.keys()];
   }
 
-  /** Copies the section, which is a view that ends with the call. */
   hold(client: PeerId, cseq: number, section: Uint8Array): void {
-    const line = this.lines.get(client);
-    const fits = line
-      ? cseq === (line.at(-1)?.cseq ?? 0) + 1 && line.length < this.policy.maxHeldPushes
-      : this.lines.size < this.policy.maxParked;
-    if (!fits || !this.bytes.takeForPush(section.byteLength)) return;
-    const held = { cseq, section: section.slice() };
-    if (line) line.push(held);
-    else this.lines.set(client, [held]);
+    const known = this.lines.get(client);
+    if (known ? cseq !== (known.last?.item ?? 0) + 1 : this.lines.size >= this.policy.maxParked) return;
+    const line = known ?? this.newLine();
+    if (line.add(cseq, [section]) && !known) this.lines.set(client, line);
   }
 
-  first(client: PeerId): HeldPush | undefined {
-    return this.lines.get(client)?.[0];
+  private newLine(): WaitingList<number> {
+    return new WaitingList({
+      maxCount: this.policy.maxHeldPushes,
+      account: this.bytes.forPushes,
+      atLimit: 'refuse',
+    });
+  }
+
+  first(client: PeerId): WaitingPush | undefined {
+    const first = this.lines.get(client)?.first;
+    return first && { cseq: first.item, section: first.parts[0]! };
   }
 
   shift(client: PeerId): void {
     const line = this.lines.get(client);
-    const held = line?.shift();
-    if (held) this.bytes.give(held.section.byteLength);
+    line?.shift();
     if (line?.length === 0) this.lines.delete(client);
   }
 
   drop(client: PeerId): void {
-    for (const { section } of this.lines.get(client) ?? []) this.bytes.give(section.byteLength);
+    this.lines.get(client)?.takeAll();
     this.lines.delete(client);
   }
 

@@ -3,26 +3,29 @@
  * limit. A quarter of it is reserved for pulls. A push over the limit is dropped and the client resends it; a
  * pull is rejected with LIMIT.
  */
+import { invariant } from '../../errors.js';
+import type { BytesAccount } from './waiting-list.js';
+
 const RESERVED_FOR_PULLS = 1 / 4;
 
-export class WaitingBytes {
+export class WaitingBytes implements BytesAccount {
   used = 0;
+  /** The same account, without what is reserved for pulls. */
+  readonly forPushes: BytesAccount = {
+    take: (bytes) => this.used + bytes <= this.limit * (1 - RESERVED_FOR_PULLS) && this.take(bytes),
+    give: (bytes) => this.give(bytes),
+  };
 
   constructor(private readonly limit: number) {}
 
-  /** False: there is no room, nothing was taken. */
   take(bytes: number): boolean {
     if (this.used + bytes > this.limit) return false;
     this.used += bytes;
     return true;
   }
 
-  /** For a push. */
-  takeForPush(bytes: number): boolean {
-    return this.used + bytes <= this.limit * (1 - RESERVED_FOR_PULLS) && this.take(bytes);
-  }
-
   give(bytes: number): void {
     this.used -= bytes;
+    invariant(this.used >= 0, 'only bytes that were taken are given back', { used: this.used, bytes });
   }
 }

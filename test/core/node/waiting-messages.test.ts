@@ -1,7 +1,7 @@
 // What waits on a node: bounded in number and in bytes, and one bad message does not take the others with it.
 import { afterEach, describe, expect, it } from 'vitest';
-import { ParkedMessages } from '../../../src/core/node/waiting-messages.js';
-import { PushLines } from '../../../src/core/shard/waiting-pushes.js';
+import { WaitingMessages } from '../../../src/core/node/waiting-messages.js';
+import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 import type { Message } from '../../../src/protocol/messages.js';
@@ -12,9 +12,9 @@ const message = (id: number): Message => ({ t: 'pull', epoch: 9, id, items: [[0,
 describe('messages for a newer map', () => {
   const parked = (maxParked: number, maxParkedBytes: number) => {
     const waiting = new WaitingBytes(maxParkedBytes);
-    return { waiting, all: new ParkedMessages({ ...DEFAULT_POLICY, maxParked }, waiting) };
+    return { waiting, all: new WaitingMessages({ ...DEFAULT_POLICY, maxParked }, waiting) };
   };
-  const ids = (all: ParkedMessages) => all.takeAll().map((each) => (each.message as { id: number }).id);
+  const ids = (all: WaitingMessages) => all.takeAll().map((each) => (each.message as { id: number }).id);
 
   it('the oldest make room, in number and in bytes', () => {
     const few = parked(2, 1000);
@@ -29,7 +29,7 @@ describe('messages for a newer map', () => {
 
   it('share the limit with whatever else waits on the node', () => {
     const { waiting, all } = parked(100, 12);
-    const lines = new PushLines(DEFAULT_POLICY, waiting);
+    const lines = new WaitingPushes(DEFAULT_POLICY, waiting);
     lines.hold(5, 1, new Uint8Array(5));
     lines.hold(5, 2, new Uint8Array(5));
     lines.hold(6, 1, new Uint8Array(4));

@@ -1,12 +1,12 @@
 /** Lines of waiting pushes: contiguous, bounded, copied. */
 import { describe, expect, it } from 'vitest';
-import { PushLines } from '../../../src/core/shard/waiting-pushes.js';
+import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 
-const lines = (limits: { maxHeldPushes?: number; maxParked?: number } = {}): PushLines =>
-  new PushLines({ ...DEFAULT_POLICY, ...limits }, new WaitingBytes(1000));
-const drain = (held: PushLines, client: number): number[] => {
+const lines = (limits: { maxHeldPushes?: number; maxParked?: number } = {}): WaitingPushes =>
+  new WaitingPushes({ ...DEFAULT_POLICY, ...limits }, new WaitingBytes(1000));
+const drain = (held: WaitingPushes, client: number): number[] => {
   const numbers: number[] = [];
   for (let first = held.first(client); first; first = held.first(client)) {
     numbers.push(first.cseq);

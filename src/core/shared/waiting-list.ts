@@ -1,0 +1,102 @@
+/**
+ * What waits for something: bounded in number and in bytes, in the order in which it came. Parts of a message
+ * are views that end with the call, so the list copies what it keeps.
+ */
+
+/** Counts bytes against a limit. */
+export interface BytesAccount {
+  /** False: there is no room, and nothing was taken. */
+  take(bytes: number): boolean;
+  give(bytes: number): void;
+}
+
+export interface WaitingEntry<T> {
+  readonly item: T;
+  /** Copies, which nobody else refers to. */
+  readonly parts: readonly Uint8Array[];
+  readonly bytes: number;
+  /** When it was added. */
+  readonly since: number;
+}
+
+export interface WaitingOptions {
+  maxCount: number;
+  account: BytesAccount;
+  /** At a limit: the oldest entries make room, or the new one is refused. */
+  atLimit: 'dropOldest' | 'refuse';
+}
+
+export class WaitingList<T> {
+  private entries: WaitingEntry<T>[] = [];
+
+  constructor(private readonly options: WaitingOptions) {}
+
+  get length(): number {
+    return this.entries.length;
+  }
+
+  get first(): WaitingEntry<T> | undefined {
+    return this.entries[0];
+  }
+
+  get last(): WaitingEntry<T> | undefined {
+    return this.entries.at(-1);
+  }
+
+  /** False: it was refused. */
+  add(item: T, parts: readonly Uint8Array[], now = 0): boolean {
+    const bytes = bytesOf(parts);
+    if (!this.makeRoom(bytes)) return false;
+    this.entries.push({ item, parts: parts.map((part) => part.slice()), bytes, since: now });
+    return true;
+  }
+
+  private makeRoom(bytes: number): boolean {
+    const { maxCount, account, atLimit } = this.options;
+    if (atLimit === 'refuse') return this.entries.length < maxCount && account.take(bytes);
+    if (this.entries.length >= maxCount) this.shift();
+    while (!account.take(bytes)) {
+      if (this.entries.length === 0) return false;
+      this.shift();
+    }
+    return true;
+  }
+
+  /** Takes the oldest entry out. */
+  shift(): WaitingEntry<T> | undefined {
+    const entry = this.entries.shift();
+    if (entry) this.options.account.give(entry.bytes);
+    return entry;
+  }
+
+  /** Takes all entries out. */
+  takeAll(): WaitingEntry<T>[] {
+    const taken = this.entries;
+    this.entries = [];
+    for (const { bytes } of taken) this.options.account.give(bytes);
+    return taken;
+  }
+
+  /** Takes out the entries that came before `time`. */
+  takeBefore(time: number): WaitingEntry<T>[] {
+    const taken: WaitingEntry<T>[] = [];
+    while (this.first && this.first.since < time) taken.push(this.shift()!);
+    return taken;
+  }
+
+  /** Calls `keep` for each entry in order; those for which it returns false leave. Nothing is added meanwhile. */
+  retain(keep: (entry: WaitingEntry<T>) => boolean): void {
+    const before = this.entries;
+    this.entries = [];
+    for (const entry of before) {
+      if (keep(entry)) this.entries.push(entry);
+      else this.options.account.give(entry.bytes);
+    }
+  }
+}
+
+function bytesOf(parts: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const part of parts) bytes += part.byteLength;
+  return bytes;
+}
