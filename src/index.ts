@@ -11,7 +11,8 @@ export {
   type TableOptions,
 } from './client/client.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
-export type { InitializerSpec, OptimizerSpec } from './native.js';
+export type { InitializerSpec } from './native.js';
+export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
 export type { ClusterMap, TableSpec } from './protocol/map.js';
 export type {
   ChangeStatus,

@@ -22,14 +22,10 @@
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { describe, KintsugiError } from './errors.js';
+import type { OptimizerSpec } from './optimizers.js';
 import { PACKAGE_ROOT } from './package-root.js';
 
-export type OptimizerSpec =
-  | { kind: 'sgd'; lr: number }
-  | { kind: 'momentum'; lr: number; momentum: number }
-  | { kind: 'adagrad'; lr: number; eps: number; initialAccumulator: number }
-  | { kind: 'rowwise_adagrad'; lr: number; eps: number; initialAccumulator: number }
-  | { kind: 'adam'; lr: number; beta1: number; beta2: number; eps: number };
+export type { OptimizerSpec };
 
 export type InitializerSpec =
   | { kind: 'zeros' }
@@ -260,6 +256,8 @@ export interface NativeAddon {
   createSink(memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean): NativeSink;
   /** The generator: coefficient of member `member` in parity `parityIndex`. */
   coefficient(k: number, r: number, parityIndex: number, member: number): number;
+  /** The engine's optimizers: the names of their parameters, `lr` first. */
+  optimizers(): { kind: string; parameters: string[] }[];
   /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */
   rowWidth(dim: number, optimizer: OptimizerSpec): number;
   partition(keys: BigUint64Array, shards: number): Partition;

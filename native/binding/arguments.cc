@@ -114,6 +114,13 @@ double property(Napi::Object object, const char* name) {
   return std::isfinite(number) ? number : NAN;
 }
 
+/** The engine computes in single precision, where a number may be too large. */
+bool readParameter(Napi::Object object, const OptimizerParameter& parameter, OptimizerParams& out) {
+  const double number = property(object, parameter.name);
+  out.*parameter.value = number;
+  return std::isfinite(static_cast<float>(number));
+}
+
 bool readInitializer(Napi::Value value, InitializerParams& out) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
@@ -138,28 +145,16 @@ bool readOptimizer(Napi::Value value, OptimizerParams& out) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
   const std::string kind = kindOf(object);
-  const auto single = [&](const char* name) { return static_cast<float>(property(object, name)); };
-  out = {};
-  out.lr = single("lr");
-  if (kind == "sgd") {
-    out.kind = OptimizerKind::Sgd;
-  } else if (kind == "momentum") {
-    out.kind = OptimizerKind::Momentum;
-    out.momentum = single("momentum");
-  } else if (kind == "adagrad" || kind == "rowwise_adagrad") {
-    out.kind = kind == "adagrad" ? OptimizerKind::Adagrad : OptimizerKind::RowwiseAdagrad;
-    out.eps = single("eps");
-    out.initialAccumulator = single("initialAccumulator");
-  } else if (kind == "adam") {
-    out.kind = OptimizerKind::Adam;
-    out.beta1 = property(object, "beta1");
-    out.beta2 = property(object, "beta2");
-    out.eps = single("eps");
-  } else {
-    return false;
+  for (const Optimizer& optimizer : kOptimizers) {
+    if (kind != optimizer.name) continue;
+    out = {};
+    out.kind = optimizer.kind;
+    bool good = readParameter(object, kLearningRate, out);
+    for (const OptimizerParameter& parameter : optimizer.parameters)
+      good = good && (!parameter.name || readParameter(object, parameter, out));
+    return good;
   }
-  return std::isfinite(out.lr) && std::isfinite(out.momentum) && std::isfinite(out.eps) &&
-         std::isfinite(out.initialAccumulator) && std::isfinite(out.beta1) && std::isfinite(out.beta2);
+  return false;
 }
 
 bool readTable(Napi::Value value, TableSpec& out) {

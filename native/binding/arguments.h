@@ -9,7 +9,7 @@
 
 #include "engine/blocks.h"
 #include "engine/bytes.h"
-#include "engine/optimizer.h"
+#include "engine/table_spec.h"
 #include "engine/shard.h"
 #include "engine/status.h"
 

@@ -202,6 +202,22 @@ Napi::Value rowWidth(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), dim + stateFloats(optimizer.kind, dim));
 }
 
+Napi::Value optimizers(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto list = Napi::Array::New(env);
+  for (const Optimizer& optimizer : kOptimizers) {
+    auto names = Napi::Array::New(env);
+    names.Set(0u, kLearningRate.name);
+    for (const OptimizerParameter& parameter : optimizer.parameters)
+      if (parameter.name) names.Set(names.Length(), parameter.name);
+    auto item = Napi::Object::New(env);
+    item.Set("kind", optimizer.name);
+    item.Set("parameters", names);
+    list.Set(list.Length(), item);
+  }
+  return list;
+}
+
 Napi::Value isa(const Napi::CallbackInfo& info) { return Napi::String::New(info.Env(), kernels().name); }
 
 Napi::Value force(const Napi::CallbackInfo& info) {
@@ -219,6 +235,7 @@ void defineRouter(Napi::Env env, Napi::Object exports) {
   set("forceIsa", force);
   set("coefficient", coefficientOf);
   set("rowWidth", rowWidth);
+  set("optimizers", optimizers);
   set("partition", partitionKeys);
   set("encodeRequest", encode);
   set("scatterRows", scatter);

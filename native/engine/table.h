@@ -8,8 +8,8 @@
 #include "engine/batch.h"
 #include "engine/blocks.h"
 #include "engine/index.h"
-#include "engine/optimizer.h"
 #include "engine/status.h"
+#include "engine/table_spec.h"
 
 namespace kintsugi {
 

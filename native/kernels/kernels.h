@@ -6,19 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/optimizers.h"
+
 namespace kintsugi {
-
-enum class OptimizerKind : std::uint32_t { Sgd, Momentum, Adagrad, RowwiseAdagrad, Adam };
-
-struct OptimizerParams {
-  OptimizerKind kind = OptimizerKind::Sgd;
-  float lr = 0;
-  float momentum = 0;
-  float eps = 0;
-  float initialAccumulator = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-};
 
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 

@@ -81,50 +81,20 @@ OptimizerParams paramsOf(OptimizerKind kind) {
   return p;
 }
 
-constexpr OptimizerKind kKinds[] = {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adagrad,
-                                    OptimizerKind::RowwiseAdagrad, OptimizerKind::Adam};
-
-/** The textbook rules in double precision, state included; what the kernels compute must be close to it. */
-void naive(const OptimizerParams& p, std::vector<double>& w, std::vector<double>& s,
-           const std::vector<float>& g) {
-  const std::size_t dim = w.size();
-  double squares = 0;
-  for (const float x : g) squares += double{x} * x;
-  if (p.kind == OptimizerKind::RowwiseAdagrad) s[0] += squares / static_cast<double>(dim);
-  if (p.kind == OptimizerKind::Adam) s[2 * dim] += 1;
-  for (std::size_t i = 0; i < dim; i++) {
-    const double x = g[i], lr = p.lr;
-    if (p.kind == OptimizerKind::Sgd) w[i] -= lr * x;
-    if (p.kind == OptimizerKind::Momentum) w[i] -= lr * (s[i] = p.momentum * s[i] + x);
-    if (p.kind == OptimizerKind::Adagrad) w[i] -= lr * x / (std::sqrt(s[i] += x * x) + p.eps);
-    if (p.kind == OptimizerKind::RowwiseAdagrad) w[i] -= lr * x / (std::sqrt(s[0]) + p.eps);
-    if (p.kind != OptimizerKind::Adam) continue;
-    s[i] = p.beta1 * s[i] + (1 - p.beta1) * x;
-    s[dim + i] = p.beta2 * s[dim + i] + (1 - p.beta2) * x * x;
-    const double first = s[i] / (1 - std::pow(p.beta1, s[2 * dim])),
-                 second = s[dim + i] / (1 - std::pow(p.beta2, s[2 * dim]));
-    w[i] -= lr * first / (std::sqrt(second) + p.eps);
-  }
-}
-
-TEST(optimizersAgainstNaive) {
+// That the rules are those of the literature is tested through the addon (test/optimizers.test.ts).
+TEST(optimizersGiveTheSameBits) {
   Random random(seed);
-  for (const OptimizerKind kind : kKinds) {
+  for (const Optimizer& optimizer : kOptimizers) {
     for (const std::uint32_t dim : {1u, 3u, 15u, 16u, 17u, 64u, 100u}) {
-      const OptimizerParams params = paramsOf(kind);
-      const std::uint32_t stateCount = stateFloats(kind, dim);
-      std::vector<float> row(dim + stateCount, 0), reference = row, g(dim);
-      std::vector<double> w(dim, 0), s(stateCount, 0);
+      const OptimizerParams params = paramsOf(optimizer.kind);
+      std::vector<float> row(dim + stateFloats(optimizer.kind, dim), 0), reference = row, g(dim);
       for (int step = 0; step < 20; step++) {
         for (float& x : g) x = random.real();
         kernels().updateRow(params, row.data(), row.data() + dim, g.data(), dim);
         updateRowScalar(params, reference.data(), reference.data() + dim, g.data(), dim);
-        CHECK(std::memcmp(row.data(), reference.data(), row.size() * 4) == 0);  // the same bits on every set
-        naive(params, w, s, g);
+        CHECK(std::memcmp(row.data(), reference.data(), row.size() * 4) == 0);
       }
-      for (std::uint32_t i = 0; i < dim; i++) CHECK(std::fabs(row[i] - w[i]) < 1e-4 * (1 + std::fabs(w[i])));
-      for (std::uint32_t i = 0; i < stateCount; i++)
-        CHECK(std::fabs(row[dim + i] - s[i]) < 1e-4 * (1 + std::fabs(s[i])));
+      for (const float x : row) CHECK(std::isfinite(x) && x != 0);
     }
   }
 }
@@ -185,7 +155,7 @@ TEST(encodePastTheCaches) {
 
 TEST(stepRowsAgainstOneByOne) {
   Random random(seed);
-  for (const OptimizerKind kind : kKinds) {
+  for (const auto& [kind, name, vectors, scalars, start, parameters] : kOptimizers) {
     for (const std::uint32_t dim : {1u, 7u, 16u, 64u, 100u}) {
       const OptimizerParams params = paramsOf(kind);
       const std::uint32_t width = dim + stateFloats(kind, dim), stride = (width * 4 + 15) / 16 * 16;

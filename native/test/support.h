@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/optimizer.h"
+#include "engine/table_spec.h"
 #include "engine/router.h"
 #include "engine/shard.h"
 #include "kernels/rows.h"

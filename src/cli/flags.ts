@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { UNBOUNDED } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
-import type { OptimizerSpec } from '../native.js';
+import { isOptimizerKind, OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../optimizers.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
 import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
 
@@ -58,25 +58,10 @@ export function duration(flag: string) {
   };
 }
 
-const OPTIMIZERS = ['sgd', 'momentum', 'adagrad', 'rowwise_adagrad', 'adam'] as const;
-type OptimizerKind = (typeof OPTIMIZERS)[number];
-
-/** An optimizer by name, with the usual constants. @throws BAD_ARGUMENT */
+/** An optimizer by name, with the usual parameters. @throws BAD_ARGUMENT */
 export function optimizerSpec(kind: string, lr: number, flag = '--optimizer'): OptimizerSpec {
-  switch (kind as OptimizerKind) {
-    case 'sgd':
-      return { kind: 'sgd', lr };
-    case 'momentum':
-      return { kind: 'momentum', lr, momentum: 0.9 };
-    case 'adagrad':
-      return { kind: 'adagrad', lr, eps: 1e-10, initialAccumulator: 0 };
-    case 'rowwise_adagrad':
-      return { kind: 'rowwise_adagrad', lr, eps: 1e-10, initialAccumulator: 0 };
-    case 'adam':
-      return { kind: 'adam', lr, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
-    default:
-      throw bad(`${flag} must be one of ${OPTIMIZERS.join(', ')}, not "${kind}"`);
-  }
+  if (isOptimizerKind(kind)) return optimizerOf(kind, lr);
+  throw bad(`${flag} must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${kind}"`);
 }
 
 /** `name=value`, for flags that only a model knows; numbers and booleans become such. */
@@ -163,7 +148,7 @@ export function withTraining(command: Command): Command {
     .option('--epochs <n>', 'passes over the data', integer('--epochs', 0), 1)
     .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
-    .option('--optimizer <name>', `of the embedding: ${OPTIMIZERS.join(', ')}`, 'adagrad')
+    .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
     .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
     .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
     .option('--dense-lr <rate>', 'learning rate of the dense parameters', positive('--dense-lr'), 1e-3)

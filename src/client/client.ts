@@ -7,6 +7,7 @@ import type { Query } from '../core/client/client.js';
 import { tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { type InitializerSpec, loadNative, type OptimizerSpec, type SectionPart } from '../native.js';
+import { DEFAULT_OPTIMIZER } from '../optimizers.js';
 import { type ClusterMap, locate, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
 import { PartMemory } from '../transport/index.js';
@@ -134,7 +135,7 @@ export class Client {
       name: table.name,
       pool: table.pool ?? 'embedding',
       dim: table.dim,
-      optimizer: table.optimizer ?? { kind: 'adagrad' as const, lr: 0.05, eps: 1e-10, initialAccumulator: 0 },
+      optimizer: table.optimizer ?? DEFAULT_OPTIMIZER,
       initializer: table.initializer ?? { kind: 'uniform' as const, low: -0.05, high: 0.05 },
       seed: table.seed ?? 0,
     }));

@@ -3,7 +3,7 @@
  * tensors as files have them (one per part of the row). Copies run over 32-bit words: bits stay what they are
  * (also of NaNs), and there is no call per row.
  */
-import type { OptimizerSpec } from '../native.js';
+import { type OptimizerSpec, stateParts } from '../optimizers.js';
 
 /** A part of every row that is a tensor of its own in files. */
 export interface RowPart {
@@ -24,23 +24,9 @@ export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
     offset += floats;
   };
   add('values', dim);
-  switch (optimizer.kind) {
-    case 'sgd':
-      break;
-    case 'momentum':
-      add('momentum', dim);
-      break;
-    case 'adagrad':
-      add('sum', dim);
-      break;
-    case 'rowwise_adagrad':
-      add('sum', 1, true);
-      break;
-    case 'adam':
-      add('exp_avg', dim);
-      add('exp_avg_sq', dim);
-      add('step', 1, true);
-      break;
+  for (const { name, shape } of stateParts(optimizer.kind)) {
+    if (shape === 'scalar') add(name, 1, true);
+    else add(name, dim);
   }
   return parts;
 }

@@ -4,16 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { type Client, type ConnectOptions, connect } from '../../src/client/client.js';
-import type { OptimizerSpec } from '../../src/native.js';
+import { OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../../src/optimizers.js';
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '../../src/runtime/cluster.js';
 
-export const OPTIMIZERS: OptimizerSpec[] = [
-  { kind: 'sgd', lr: 0.1 },
-  { kind: 'momentum', lr: 0.1, momentum: 0.9 },
-  { kind: 'adagrad', lr: 0.1, eps: 1e-8, initialAccumulator: 0.1 },
-  { kind: 'rowwise_adagrad', lr: 0.1, eps: 1e-8, initialAccumulator: 0 },
-  { kind: 'adam', lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
-];
+/** Every optimizer, with accumulators that do not begin at zero. */
+const ALL = OPTIMIZER_KINDS.map((kind): OptimizerSpec => {
+  const spec = optimizerOf(kind, 0.1);
+  return 'initialAccumulator' in spec ? { ...spec, initialAccumulator: 0.1 } : spec;
+});
 
 export function temporaryDirectory(): string {
   const path = mkdtempSync(join(tmpdir(), 'kintsugi-tools-'));
@@ -43,7 +41,7 @@ export function keysOf(count: number): BigUint64Array {
 
 /** One table per optimizer in the embedding pool, one in the mirrored pool; some rows are pushed twice. */
 export async function fill(client: Client, rows = 300): Promise<void> {
-  const tables = OPTIMIZERS.map((optimizer, i) => ({
+  const tables = ALL.map((optimizer, i) => ({
     name: `t/${optimizer.kind}`,
     dim: 3 + i,
     optimizer,
@@ -51,7 +49,7 @@ export async function fill(client: Client, rows = 300): Promise<void> {
   }));
   await client.createTables([
     ...tables,
-    { name: 'copied', dim: 5, pool: 'mirrored', optimizer: OPTIMIZERS[2] },
+    { name: 'copied', dim: 5, pool: 'mirrored', optimizer: optimizerOf('adagrad', 0.1) },
   ]);
   const keys = keysOf(rows);
   for (const part of [keys, keys.subarray(0, rows / 3), keys.subarray(rows / 2)]) {

@@ -1,46 +1,19 @@
 /** What makes a table specification valid, and when two are the same. */
 
 import type { ErrorCode } from '../../errors.js';
-import type { InitializerSpec, OptimizerSpec } from '../../native.js';
+import type { InitializerSpec } from '../../native.js';
+import { optimizerParameters, optimizerProblem } from '../../optimizers.js';
 import type { ClusterMap, Pool, TableSpec } from '../../protocol/map.js';
 
 export const MAX_DIM = 65_536;
 export const MAX_TABLE_NAME = 256;
 
-/** Hyper-parameters of each optimizer with their valid range [low, high). */
-const OPTIMIZERS: Record<string, Record<string, [low: number, high: number]>> = {
-  sgd: { lr: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] },
-  momentum: { lr: [0, Number.POSITIVE_INFINITY], momentum: [0, 1] },
-  adagrad: {
-    lr: [0, Number.POSITIVE_INFINITY],
-    eps: [0, 1],
-    initialAccumulator: [0, Number.POSITIVE_INFINITY],
-  },
-  rowwise_adagrad: {
-    lr: [0, Number.POSITIVE_INFINITY],
-    eps: [0, 1],
-    initialAccumulator: [0, Number.POSITIVE_INFINITY],
-  },
-  adam: { lr: [0, Number.POSITIVE_INFINITY], beta1: [0, 1], beta2: [0, 1], eps: [0, 1] },
-};
 const INITIALIZERS: Record<string, string[]> = {
   zeros: [],
   constant: ['value'],
   uniform: ['low', 'high'],
   normal: ['mean', 'std'],
 };
-
-function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
-  const ranges = Object.hasOwn(OPTIMIZERS, optimizer?.kind) ? OPTIMIZERS[optimizer.kind] : undefined;
-  if (!ranges) return `unknown optimizer "${optimizer?.kind}"; one of ${Object.keys(OPTIMIZERS).join(', ')}`;
-  for (const [field, [low, high]] of Object.entries(ranges)) {
-    const value = (optimizer as unknown as Record<string, unknown>)[field];
-    if (typeof value !== 'number' || !Number.isFinite(value) || value < low || value >= high) {
-      return `optimizer ${optimizer.kind}: ${field} must be a number in [${low}, ${high})`;
-    }
-  }
-  return undefined;
-}
 
 function initializerProblem(initializer: InitializerSpec): string | undefined {
   const fields = Object.hasOwn(INITIALIZERS, initializer?.kind) ? INITIALIZERS[initializer.kind] : undefined;
@@ -94,7 +67,7 @@ function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
     name,
     pool,
     dim,
-    optimizer: pick(optimizer, Object.keys(OPTIMIZERS[optimizer.kind]!)),
+    optimizer: pick(optimizer, optimizerParameters(optimizer.kind)),
     initializer: pick(initializer, INITIALIZERS[initializer.kind]!),
     seed,
   };

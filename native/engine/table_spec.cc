@@ -1,16 +1,8 @@
-#include "engine/optimizer.h"
+#include "engine/table_spec.h"
 
 #include "engine/hash.h"
 
 namespace kintsugi {
-
-bool sameSpec(const TableSpec& a, const TableSpec& b) {
-  const OptimizerParams &p = a.optimizer, &q = b.optimizer;
-  const InitializerParams &i = a.initializer, &j = b.initializer;
-  return a.id == b.id && a.dim == b.dim && a.seed == b.seed && p.kind == q.kind && p.lr == q.lr &&
-         p.momentum == q.momentum && p.eps == q.eps && p.initialAccumulator == q.initialAccumulator &&
-         p.beta1 == q.beta1 && p.beta2 == q.beta2 && i.kind == j.kind && i.a == j.a && i.b == j.b;
-}
 
 static constexpr double kUnit = 1.0 / (1 << 24);  // of a 24-bit draw
 
@@ -49,11 +41,10 @@ void initialValues(const TableSpec& spec, std::uint64_t key, float* values) {
 }
 
 void initialState(const TableSpec& spec, float* state) {
-  const OptimizerKind kind = spec.optimizer.kind;
-  const bool accumulates = kind == OptimizerKind::Adagrad || kind == OptimizerKind::RowwiseAdagrad;
-  const float start = accumulates ? spec.optimizer.initialAccumulator : 0;
-  const std::uint32_t count = stateFloats(kind, spec.dim);
-  for (std::uint32_t i = 0; i < count; i++) state[i] = start;
+  const auto start = optimizerOf(spec.optimizer.kind).initialState;
+  const float value = start ? static_cast<float>(spec.optimizer.*start) : 0;
+  const std::uint32_t count = stateFloats(spec.optimizer.kind, spec.dim);
+  for (std::uint32_t i = 0; i < count; i++) state[i] = value;
 }
 
 }  // namespace kintsugi

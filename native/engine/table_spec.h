@@ -2,8 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/kernels.h"
-#include "kernels/rows.h"
+#include "kernels/optimizers.h"
 
 namespace kintsugi {
 
@@ -14,6 +13,8 @@ struct InitializerParams {
   InitializerKind kind = InitializerKind::Zeros;
   double a = 0;
   double b = 0;
+
+  bool operator==(const InitializerParams&) const = default;
 };
 
 struct TableSpec {
@@ -27,9 +28,9 @@ struct TableSpec {
   std::uint32_t width() const { return dim + stateFloats(optimizer.kind, dim); }
   /** Bytes of a row in the slab. */
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
-};
 
-bool sameSpec(const TableSpec& a, const TableSpec& b);
+  bool operator==(const TableSpec&) const = default;
+};
 
 /** The values of a row that was never pushed: a pure function of (seed, key, column), the same bits
  * everywhere. */

@@ -1,0 +1,202 @@
+/**
+ * Every optimizer: its table here and the engine's agree, its arithmetic is the formula of the literature, and
+ * its bits do not change. A kind that has no entry below is a type error.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { afterAll, describe, expect, it } from 'vitest';
+import { loadNative } from '../src/native.js';
+import {
+  OPTIMIZER_KINDS,
+  OPTIMIZERS,
+  type OptimizerKind,
+  type OptimizerSpec,
+  optimizerOf,
+  optimizerParameters,
+} from '../src/optimizers.js';
+import { rowParts, shapeOf } from '../src/tools/layout.js';
+
+const native = loadNative();
+afterAll(() => void native.forceIsa('auto'));
+
+/** A row as numbers in double precision: its values, and its state by the names of the table. */
+type Row = { values: number[] } & Record<string, number[]>;
+type SpecOf<Kind> = Extract<OptimizerSpec, { kind: Kind }>;
+
+interface Reference<Kind extends OptimizerKind> {
+  spec: SpecOf<Kind>;
+  /** One step as the literature has it. */
+  step(optimizer: SpecOf<Kind>, row: Row, gradient: number[]): void;
+  /** Of the state, in a file of 9 rows of 4 values. */
+  shapes: string[];
+  /** SHA-256 of the rows after `steps()`, the first digits: the order of operations is part of the format. */
+  bits: string;
+}
+
+const EXPECTED: { [Kind in OptimizerKind]: Reference<Kind> } = {
+  sgd: {
+    spec: { kind: 'sgd', lr: 0.1 },
+    step: ({ lr }, { values }, g) => {
+      for (const i of g.keys()) values[i]! -= lr * g[i]!;
+    },
+    shapes: [],
+    bits: '5f70083064cda7a0',
+  },
+  momentum: {
+    spec: { kind: 'momentum', lr: 0.1, momentum: 0.9 },
+    step: ({ lr, momentum }, { values, momentum: v }, g) => {
+      for (const i of g.keys()) {
+        v![i] = momentum * v![i]! + g[i]!;
+        values[i]! -= lr * v![i]!;
+      }
+    },
+    shapes: ['momentum 9x4'],
+    bits: '491ce4be10e8a6fb',
+  },
+  adagrad: {
+    spec: { kind: 'adagrad', lr: 0.1, eps: 1e-6, initialAccumulator: 0.5 },
+    step: ({ lr, eps }, { values, sum }, g) => {
+      for (const i of g.keys()) {
+        sum![i]! += g[i]! ** 2;
+        values[i]! -= (lr * g[i]!) / (Math.sqrt(sum![i]!) + eps);
+      }
+    },
+    shapes: ['sum 9x4'],
+    bits: '0899a839841e6aab',
+  },
+  rowwise_adagrad: {
+    spec: { kind: 'rowwise_adagrad', lr: 0.1, eps: 1e-6, initialAccumulator: 0.5 },
+    step: ({ lr, eps }, { values, sum }, g) => {
+      sum![0]! += g.reduce((total, x) => total + x * x, 0) / g.length;
+      for (const i of g.keys()) values[i]! -= (lr * g[i]!) / (Math.sqrt(sum![0]!) + eps);
+    },
+    shapes: ['sum 9'],
+    bits: '377cc6004d80c74f',
+  },
+  adam: {
+    spec: { kind: 'adam', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+    step: ({ lr, beta1, beta2, eps }, { values, exp_avg: m, exp_avg_sq: v, step }, g) => {
+      const t = ++step![0]!;
+      for (const i of g.keys()) {
+        m![i] = beta1 * m![i]! + (1 - beta1) * g[i]!;
+        v![i] = beta2 * v![i]! + (1 - beta2) * g[i]! ** 2;
+        const [first, second] = [m![i]! / (1 - beta1 ** t), v![i]! / (1 - beta2 ** t)];
+        values[i]! -= (lr * first) / (Math.sqrt(second) + eps);
+      }
+    },
+    shapes: ['exp_avg 9x4', 'exp_avg_sq 9x4', 'step 9'],
+    bits: 'b0a36f261ecce5a9',
+  },
+};
+
+const STEPS = 20;
+const DIMS = [1, 3, 15, 16, 17, 64, 100];
+const SETS = ['scalar', 'auto'];
+const KEY = 5n;
+const START = 0.25;
+
+/** The gradients of one row, the same in every run and exact in single precision. */
+function gradients(dim: number): number[][] {
+  let state = dim;
+  const next = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return ((state >>> 8) - 2 ** 23) / 2 ** 22;
+  };
+  return Array.from({ length: STEPS }, () => Array.from({ length: dim }, next));
+}
+
+function section(width: number, rows?: Float32Array): Uint8Array {
+  const [keys, order] = [BigUint64Array.of(KEY), Uint32Array.of(0)];
+  const part = { table: 1, width, keys, order, start: 0, end: 1, ...(rows && { rows }) };
+  return native.encodeRequest(rows ? 0 : 1, [part]);
+}
+
+/** The whole row after all steps, by the engine. */
+function steps(optimizer: OptimizerSpec, dim: number): Float32Array {
+  const shard = native.createShard(native.createMemory(0), 0, 1, 0);
+  shard.addTable({ id: 1, dim, optimizer, initializer: { kind: 'constant', value: START }, seed: 1 });
+  for (const gradient of gradients(dim))
+    expect(shard.push(section(dim, Float32Array.from(gradient)))).toBe(0);
+  const rows = shard.pull(section(native.rowWidth(dim, optimizer)));
+  shard.close();
+  const bytes = Uint8Array.from(rows as Uint8Array);
+  return new Float32Array(bytes.buffer);
+}
+
+/** The table of docs/optimizers.md. */
+function documentation(): string {
+  const ranges = (range: { low: number; high: number }) =>
+    range.low === 0 ? (range.high === 1 ? '0 <= x < 1' : 'x >= 0') : 'any';
+  const rows = OPTIMIZER_KINDS.map((kind) => {
+    const { help, lr, parameters, state } = OPTIMIZERS[kind];
+    const others = Object.entries<{ low: number; high: number; usual: number }>(parameters);
+    const names = others.map(([name, it]) => `\`${name}\` (${ranges(it)}, usually ${it.usual})`);
+    const parts = state.map(({ name, shape }) => `\`${name}\`, ${shape === 'vector' ? 'dim' : 1}`);
+    const cells = [`\`${kind}\``, `\`${help}\``, [`\`lr\` (${ranges(lr)})`, ...names].join(', ')];
+    return `| ${[...cells, parts.join('; ') || 'none'].join(' | ')} |`;
+  });
+  return ['| kind | step | parameters | state, floats per row |', '| --- | --- | --- | --- |', ...rows].join(
+    '\n',
+  );
+}
+
+it('the documentation has this table', () => {
+  expect(readFileSync('docs/optimizers.md', 'utf8')).toContain(`\n${documentation()}\n`);
+});
+
+it('the engine has the same optimizers with the same parameters', () => {
+  const here = OPTIMIZER_KINDS.map((kind) => ({ kind, parameters: optimizerParameters(kind).sort() }));
+  const there = native.optimizers().map((it) => ({ kind: it.kind, parameters: it.parameters.sort() }));
+  expect(there).toEqual(here);
+});
+
+describe.each(Object.keys(EXPECTED) as OptimizerKind[])('%s', (kind) => {
+  const { spec, step, shapes, bits } = EXPECTED[kind] as Reference<OptimizerKind>;
+
+  it('has rows as wide as the engine says, of parts with the names of torch', () => {
+    for (const dim of DIMS) {
+      const width = rowParts(dim, spec).reduce((floats, part) => floats + part.floats, 0);
+      expect(native.rowWidth(dim, spec)).toBe(width);
+    }
+    const parts = rowParts(4, spec).map((part) => `${part.name} ${shapeOf(part, 9).join('x')}`);
+    expect(parts).toEqual(['values 9x4', ...shapes]);
+  });
+
+  it('needs every parameter, and takes the usual ones', () => {
+    expect(native.rowWidth(1, optimizerOf(kind, 0.1))).toBeGreaterThan(0);
+    for (const name of optimizerParameters(kind)) {
+      const without = { ...spec, [name]: undefined } as unknown as OptimizerSpec;
+      expect(() => native.rowWidth(1, without), name).toThrow(
+        expect.objectContaining({ code: 'BAD_ARGUMENT' }),
+      );
+    }
+  });
+
+  it.each(SETS)('follows its formula, values and state (%s)', (isa) => {
+    native.forceIsa(isa);
+    for (const dim of DIMS) {
+      const start = (name: string) =>
+        name === 'values' ? START : 'initialAccumulator' in spec ? spec.initialAccumulator : 0;
+      const parts = rowParts(dim, spec);
+      const row = Object.fromEntries(
+        parts.map(({ name, floats }) => [name, new Array<number>(floats).fill(start(name))]),
+      ) as Row;
+      for (const gradient of gradients(dim)) step(spec, row, gradient);
+      const got = steps(spec, dim);
+      for (const { name, offset, floats } of parts) {
+        const values = got.subarray(offset, offset + floats);
+        for (const [i, x] of row[name]!.entries())
+          expect(Math.abs(values[i]! - x), `${name}[${i}], dim ${dim}`).toBeLessThan(
+            1e-4 * (1 + Math.abs(x)),
+          );
+      }
+    }
+  });
+
+  it.each(SETS)('gives the bits that it always gave (%s)', (isa) => {
+    native.forceIsa(isa);
+    const hash = createHash('sha256');
+    for (const dim of DIMS) hash.update(new Uint8Array(steps(spec, dim).buffer));
+    expect(hash.digest('hex').slice(0, 16)).toBe(bits);
+  });
+});
