@@ -43,7 +43,23 @@ export interface SinkEntry {
   node: PeerId;
   inc: number;
   init: boolean;
+  /** It counts as redundancy: the group can lose another member when this sink is complete. */
+  protects: boolean;
+  /** A push is acknowledged only when this sink has it (rule 9). */
+  acknowledges: boolean;
+  /**
+   * The seat that is moving to this sink's node. Undefined: the sink is not the target of a move, or the move
+   * is over. A mirror hands over when it is promoted, a parity when the older parity of its index goes.
+   */
+  movesMember?: number;
 }
+
+/** What a sink of each kind is for, when nothing moves. */
+export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'protects' | 'acknowledges'>>> =
+  {
+    P: { protects: true, acknowledges: true },
+    M: { protects: false, acknowledges: true },
+  };
 
 export interface Group {
   id: number;
@@ -97,6 +113,42 @@ export function poolOf(map: ClusterMap, name: string): Pool | undefined {
 
 export function tableByName(map: ClusterMap, name: string): TableSpec | undefined {
   return map.tables.find((table) => table.name === name);
+}
+
+/** Number of a member's place in its group: data shards come first, then the parities. */
+export function seatOf({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' | 'index'>): number {
+  return kind === 'M' ? index : data.length + index;
+}
+
+/** The parity in use of each index. One that is the target of a move is not in use yet. */
+export function parities({ sinks }: Group): SinkEntry[] {
+  return sinks.filter((sink) => sink.protects && sink.movesMember === undefined);
+}
+
+/** The mirror of data shard `m`, before its cut-over or beside the new owner. */
+export function mirrorOf({ sinks }: Group, m: number): SinkEntry | undefined {
+  return sinks.find((sink) => sink.kind === 'M' && sink.index === m);
+}
+
+/** Something of the group moves: a sink is the target of a move, or a new owner takes over from a mirror. */
+export function hasMove({ sinks }: Group): boolean {
+  return sinks.some((sink) => sink.movesMember !== undefined || (sink.acknowledges && !sink.protects));
+}
+
+/** Every member has a home, and none shares its node with another member. */
+export function isParted(group: Group): boolean {
+  const nodes = [...group.data, ...parities(group)].map((entry) => entry.node);
+  return new Set(nodes).size === nodes.length && !nodes.includes(0);
+}
+
+/** The same sink when its move is over. */
+export function settled({ movesMember: _, ...sink }: SinkEntry): SinkEntry {
+  return sink;
+}
+
+/** True if this sink exists only for a planned move: without it, every member already has its own node. */
+export function isMoveTarget(group: Group, sink: SinkEntry): boolean {
+  return sink.movesMember !== undefined && isParted(group);
 }
 
 /** Tables whose rows live in this group. */

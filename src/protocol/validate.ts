@@ -57,6 +57,9 @@ const sink = record({
   node: natural,
   inc: natural,
   init: bool,
+  protects: bool,
+  acknowledges: bool,
+  movesMember: optional(natural),
 });
 const group = record({ id: natural, pool: natural, version: natural, data: list(data), sinks: list(sink) });
 const map = record({

@@ -11,7 +11,13 @@ import { DEFAULT_POLICY } from '../core/shared/policy.js';
 import { invariant } from '../errors.js';
 import { loadNative } from '../native.js';
 import { decodeFrame, encodeFrame } from '../protocol/frame.js';
-import { type ClusterMap, INITIAL_GENERATION, type PeerId, SCHEDULER } from '../protocol/map.js';
+import {
+  CAPABILITIES,
+  type ClusterMap,
+  INITIAL_GENERATION,
+  type PeerId,
+  SCHEDULER,
+} from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 
@@ -130,7 +136,7 @@ function mapOf(epoch: number, owner: PeerId): ClusterMap {
           { node: owner, inc: 1, gen: init ? INITIAL_GENERATION : epoch, init },
           { node: OTHER, inc: 1, gen: INITIAL_GENERATION, init: true },
         ],
-        sinks: [{ sid: 1, kind: 'P', index: 0, node: PARITY, inc: 1, init: true }],
+        sinks: [{ sid: 1, kind: 'P', index: 0, node: PARITY, inc: 1, init: true, ...CAPABILITIES.P }],
       },
     ],
     nodes: [],

@@ -10,6 +10,7 @@ import {
 } from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
+import { checkCapabilities } from './capabilities.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
 import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
@@ -242,6 +243,7 @@ export class Control implements SchedulerSide {
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     const { nodes } = this.scheduler!.status();
+    checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {
       const next = after.groups[group.id]!;

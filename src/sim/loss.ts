@@ -1,5 +1,5 @@
 /** Who lacks what, seen from above: the truth that the scheduler can only guess from heartbeats. */
-import type { ClusterMap, PeerId } from '../protocol/map.js';
+import { type ClusterMap, mirrorOf, type PeerId } from '../protocol/map.js';
 import type { Cluster } from './cluster.js';
 
 /** As if something else were gone, or not. */
@@ -31,15 +31,13 @@ export function lackingMembers(
         ? owner.present
         : entry.init && node !== undefined && node.map.epoch < group.version;
     if (whole) continue;
-    const mirrored = sinks.some(
-      (sink) =>
-        sink.kind === 'M' && sink.index === m && sink.node === entry.node && node?.sinkAt(sink.sid)?.full,
-    );
+    const mirror = mirrorOf(group, m);
+    const mirrored = mirror?.node === entry.node && mirror !== undefined && node?.sinkAt(mirror.sid)?.full;
     if (!mirrored) lacking++;
   }
   for (let index = 0; index < cluster.config.r; index++) {
     const full = sinks.some((sink) => {
-      if (sink.kind !== 'P' || sink.index !== index) return false;
+      if (!sink.protects || sink.index !== index) return false;
       if (countedWhole?.(sink.node, sink.inc)) return true;
       const node = at(sink.node, sink.inc);
       const there = node?.sinkAt(sink.sid);

@@ -188,7 +188,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'move: drop the old parity before the new one is full',
     file: 'placement/repair',
-    from: '!this.view.full(newer.sid) ||',
+    from: '!this.view.full(target.sid) ||',
     to: '',
   },
   {
@@ -311,19 +311,55 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'change: a mirror in use is taken back',
     file: 'scheduler/scaling/scaler',
-    from: 'return group.data[sink.index]?.node !== sink.node;',
-    to: 'return true;',
+    from: 'sink.movesMember === undefined || !which(group, sink)',
+    to: "(sink.kind === 'P' && sink.movesMember === undefined) || !which(group, sink)",
   },
   {
     name: 'change: a parity in use is taken back',
     file: 'scheduler/scaling/scaler',
-    from: 'return !parities(group).includes(sink);',
-    to: 'return true;',
+    from: 'sink.movesMember === undefined || !which(group, sink)',
+    to: "(sink.kind === 'M' && sink.movesMember === undefined) || !which(group, sink)",
   },
   {
     name: 'change: a plan outlives what it was made for',
     file: 'placement/agenda',
     from: 'key !== this.key',
     to: "this.key === ''",
+  },
+  {
+    name: 'capability: a push does not wait for the target of a move',
+    file: 'shard/stream',
+    from: 'if (follower.entry.acknowledges)',
+    to: 'if (follower.entry.acknowledges && follower.entry.movesMember === undefined)',
+  },
+  {
+    name: 'capability: the mirror of a move counts as redundancy',
+    file: 'placement/moves',
+    from: '...CAPABILITIES[kind]',
+    to: '...CAPABILITIES.P',
+  },
+  {
+    name: 'capability: a mirror stays the target of its move when it is promoted',
+    file: 'placement/repair',
+    from: 'sink === mirror ? settled(sink) : sink',
+    to: 'sink',
+  },
+  {
+    name: 'capability: a parity stays the target of its move when the older one goes',
+    file: 'placement/repair',
+    from: 'return settled(sink);',
+    to: 'return sink;',
+  },
+  {
+    name: 'capability: every new parity is the target of a move',
+    file: 'placement/repair',
+    from: '...(moves && ',
+    to: '...(true && ',
+  },
+  {
+    name: 'capability: a shard is decoded by the target of a move',
+    file: 'shard/stream',
+    from: 'if (movesMember === undefined || !byIndex.has(index))',
+    to: 'if (true)',
   },
 ];

@@ -4,7 +4,7 @@
  * Safety is checked all the time; then everything heals and must complete.
  */
 import type { NativeAddon } from '../native.js';
-import { tableByName } from '../protocol/map.js';
+import { hasMove, tableByName } from '../protocol/map.js';
 import { Cluster, MAX_STEPS } from './cluster.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Control } from './control.js';
@@ -162,7 +162,7 @@ export class World {
   private quiet(): boolean {
     if (!this.settled() || !this.traffic.finished || !this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
-    const moving = scheduler?.map.groups.some((group) => group.sinks.length !== this.cluster.config.r);
+    const moving = scheduler?.map.groups.some(hasMove);
     // Whatever was asked for is done or was taken back.
     if (scheduler?.status().scaling.changes.some((change) => change.state === 'running')) return false;
     return !moving && scheduler?.status().redundancy === 'full';

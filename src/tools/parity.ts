@@ -8,7 +8,7 @@
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import type { Extent } from '../native.js';
-import type { Group, Pool, SinkEntry } from '../protocol/map.js';
+import { type Group, type Pool, parities, type SinkEntry } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import { askOwner, unlessLost } from './ask.js';
 import { eachAtMost } from './concurrent.js';
@@ -83,10 +83,9 @@ async function checkGroup(
   throw new KintsugiError('LIMIT', `group ${g} changed ${MAX_ATTEMPTS} times while it was checked`);
 }
 
-/** Of two sinks with one index the older one is complete: it is dropped only when the newer one is. */
+/** The parity in use. */
 function sinkOf(group: Group, index: number): SinkEntry | undefined {
-  const same = group.sinks.filter((sink) => sink.kind === 'P' && sink.index === index);
-  return same.sort((a, b) => a.sid - b.sid)[0];
+  return parities(group).find((sink) => sink.index === index);
 }
 
 function summarise(expected: number, answers: readonly (MessageOf<'checked'> | undefined)[]): ParityCheck {

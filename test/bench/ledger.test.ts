@@ -1,7 +1,7 @@
 /** The book that keeps chaos within the promise: what may be lost together, and what may not. */
 import { expect, test } from 'vitest';
 import { Ledger } from '../../bench/chaos/ledger.js';
-import { type ClusterMap, EMPTY_MAP, type SinkEntry } from '../../src/protocol/map.js';
+import { CAPABILITIES, type ClusterMap, EMPTY_MAP, type SinkEntry } from '../../src/protocol/map.js';
 
 function mapOf(
   owners: number[],
@@ -10,7 +10,15 @@ function mapOf(
 ): ClusterMap {
   const data = owners.map((node) => ({ node, inc: 1, gen: 1, init: true }));
   const entries = sinks.map(
-    ([kind, index, node], i): SinkEntry => ({ sid: i + 1, kind, index, node, inc: 1, init: true }),
+    ([kind, index, node], i): SinkEntry => ({
+      sid: i + 1,
+      kind,
+      index,
+      node,
+      inc: 1,
+      init: true,
+      ...CAPABILITIES[kind],
+    }),
   );
   const pool = { name: 'embedding', k: owners.length, r, firstGroup: 0, groups: 1 };
   return { ...EMPTY_MAP, pools: [pool], groups: [{ id: 0, pool: 0, version: 1, data, sinks: entries }] };

@@ -4,7 +4,9 @@
  * thrown, nothing reaches into Object.prototype, and views stay inside the frame. frames.test.ts runs it
  * small; `npm run fuzz:frames` runs a million, or KINTSUGI_FRAMES of them from seed KINTSUGI_SEED.
  */
+
 import type { Frame, Outgoing } from '../../src/protocol/frame.js';
+import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 
 /** The code under test. */
@@ -73,7 +75,7 @@ const map = {
       pool: 0,
       version: 9,
       data: [{ node: 1, inc: 1, gen: 1, init: true }],
-      sinks: [{ sid: 1, kind: 'P', index: 0, node: 2, inc: 1, init: true }],
+      sinks: [{ sid: 1, kind: 'P', index: 0, node: 2, inc: 1, init: true, ...CAPABILITIES.P }],
     },
   ],
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false }],

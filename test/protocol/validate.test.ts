@@ -2,8 +2,10 @@
  * Headers from outside: a valid sample of every kind of message passes, and with any one field broken it is
  * BAD_FRAME.
  */
+
 import { describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
+import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
 
@@ -28,8 +30,17 @@ const map = {
       version: 9,
       data: [{ node: 1, inc: 1, gen: 1, init: true }],
       sinks: [
-        { sid: 1, kind: 'P' as const, index: 0, node: 2, inc: 1, init: true },
-        { sid: 2, kind: 'M' as const, index: 0, node: 3, inc: 1, init: false },
+        { sid: 1, kind: 'P' as const, index: 0, node: 2, inc: 1, init: true, ...CAPABILITIES.P },
+        {
+          sid: 2,
+          kind: 'M' as const,
+          index: 0,
+          node: 3,
+          inc: 1,
+          init: false,
+          ...CAPABILITIES.M,
+          movesMember: 0,
+        },
       ],
     },
   ],
@@ -276,7 +287,8 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
   it('is BAD_FRAME without any one of its fields', () => {
     const named = all.filter((path) => typeof path.at(-1) === 'string');
     for (const path of named) {
-      const optional = path.length === 1 && (OPTIONAL[t] ?? []).includes(String(path[0]));
+      const ofSink = path.at(-1) === 'movesMember';
+      const optional = ofSink || (path.length === 1 && (OPTIONAL[t] ?? []).includes(String(path[0])));
       expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);
     }
     if (!['attach', 'detach', 'sessions'].includes(t)) expect(named.length).toBeGreaterThan(0);

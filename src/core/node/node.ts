@@ -8,12 +8,13 @@ import {
   type ClusterMap,
   EMPTY_MAP,
   type Group,
+  hasMove,
+  isParted,
   type PeerId,
   SCHEDULER,
   type SinkEntry,
 } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
-import { isPlanned } from '../placement/health.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
@@ -163,7 +164,7 @@ export class PsNode implements OwnerHost {
     if (map.epoch <= this.map.epoch) return;
     if (lostSomething(this.map, map)) this.pace.disturbed(this.now);
     this.map = map;
-    this.moving = map.groups.some((group) => group.sinks.some(({ sid }) => isPlanned(group, sid)));
+    this.moving = map.groups.some((group) => hasMove(group) && isParted(group));
     const keep = new Set<string>();
     const keepSinks = new Set<number>();
     for (const group of map.groups) {

@@ -4,7 +4,7 @@
  * a host are parted where hosts suffice, then weight is evened out as long as a move is worth it. Moves under
  * way count as done, so that planning again after each step goes on where the last plan was.
  */
-import type { Group, NodeEntry, PeerId } from '../../protocol/map.js';
+import { type Group, type NodeEntry, type PeerId, parities, seatOf } from '../../protocol/map.js';
 
 /** A place in a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
 export interface Seat {
@@ -57,16 +57,14 @@ interface Placed extends Seat {
 /** Where the seats of a group are, or are going to be when its moves are done. */
 export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
   const g = group.id;
-  const seats = group.data.map((entry, index): Seat & { node: PeerId } => {
-    const mirror = group.sinks.find((sink) => sink.kind === 'M' && sink.index === index);
-    return { g, kind: 'M', index, node: mirror?.node ?? entry.node };
+  const placed = [
+    ...group.data.map(({ node }, index) => ({ g, kind: 'M' as const, index, node })),
+    ...parities(group).map(({ node, index }) => ({ g, kind: 'P' as const, index, node })),
+  ];
+  return placed.map((seat) => {
+    const target = group.sinks.find((sink) => sink.movesMember === seatOf(group, seat));
+    return { ...seat, node: target?.node ?? seat.node };
   });
-  const newest = new Map<number, { sid: number; node: PeerId }>();
-  for (const sink of group.sinks) {
-    if (sink.kind === 'P' && sink.sid > (newest.get(sink.index)?.sid ?? 0)) newest.set(sink.index, sink);
-  }
-  for (const [index, { node }] of newest) seats.push({ g, kind: 'P', index, node });
-  return seats;
 }
 
 class Planner {

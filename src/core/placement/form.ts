@@ -1,6 +1,6 @@
 /** Where the groups of a new job are placed: a pure function of its pools and nodes. */
 import type { DataEntry, Group, NodeEntry, Pool, SinkEntry } from '../../protocol/map.js';
-import { INITIAL_GENERATION } from '../../protocol/map.js';
+import { CAPABILITIES, INITIAL_GENERATION } from '../../protocol/map.js';
 
 /** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
 export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
@@ -60,6 +60,7 @@ export function formGroups(
           node: node.id,
           inc: node.inc,
           init: true,
+          ...CAPABILITIES.P,
         }),
       );
       groups.push({ id: pool.firstGroup + g, pool: poolIndex, version: epoch, data, sinks });

@@ -3,6 +3,7 @@
  * what the scheduler knows of the nodes.
  */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
+import { hasMove, isParted, parities } from '../../protocol/map.js';
 
 /** What the scheduler knows, by the latest reports. */
 export interface ClusterView {
@@ -24,30 +25,14 @@ export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean 
       return false;
   }
   for (let index = 0; index < pool.r; index++) {
-    if (!group.sinks.some((s) => s.kind === 'P' && s.index === index && view.full(s.sid))) return false;
+    if (!group.sinks.some((s) => s.protects && s.index === index && view.full(s.sid))) return false;
   }
   return true;
 }
 
-/**
- * The parity in use of each index: the oldest, because a younger one only replaces it once it is complete.
- */
-export function parities(group: Group): SinkEntry[] {
-  const oldest = new Map<number, SinkEntry>();
-  for (const sink of group.sinks) {
-    if (sink.kind !== 'P') continue;
-    const known = oldest.get(sink.index);
-    if (!known || sink.sid < known.sid) oldest.set(sink.index, sink);
-  }
-  return [...oldest.values()];
-}
-
 /** Every member on a node of its own, every parity there. */
 export function isSpread(group: Group, pool: Pool): boolean {
-  const used = parities(group);
-  if (used.length !== pool.r) return false;
-  const nodes = [...group.data, ...used].map((entry) => entry.node);
-  return new Set(nodes).size === nodes.length && !nodes.includes(0);
+  return parities(group).length === pool.r && isParted(group);
 }
 
 /** Members of the group that cannot be relied on, by the latest reports. */
@@ -60,7 +45,7 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
   }
   for (let index = 0; index < pool.r; index++) {
     const full = group.sinks.some(
-      (s) => s.kind === 'P' && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
+      (s) => s.protects && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
     );
     if (!full) lacking++;
   }
@@ -70,7 +55,7 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
 /** True when the next repair can improve the group, or an improvement is under way. */
 export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean {
   if (isSpread(group, pool)) return false;
-  if (group.sinks.length > parities(group).length) return true;
+  if (hasMove(group)) return true;
   const used = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
   return view.nodes.some((node) => !used.has(node.id));
 }
@@ -97,19 +82,6 @@ export function isIndispensable(
 export function canDoWithout(group: Group, sink: SinkEntry, pool: Pool, view: ClusterView): boolean {
   const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
   return lackingMembers(others, pool, view) <= pool.r;
-}
-
-/**
- * The sink is where a shard is moving to, and the group could do without it: every member has a node of its
- * own already.
- */
-export function isPlanned(group: Group, sid: number): boolean {
-  const sink = group.sinks.find((entry) => entry.sid === sid);
-  if (!sink) return false;
-  const used = [...group.data, ...parities(group)];
-  if (used.includes(sink)) return false;
-  const nodes = used.map((entry) => entry.node);
-  return new Set(nodes).size === nodes.length && !nodes.includes(0);
 }
 
 /** Shards per node. */

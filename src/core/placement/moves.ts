@@ -1,5 +1,6 @@
 /** How a planned move begins, and how many run at once (rule 28). */
 import type { Group, NodeEntry, Pool, SinkEntry } from '../../protocol/map.js';
+import { CAPABILITIES, mirrorOf, seatOf } from '../../protocol/map.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { type ClusterView, isHealthy } from './health.js';
 
@@ -21,9 +22,11 @@ export function sinkForMove(
   if ([...group.data, ...group.sinks].some((other) => other.node === node.id)) return undefined;
   const kind = member === undefined ? 'P' : 'M';
   const number = member ?? index ?? 0;
-  const busy = group.sinks.filter((sink) => sink.kind === kind && sink.index === number).length;
-  if (busy > (kind === 'P' ? 1 : 0)) return undefined;
-  return { kind, index: number, node: node.id, inc: node.inc, init: false };
+  const movesMember = seatOf(group, { kind, index: number });
+  const moving = group.sinks.some((sink) => sink.movesMember === movesMember);
+  if (moving || (kind === 'M' && mirrorOf(group, number))) return undefined;
+  const place = { kind, index: number, node: node.id, inc: node.inc, init: false } as const;
+  return { ...place, ...CAPABILITIES[kind], movesMember };
 }
 
 /** Few groups move one shard at a time: every extra sink costs throughput. */

@@ -4,7 +4,8 @@
  * incarnation is lost.
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
-import { type ClusterView, isHealthy, parities, shardsPerNode } from './health.js';
+import { CAPABILITIES, mirrorOf, parities, seatOf, settled } from '../../protocol/map.js';
+import { type ClusterView, isHealthy, shardsPerNode } from './health.js';
 
 /**
  * Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are
@@ -60,13 +61,14 @@ class GroupRepair {
   }
 
   private keepSinks(keep: (sink: SinkEntry) => boolean): void {
-    const kept = this.sinks.filter(keep);
-    if (kept.length !== this.sinks.length) this.changed = true;
+    const kept = keepSinks(this.current(), keep);
+    if (kept === this.sinks) return;
+    this.changed = true;
     this.sinks = kept;
   }
 
   private mirrorOf(m: number): SinkEntry | undefined {
-    return this.sinks.find((sink) => sink.kind === 'M' && sink.index === m);
+    return mirrorOf(this.current(), m);
   }
 
   /**
@@ -75,6 +77,7 @@ class GroupRepair {
    */
   private promote(m: number, mirror: SinkEntry): void {
     this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    this.sinks = this.sinks.map((sink) => (sink === mirror ? settled(sink) : sink));
     this.changed = true;
   }
 
@@ -93,43 +96,48 @@ class GroupRepair {
     }
   }
 
-  private sinksOf(index: number): SinkEntry[] {
-    return this.sinks.filter((s) => s.kind === 'P' && s.index === index).sort((a, b) => a.sid - b.sid);
+  /** The parity of this index that is in use, and the one that it moves to. */
+  private paritiesOf(index: number): { inUse: SinkEntry | undefined; target: SinkEntry | undefined } {
+    const same = this.sinks.filter((sink) => sink.protects && sink.index === index);
+    return {
+      inUse: same.find((sink) => sink.movesMember === undefined),
+      target: same.find((sink) => sink.movesMember !== undefined),
+    };
   }
 
   /** Of two parities with one index the older goes when the newer is complete. */
   private finishReplacements(): void {
     for (let index = 0; index < this.pool.r; index++) {
-      const [older, newer] = this.sinksOf(index);
-      if (!older || !newer || !this.view.full(newer.sid) || !isHealthy(this.current(), this.pool, this.view))
+      const { inUse, target } = this.paritiesOf(index);
+      if (!target || !this.view.full(target.sid) || !isHealthy(this.current(), this.pool, this.view))
         continue;
-      this.keepSinks((sink) => sink !== older);
+      this.keepSinks((sink) => sink !== inUse);
     }
   }
 
   private cancelMovesThatBlockRepair(): void {
     const missing = () => {
       let count = this.data.filter((entry) => entry.node === 0).length;
-      for (let index = 0; index < this.pool.r; index++) if (this.sinksOf(index).length === 0) count++;
+      for (let index = 0; index < this.pool.r; index++) if (!this.paritiesOf(index).inUse) count++;
       return count;
     };
     while (missing() > 0 && !this.freeNode()) {
-      const planned = this.plannedSink();
-      if (!planned) return;
-      this.keepSinks((sink) => sink !== planned);
+      const target = this.moveToCancel();
+      if (!target) return;
+      // A complete parity takes the place of the one in use: either node becomes free.
+      const complete = target.protects && this.view.full(target.sid);
+      const dropped = complete ? this.paritiesOf(target.index).inUse : target;
+      this.keepSinks((sink) => sink !== dropped);
     }
   }
 
-  /**
-   * A sink that the group can do without: a mirror before its cut-over, or of two parities the one that is
-   * not complete.
-   */
-  private plannedSink(): SinkEntry | undefined {
+  /** The target of a move that the group can do without, parities first. */
+  private moveToCancel(): SinkEntry | undefined {
     for (let index = 0; index < this.pool.r; index++) {
-      const [older, newer] = this.sinksOf(index);
-      if (newer) return this.view.full(newer.sid) ? older : newer;
+      const { target } = this.paritiesOf(index);
+      if (target) return target;
     }
-    return this.sinks.find((sink) => sink.kind === 'M' && sink.node !== this.data[sink.index]?.node);
+    return this.sinks.find((sink) => sink.movesMember !== undefined);
   }
 
   private homeData(): void {
@@ -144,8 +152,8 @@ class GroupRepair {
 
   private addParities(): void {
     for (let index = 0; index < this.pool.r; index++) {
-      if (this.sinksOf(index).length > 0) continue;
-      this.addSink('P', index, this.freeNode() ?? this.leavingNode());
+      if (this.paritiesOf(index).inUse) continue;
+      this.addSink('P', index, false, this.freeNode() ?? this.leavingNode());
     }
   }
 
@@ -154,19 +162,29 @@ class GroupRepair {
     if (!isHealthy(this.current(), this.pool, this.view)) return;
     const settled = () => [...this.data, ...parities(this.current())];
     for (const only of parities(this.current())) {
-      if (this.sinksOf(only.index).length > 1) continue;
+      if (this.paritiesOf(only.index).target) continue;
       if (settled().some((entry) => entry !== only && entry.node === only.node))
-        this.addSink('P', only.index);
+        this.addSink('P', only.index, true);
     }
     for (const [m, entry] of this.data.entries()) {
       const shared = this.data.some((other, i) => i < m && other.node === entry.node);
-      if (shared && !this.mirrorOf(m)) this.addSink('M', m);
+      if (shared && !this.mirrorOf(m)) this.addSink('M', m, true);
     }
   }
 
-  private addSink(kind: 'P' | 'M', index: number, node = this.freeNode()): void {
+  /** `moves`: a member that has a home already moves to it. */
+  private addSink(kind: 'P' | 'M', index: number, moves: boolean, node = this.freeNode()): void {
     if (!node) return;
-    this.sinks.push({ sid: this.nextSid(), kind, index, node: node.id, inc: node.inc, init: false });
+    this.sinks.push({
+      sid: this.nextSid(),
+      kind,
+      index,
+      node: node.id,
+      inc: node.inc,
+      init: false,
+      ...CAPABILITIES[kind],
+      ...(moves && { movesMember: seatOf(this.group, { kind, index }) }),
+    });
     this.take(node);
   }
 
@@ -209,6 +227,21 @@ class GroupRepair {
     for (const node of nodes) if (!best || rank(node) < rank(best)) best = node;
     return best;
   }
+}
+
+/**
+ * The sinks of a group that are kept. Where the parity in use is not, the one that it was moving to takes its
+ * place: its move is over. The same list when all are kept.
+ */
+export function keepSinks(group: Group, keep: (sink: SinkEntry) => boolean): SinkEntry[] {
+  const kept = group.sinks.filter(keep);
+  if (kept.length === group.sinks.length) return group.sinks;
+  const inUse = new Set(parities({ ...group, sinks: kept }).map((sink) => sink.index));
+  return kept.map((sink) => {
+    if (!sink.protects || inUse.has(sink.index)) return sink;
+    inUse.add(sink.index);
+    return settled(sink);
+  });
 }
 
 /** New groups for a new epoch, or undefined when nothing has to change. */

@@ -1,62 +1,12 @@
 /**
- * The scheduler's durable state and the rule that guards it: a decision is durable before anyone sees it
- * (rule 2). Effects that depend on a decision are held back until the runtime says `persisted`.
+ * Guards the scheduler's durable state: a decision is durable before anyone sees it (rule 2). Effects that
+ * depend on a decision are held back until the runtime says `persisted`.
  */
-import type { ClusterMap, Group, PeerId, Pool } from '../../protocol/map.js';
-import type { ChangeStatus, Message, MessageOf } from '../../protocol/messages.js';
+import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
-import { copyDatasets, type DatasetState } from './samples/samples.js';
-
-/**
- * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
- */
-export interface SessionEntry {
-  id: PeerId;
-  leased: boolean;
-}
-
-export interface DurableState {
-  map: ClusterMap;
-  /** Nodes that must have joined before groups are formed. */
-  nodesWanted: number;
-  nextPeer: PeerId;
-  nextSid: number;
-  /**
-   * Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave.
-   */
-  names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
-  /** By id, ascending. */
-  sessions: SessionEntry[];
-  /** Undefined until something about it was decided. */
-  scaling?: Scaling;
-  /** Absent in what was written before there were any. */
-  datasets?: DatasetState[];
-}
-
-/** A change of what serves. Its time counts from when this scheduler process knows of it. */
-export interface Change {
-  readonly id: number;
-  readonly kind: ChangeStatus['kind'];
-  readonly from: number;
-  readonly to: number;
-  /** 0 = no limit */
-  readonly timeoutMs: number;
-  readonly state: ChangeStatus['state'];
-  readonly reason: string;
-  /** Processes that it empties; a newer one of the same name is not meant. */
-  readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
-  /** They were told to leave: there is no way back. */
-  readonly released: boolean;
-  readonly shardsMoved: number;
-  readonly bytesMoved: number;
-}
-
-/** Replaced and never changed in place, as maps are. */
-export interface Scaling {
-  readonly wanted: number;
-  readonly nextChange: number;
-  readonly changes: readonly Change[];
-}
+import type { DatasetState } from './samples/state.js';
+import { type DurableState, snapshot } from './state.js';
 
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
@@ -134,16 +84,8 @@ export class Ledger {
     this.version++;
     this.held.push({ version: this.version, effects: this.gated });
     this.gated = [];
-    this.effects.push({ kind: 'persist', version: this.version, state: this.snapshot() });
+    this.effects.push({ kind: 'persist', version: this.version, state: snapshot(this.state) });
     return this.take();
-  }
-
-  /**
-   * Maps, sessions, and what is in them, are replaced and never changed in place; so are the entries of
-   * `names`.
-   */
-  private snapshot(): DurableState {
-    return { ...this.state, names: { ...this.state.names }, datasets: copyDatasets(this.datasets) };
   }
 
   private take(): SchedulerEffect[] {
@@ -195,22 +137,4 @@ export class Ledger {
       fields,
     );
   }
-}
-
-/** The state of a new job. */
-export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
-  let firstGroup = 0;
-  const placed = pools.map((pool) => {
-    const withFirst = { ...pool, firstGroup };
-    firstGroup += pool.groups;
-    return withFirst;
-  });
-  return {
-    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
-    nodesWanted,
-    nextPeer: 1,
-    nextSid: 1,
-    names: {},
-    sessions: [],
-  };
 }

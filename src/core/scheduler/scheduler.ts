@@ -8,20 +8,21 @@ import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../prot
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../../protocol/messages.js';
 import { formGroups } from '../placement/form.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
-import { repair } from '../placement/repair.js';
+import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
-import { type DurableState, Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
+import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { type Member, newMember } from './liveness.js';
 import { Facts } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
+import { type DurableState, withCapabilities } from './state.js';
 import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
 import { addTables } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
-export type { DurableState, SchedulerEffect, SchedulerInput } from './ledger.js';
-export { newJob } from './ledger.js';
+export type { SchedulerEffect, SchedulerInput } from './ledger.js';
+export { type DurableState, newJob } from './state.js';
 
 /** ps-2 before ps-10. */
 const BY_NUMBER = new Intl.Collator('en', { numeric: true });
@@ -47,7 +48,7 @@ export class Scheduler {
     private readonly policy: SchedulerPolicy,
     restarted: boolean,
   ) {
-    this.ledger = new Ledger(state, restarted);
+    this.ledger = new Ledger(restarted ? withCapabilities(state) : state, restarted);
     this.sessions = new Sessions(this.ledger, policy);
     this.scaler = new Scaler({
       ledger: this.ledger,
@@ -379,7 +380,7 @@ export class Scheduler {
     const group = map.groups[g];
     const wrong = group?.sinks.find((sink) => sink.sid === sid);
     if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
-    const sinks = group.sinks.filter((sink) => sink.sid !== sid);
+    const sinks = keepSinks(group, (sink) => sink.sid !== sid);
     this.facts.full.delete(sid);
     this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
     this.reconfigure(reason);

@@ -1,15 +1,8 @@
 /** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
-import type { Group, PeerId } from '../../protocol/map.js';
+import { type Group, mirrorOf, type PeerId, parities } from '../../protocol/map.js';
 import type { Heartbeat, JobStatus, NodeStatus, Redundancy, ScalingStatus } from '../../protocol/messages.js';
-import {
-  type ClusterView,
-  canImprove,
-  isHealthy,
-  isSpread,
-  parities,
-  shardsPerNode,
-} from '../placement/health.js';
-import type { DurableState } from './ledger.js';
+import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
+import type { DurableState } from './state.js';
 
 export interface LostShard {
   g: number;
@@ -76,9 +69,9 @@ export function redundancyOf(reports: Reports): { state: Redundancy; reasons: st
  */
 function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   const mirrored = (g: number, m: number): boolean => {
-    const home = groups[g]?.data[m];
-    const beside = groups[g]?.sinks.find((s) => s.kind === 'M' && s.index === m && s.node === home?.node);
-    return beside !== undefined && view.full(beside.sid);
+    const group = groups[g];
+    const mirror = group && mirrorOf(group, m);
+    return mirror?.node === group?.data[m]?.node && mirror !== undefined && view.full(mirror.sid);
   };
   return { ...view, whole: (g, m, gen) => view.whole(g, m, gen) || mirrored(g, m) };
 }

@@ -82,11 +82,13 @@ export class Stream {
     this.commit();
   }
 
-  /** Rule 9: durable is what all sinks of the newest map known have. */
+  /** Rule 9: durable is what all sinks of the newest map known have, of those that acknowledge. */
   private commit(): void {
     if (this.phase !== 'ACTIVE') return;
     let durable = this.seq;
-    for (const follower of this.followers.values()) durable = Math.min(durable, follower.acked);
+    for (const follower of this.followers.values()) {
+      if (follower.entry.acknowledges) durable = Math.min(durable, follower.acked);
+    }
     let count = 0;
     const durableIds: StreamId[] = [];
     for (const batch of this.buffer) {
@@ -329,10 +331,10 @@ export class Stream {
   get usableParities(): Follower[] {
     const byIndex = new Map<number, Follower>();
     for (const follower of this.followers.values()) {
-      if (follower.entry.kind !== 'P' || follower.none) continue;
-      const other = byIndex.get(follower.entry.index);
-      // Of two sinks with one index the older one is complete: it is dropped only when the newer one is.
-      if (!other || follower.entry.sid < other.entry.sid) byIndex.set(follower.entry.index, follower);
+      const { protects, index, movesMember } = follower.entry;
+      if (!protects || follower.none) continue;
+      // The target of a move may be incomplete. The parity in use is dropped only when the target is complete.
+      if (movesMember === undefined || !byIndex.has(index)) byIndex.set(index, follower);
     }
     return [...byIndex.values()];
   }

@@ -9,9 +9,8 @@
 import { invariant, KintsugiError } from '../../errors.js';
 import type { BlockList, NativeSink } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
-import { type Group, INITIAL_GENERATION, type SinkEntry } from '../../protocol/map.js';
+import { type Group, INITIAL_GENERATION, isMoveTarget, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
-import { isPlanned } from '../placement/health.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
@@ -60,7 +59,7 @@ export class Sink {
   private readonly members = new Map<number, Member>();
   private readonly checks: Check[] = [];
   private readonly recoveryRate: RateLimit;
-  /** It is where a shard moves to, and nothing is lost. */
+  /** It is the target of a planned move: nothing is lost while it is incomplete. */
   planned: boolean;
   private wasFull: boolean;
 
@@ -74,7 +73,7 @@ export class Sink {
     this.mirror = entry.kind === 'M';
     this.index = this.mirror ? 0 : entry.index;
     this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
-    this.planned = isPlanned(group, entry.sid);
+    this.planned = isMoveTarget(group, entry);
     this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
@@ -121,7 +120,8 @@ export class Sink {
   /** Rule 17: recovery operations are soft state of one version of the group. */
   onGroup(group: Group): void {
     this.group = group;
-    this.planned = isPlanned(group, this.sid);
+    const entry = group.sinks.find((sink) => sink.sid === this.sid);
+    this.planned = entry !== undefined && isMoveTarget(group, entry);
     this.dropAccumulators();
   }
 

@@ -9,7 +9,7 @@ import {
   seatsOf,
 } from '../../../src/core/placement/balance.js';
 import { formGroups } from '../../../src/core/placement/form.js';
-import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
+import { CAPABILITIES, type Group, type NodeEntry, type Pool, seatOf } from '../../../src/protocol/map.js';
 
 const node = (id: number, host = `host-${id}`): NodeEntry => ({
   id,
@@ -225,7 +225,8 @@ describe('moves under way', () => {
     const started = groups.map((group) => {
       if (group.id !== first!.g) return group;
       const { kind, index, to } = first!;
-      const sink = { sid: 99, kind, index, node: to, inc: 1, init: false };
+      const place = { sid: 99, kind, index, node: to, inc: 1, init: false };
+      const sink = { ...place, ...CAPABILITIES[kind], movesMember: seatOf(group, first!) };
       return { ...group, sinks: [...group.sinks, sink] };
     });
     expect(plan({ groups: started, ...input }).length).toBe(rest.length);

@@ -3,9 +3,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
-import { type ClusterView, isSpread, parities } from '../../../src/core/placement/health.js';
+import { type ClusterView, isSpread } from '../../../src/core/placement/health.js';
 import { repair } from '../../../src/core/placement/repair.js';
-import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
+import { EMPTY_MAP, type Group, type NodeEntry, type Pool, parities } from '../../../src/protocol/map.js';
+import { checkCapabilities } from '../../../src/sim/capabilities.js';
 
 const node = (id: number, inc: number, host: number): NodeEntry => ({
   id,
@@ -103,6 +104,7 @@ class History {
     const sids = this.groups.flatMap((group) => group.sinks.map((sink) => sink.sid));
     expect(new Set(sids).size).toBe(sids.length);
     for (const group of this.groups) this.checkGroup(group, this.pools[group.pool]!);
+    checkCapabilities({ ...EMPTY_MAP, groups: this.groups });
   }
 
   private checkGroup(group: Group, pool: Pool): void {

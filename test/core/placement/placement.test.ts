@@ -1,9 +1,24 @@
 /** Where shards go, as pure functions of the map and of what is known of the nodes (rules 27 and 28). */
 import { describe, expect, it } from 'vitest';
 import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
-import { type ClusterView, canImprove, isSpread, shardsPerNode } from '../../../src/core/placement/health.js';
+import {
+  type ClusterView,
+  canDoWithout,
+  canImprove,
+  isHealthy,
+  isSpread,
+  shardsPerNode,
+} from '../../../src/core/placement/health.js';
+import { sinkForMove } from '../../../src/core/placement/moves.js';
 import { repair } from '../../../src/core/placement/repair.js';
-import type { Group, NodeEntry, Pool } from '../../../src/protocol/map.js';
+import {
+  type Group,
+  hasMove,
+  isMoveTarget,
+  type NodeEntry,
+  type Pool,
+  parities,
+} from '../../../src/protocol/map.js';
 
 const node = (id: number, host = `h${id}`): NodeEntry => ({
   id,
@@ -106,7 +121,10 @@ describe('repair', () => {
     const [group] = mend(groups, view([all[1]!, all[3]!, all[4]!]))!;
     expect(seats(group!)).toBe('4 2 p 5');
     expect(group!.data[0]).toMatchObject({ gen: 2, init: false });
-    expect(group!.sinks).toMatchObject([{ sid: 50, index: 0, init: false }]);
+    expect(group!.sinks).toMatchObject([
+      { sid: 50, index: 0, init: false, protects: true, acknowledges: true },
+    ]);
+    expect(group!.sinks[0]).not.toHaveProperty('movesMember');
   });
 
   it('an entry of an older incarnation is a lost one, and the same node may take it again', () => {
@@ -172,5 +190,68 @@ describe('repair', () => {
     )!;
     expect(after!.data[1]).toMatchObject({ node: 1, gen: 4 });
     expect(after!.sinks.map(({ sid }) => sid)).toEqual([1]);
+  });
+});
+
+describe('the target of a move', () => {
+  const code = pool(2, 1, 1);
+  const all = nodes(4);
+  const [group] = formGroups([code], all, 1, counter());
+  const begun = (request: { member?: number; index?: number }): Group => {
+    const sink = sinkForMove(group!, code, view(all), {
+      member: request.member,
+      index: request.index,
+      node: all[3]!,
+    });
+    return { ...group!, sinks: [...group!.sinks, { sid: 50, ...sink! }] };
+  };
+  const mend = (groups: Group[], state: ClusterView) => repair(groups, [code], state, 2, () => 60)![0]!;
+  const without = (id: number, fields: Partial<ClusterView>) =>
+    view(
+      all.filter((entry) => entry.id !== id),
+      fields,
+    );
+
+  it('names its seat: a mirror acknowledges and does not protect, a parity does both', () => {
+    const mirror = begun({ member: 1 });
+    expect(mirror.sinks[1]).toMatchObject({ protects: false, acknowledges: true, movesMember: 1 });
+    const parity = begun({ index: 0 });
+    expect(parity.sinks[1]).toMatchObject({ protects: true, acknowledges: true, movesMember: 2 });
+    for (const moving of [mirror, parity]) {
+      expect(moving.sinks.map((sink) => isMoveTarget(moving, sink))).toEqual([false, true]);
+      expect(parities(moving)).toEqual(group!.sinks);
+      expect([hasMove(moving), isSpread(moving, code)]).toEqual([true, true]);
+    }
+  });
+
+  it('is no target any more when its mirror is promoted, and something moves until the mirror goes', () => {
+    const promoted = mend([begun({ member: 1 })], view(all));
+    expect(promoted.data[1]).toMatchObject({ node: 4, gen: 2 });
+    expect(promoted.sinks[1]).not.toHaveProperty('movesMember');
+    expect(isMoveTarget(promoted, promoted.sinks[1]!)).toBe(false);
+    expect([hasMove(promoted), hasMove(mend([promoted], view(all)))]).toEqual([true, false]);
+  });
+
+  it('takes the place of its parity when that goes, complete or lost', () => {
+    const moving = begun({ index: 0 });
+    for (const state of [view(all), without(3, { full: () => false })]) {
+      const after = mend([moving], state);
+      expect(after.sinks.map(({ sid }) => sid)).toEqual([50]);
+      expect(after.sinks[0]).not.toHaveProperty('movesMember');
+      expect(parities(after)).toEqual(after.sinks);
+    }
+  });
+
+  it('is in a hurry while two members share a node', () => {
+    const moving = begun({ member: 1 });
+    const crowded = { ...moving, data: [{ ...moving.data[0]!, node: 3 }, moving.data[1]!] };
+    expect(isMoveTarget(crowded, crowded.sinks[1]!)).toBe(false);
+  });
+
+  it('of a mirror is no parity: with the parity lost the group is not healthy', () => {
+    const moving = begun({ member: 0 });
+    expect(isHealthy({ ...moving, sinks: moving.sinks.slice(1) }, code, view(all))).toBe(false);
+    expect(canDoWithout(moving, moving.sinks[0]!, code, view(all))).toBe(true);
+    expect(canDoWithout(moving, moving.sinks[0]!, code, view(all, { whole: (_, m) => m !== 1 }))).toBe(false);
   });
 });

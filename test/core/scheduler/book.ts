@@ -1,7 +1,8 @@
 /** The scheduler's machine for samples with a ledger and a disk, for tests. */
 import { expect } from 'vitest';
-import { Ledger, newJob } from '../../../src/core/scheduler/ledger.js';
+import { Ledger } from '../../../src/core/scheduler/ledger.js';
 import { Samples, type SamplesPolicy } from '../../../src/core/scheduler/samples/samples.js';
+import { newJob } from '../../../src/core/scheduler/state.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { type DatasetSpec, UNBOUNDED } from '../../../src/protocol/samples.js';
 

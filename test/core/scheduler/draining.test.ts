@@ -1,6 +1,6 @@
 /** Nodes that are emptied and leave (rules 28 and 30), and what can never be done. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { parities } from '../../../src/core/placement/health.js';
+import { parities } from '../../../src/protocol/map.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { kind } from '../harness.js';
 import {

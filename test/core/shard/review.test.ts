@@ -4,7 +4,7 @@ import { PsNode } from '../../../src/core/node/node.js';
 import type { Effect } from '../../../src/core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../../../src/core/shared/policy.js';
 import { loadNative } from '../../../src/native.js';
-import type { ClusterMap, DataEntry, SinkEntry } from '../../../src/protocol/map.js';
+import { CAPABILITIES, type ClusterMap, type DataEntry, type SinkEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 
 const native = loadNative();
@@ -33,6 +33,7 @@ const sinkAt = (sid: number, index: number, node: number): SinkEntry => ({
   node,
   inc: 1,
   init: true,
+  ...CAPABILITIES.P,
 });
 
 function section(push: boolean): Uint8Array {

@@ -9,7 +9,7 @@ import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { RateLimit } from '../../../src/core/shared/rate.js';
 import { Sink } from '../../../src/core/sink/sink.js';
 import type { NativeShard, NativeSink } from '../../../src/native.js';
-import type { Group } from '../../../src/protocol/map.js';
+import { CAPABILITIES, type Group } from '../../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { ADDING, DIM, native, section } from '../harness.js';
 
@@ -44,7 +44,7 @@ class Stage {
   readonly group: Group;
 
   constructor(init: boolean, gen = 1) {
-    const entry = { sid: SID, kind: 'P' as const, index: 0, node: 20, inc: 1, init };
+    const entry = { sid: SID, kind: 'P' as const, index: 0, node: 20, inc: 1, init, ...CAPABILITIES.P };
     const data = OWNERS.map((node) => ({ node, inc: 1, gen, init: gen === 1 }));
     this.group = { id: 0, pool: 0, version: 4, data, sinks: [entry] };
     this.parity = native.createSink(this.memory, 2, 1, 0, init);

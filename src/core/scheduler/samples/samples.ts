@@ -10,51 +10,11 @@
 import type { ErrorCode } from '../../../errors.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import { type DatasetSpec, type DatasetStatus, type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
+import { type DatasetStatus, type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
 import type { Ledger } from '../ledger.js';
 import { Clocks } from './clocks.js';
-import {
-  datasetDifference,
-  datasetProblem,
-  type Growth,
-  nextPiece,
-  type Piece,
-  RangePlan,
-  rangesLeft,
-} from './ranges.js';
-
-/** A range that was handed out and is neither finished nor set aside. */
-export interface OpenRange {
-  number: number;
-  /** Where it is, in files that grow; in others that follows from its number. */
-  piece?: Piece;
-  session: PeerId;
-  /** Who works on it, and the request that it was leased for; 0: nobody, it is next. */
-  worker: PeerId;
-  lease: number;
-  /** Batches that are durable, and that somebody has begun. */
-  done: number;
-  begun: number;
-  /** Failures in a row at one batch. */
-  failures: number;
-  failedAt: number;
-}
-
-/** The durable part. */
-export interface DatasetState {
-  name: string;
-  spec: DatasetSpec;
-  /** Ranges below this number have been handed out. */
-  next: number;
-  open: OpenRange[];
-  finished: number;
-  /** Samples of the finished ranges of each epoch. */
-  samples: number[];
-  redone: number;
-  setAside: SetAside[];
-  /** Of each file, when they grow: the cursor of the stream. */
-  growth?: Growth[];
-}
+import { datasetDifference, datasetProblem, nextPiece, RangePlan, rangesLeft } from './ranges.js';
+import type { DatasetState, OpenRange } from './state.js';
 
 export interface SamplesPolicy {
   /** A lease that is not reported on for so long is lost. */
@@ -72,16 +32,6 @@ export interface SamplesPolicy {
 const MAX_DATASETS = 256;
 
 type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
-
-export function copyDatasets(datasets: readonly DatasetState[]): DatasetState[] {
-  return datasets.map((dataset) => ({
-    ...dataset,
-    open: dataset.open.map((range) => ({ ...range })),
-    samples: [...dataset.samples],
-    setAside: [...dataset.setAside],
-    ...(dataset.growth && { growth: dataset.growth.map((file) => ({ ...file })) }),
-  }));
-}
 
 /** A data set, with what is soft about it. */
 interface Live {

@@ -1,7 +1,8 @@
 /**
  * The durable list of changes of what serves, and the number of PS that are wanted when none is under way.
  */
-import type { Change, Ledger, Scaling } from '../ledger.js';
+import type { Ledger } from '../ledger.js';
+import type { Change, Scaling } from '../state.js';
 
 /** So many that are over are kept, for those who ask how they went. */
 const KEEP = 16;

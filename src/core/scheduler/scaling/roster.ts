@@ -1,7 +1,8 @@
 /** Who serves and who is on its way out, by the map, the changes that are under way, and who is there. */
 import type { ClusterMap, Group, NodeEntry, PeerId } from '../../../protocol/map.js';
 import { type ClusterView, shardsPerNode } from '../../placement/health.js';
-import type { Change, Ledger } from '../ledger.js';
+import type { Ledger } from '../ledger.js';
+import type { Change } from '../state.js';
 import type { Changes } from './changes.js';
 
 export class Roster {

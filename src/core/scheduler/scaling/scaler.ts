@@ -5,15 +5,24 @@
  * back.
  */
 import type { ErrorCode } from '../../../errors.js';
-import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../../protocol/map.js';
+import {
+  type ClusterMap,
+  type Group,
+  hasMove,
+  isMoveTarget,
+  type NodeEntry,
+  type PeerId,
+  type SinkEntry,
+} from '../../../protocol/map.js';
 import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
 import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
-import { type ClusterView, isHealthy, isPlanned, parities } from '../../placement/health.js';
+import { type ClusterView, isHealthy } from '../../placement/health.js';
 import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
-import type { Change, Ledger } from '../ledger.js';
+import type { Ledger } from '../ledger.js';
 import type { Loads } from '../loads.js';
+import type { Change } from '../state.js';
 import { Changes } from './changes.js';
 import { Ending } from './ending.js';
 import { Roster } from './roster.js';
@@ -170,8 +179,7 @@ export class Scaler {
   }
 
   private get underWay(): number {
-    const { pools } = this.map;
-    return this.movable.filter((group) => group.sinks.length > pools[group.pool]!.r).length;
+    return this.movable.filter(hasMove).length;
   }
 
   private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
@@ -198,7 +206,7 @@ export class Scaler {
   private cancel(change: Change, reason: string): void {
     this.changes.cancel(change.id, reason);
     this.host.unsettle();
-    if (this.running.length === 0) this.dropMoves((group, sink) => isPlanned(group, sink.sid));
+    if (this.running.length === 0) this.dropMoves(isMoveTarget);
   }
 
   /** Takes back moves that are not over: the sink goes, and the shard stays where it is. */
@@ -206,7 +214,7 @@ export class Scaler {
     const epoch = this.map.epoch + 1;
     let dropped = false;
     const groups = this.map.groups.map((group) => {
-      const sinks = group.sinks.filter((sink) => !this.isNewcomer(group, sink) || !which(group, sink));
+      const sinks = group.sinks.filter((sink) => sink.movesMember === undefined || !which(group, sink));
       if (sinks.length === group.sinks.length) return group;
       dropped = true;
       return { ...group, version: epoch, sinks };
@@ -214,12 +222,6 @@ export class Scaler {
     if (!dropped) return;
     this.host.ledger.setMap({ groups }, 'moves cancelled');
     this.host.unsettle();
-  }
-
-  /** The end of a move that is not in use yet: a mirror before its cut-over, the younger of two parities. */
-  private isNewcomer(group: Group, sink: SinkEntry): boolean {
-    if (sink.kind === 'M') return group.data[sink.index]?.node !== sink.node;
-    return !parities(group).includes(sink);
   }
 
   // ---- progress
@@ -311,10 +313,10 @@ export class Scaler {
   private start(move: PlannedMove): void {
     const view = this.host.view();
     if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return;
-    const { pools, groups, nodes } = this.map;
+    const { groups, nodes } = this.map;
     const group = groups[move.g]!;
     const node = nodes.find((entry) => entry.id === move.to);
-    if (!node || group.sinks.length > pools[group.pool]!.r) return;
+    if (!node || hasMove(group)) return;
     const { kind, index } = move;
     const request = { member: kind === 'M' ? index : undefined, index, node };
     const sid = this.add(move.g, request);
@@ -350,11 +352,11 @@ export class Scaler {
   private count(ending?: number): void {
     for (const [sid, move] of this.moving) {
       const group = this.map.groups[move.g]!;
-      const sinks = group.sinks.filter((sink) => sink.kind === move.kind && sink.index === move.index);
-      const there = sinks.some((sink) => sink.sid === sid);
-      const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : there;
-      const unsettled = move.kind === 'M' ? !(arrived && move.change === ending) : sinks.length > 1;
-      if (there && unsettled) continue;
+      const sink = group.sinks.find((entry) => entry.sid === sid);
+      const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : sink !== undefined;
+      const unsettled =
+        move.kind === 'M' ? !(arrived && move.change === ending) : sink?.movesMember !== undefined;
+      if (sink && unsettled) continue;
       this.moving.delete(sid);
       if (!arrived) continue;
       this.tell('move.done', { ...move.told });

@@ -1,0 +1,47 @@
+/** What of a data set is durable: which ranges are open, finished or set aside. */
+import type { PeerId } from '../../../protocol/map.js';
+import type { DatasetSpec, SetAside } from '../../../protocol/samples.js';
+import type { Growth, Piece } from './ranges.js';
+
+/** A range that was handed out and is neither finished nor set aside. */
+export interface OpenRange {
+  number: number;
+  /** Where it is, in files that grow; in others that follows from its number. */
+  piece?: Piece;
+  session: PeerId;
+  /** Who works on it, and the request that it was leased for; 0: nobody, it is next. */
+  worker: PeerId;
+  lease: number;
+  /** Batches that are durable, and that somebody has begun. */
+  done: number;
+  begun: number;
+  /** Failures in a row at one batch. */
+  failures: number;
+  failedAt: number;
+}
+
+/** The durable part. */
+export interface DatasetState {
+  name: string;
+  spec: DatasetSpec;
+  /** Ranges below this number have been handed out. */
+  next: number;
+  open: OpenRange[];
+  finished: number;
+  /** Samples of the finished ranges of each epoch. */
+  samples: number[];
+  redone: number;
+  setAside: SetAside[];
+  /** Of each file, when they grow: the cursor of the stream. */
+  growth?: Growth[];
+}
+
+export function copyDatasets(datasets: readonly DatasetState[]): DatasetState[] {
+  return datasets.map((dataset) => ({
+    ...dataset,
+    open: dataset.open.map((range) => ({ ...range })),
+    samples: [...dataset.samples],
+    setAside: [...dataset.setAside],
+    ...(dataset.growth && { growth: dataset.growth.map((file) => ({ ...file })) }),
+  }));
+}

@@ -1,0 +1,106 @@
+/** The scheduler's durable state: what a restarted scheduler resumes from. */
+import {
+  CAPABILITIES,
+  type ClusterMap,
+  type Group,
+  type PeerId,
+  type Pool,
+  type SinkEntry,
+  seatOf,
+} from '../../protocol/map.js';
+import type { ChangeStatus } from '../../protocol/messages.js';
+import { copyDatasets, type DatasetState } from './samples/state.js';
+
+/**
+ * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
+ */
+export interface SessionEntry {
+  id: PeerId;
+  leased: boolean;
+}
+
+export interface DurableState {
+  map: ClusterMap;
+  /** Nodes that must have joined before groups are formed. */
+  nodesWanted: number;
+  nextPeer: PeerId;
+  nextSid: number;
+  /**
+   * Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave.
+   */
+  names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
+  /** By id, ascending. */
+  sessions: SessionEntry[];
+  /** Undefined until something about it was decided. */
+  scaling?: Scaling;
+  /** Absent in what was written before there were any. */
+  datasets?: DatasetState[];
+}
+
+/** A change of what serves. Its time counts from when this scheduler process knows of it. */
+export interface Change {
+  readonly id: number;
+  readonly kind: ChangeStatus['kind'];
+  readonly from: number;
+  readonly to: number;
+  /** 0 = no limit */
+  readonly timeoutMs: number;
+  readonly state: ChangeStatus['state'];
+  readonly reason: string;
+  /** Processes that it empties; a newer one of the same name is not meant. */
+  readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
+  /** They were told to leave: there is no way back. */
+  readonly released: boolean;
+  readonly shardsMoved: number;
+  readonly bytesMoved: number;
+}
+
+/** Replaced and never changed in place, as maps are. */
+export interface Scaling {
+  readonly wanted: number;
+  readonly nextChange: number;
+  readonly changes: readonly Change[];
+}
+
+/** The state of a new job. */
+export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firstGroup'>[]): DurableState {
+  let firstGroup = 0;
+  const placed = pools.map((pool) => {
+    const withFirst = { ...pool, firstGroup };
+    firstGroup += pool.groups;
+    return withFirst;
+  });
+  return {
+    map: { epoch: 1, job, pools: placed, groups: [], nodes: [], tables: [] },
+    nodesWanted,
+    nextPeer: 1,
+    nextSid: 1,
+    names: {},
+    sessions: [],
+  };
+}
+
+/**
+ * A copy that later decisions do not change. Maps, sessions, and what is in them, are replaced and never changed
+ * in place; so are the entries of `names`.
+ */
+export function snapshot(state: DurableState): DurableState {
+  return { ...state, names: { ...state.names }, datasets: copyDatasets(state.datasets ?? []) };
+}
+
+/** A state that was stored before sinks said what they are for: derived from kinds and the order of sids. */
+export function withCapabilities(state: DurableState): DurableState {
+  const groups = state.map.groups.map((group): Group => {
+    if (group.sinks.every((sink) => sink.acknowledges !== undefined)) return group;
+    return { ...group, sinks: group.sinks.map((sink) => capable(group, sink)) };
+  });
+  return { ...state, map: { ...state.map, groups } };
+}
+
+function capable(group: Group, sink: SinkEntry): SinkEntry {
+  const older = group.sinks.some(
+    ({ kind, index, sid }) => kind === sink.kind && index === sink.index && sid < sink.sid,
+  );
+  const moves = sink.kind === 'M' ? group.data[sink.index]?.node !== sink.node : older;
+  return { ...sink, ...CAPABILITIES[sink.kind], ...(moves && { movesMember: seatOf(group, sink) }) };
+}
