@@ -135,6 +135,8 @@ export interface ShardStatsReply {
 export interface Open extends StreamOf {
   t: 'open';
   v: number;
+  /** Counts the Opens of this owner to this sink. */
+  attempt: number;
 }
 export interface OpenAck extends StreamOf {
   t: 'openAck';
@@ -142,6 +144,8 @@ export interface OpenAck extends StreamOf {
   none: boolean;
   sgen: number;
   applied: number;
+  /** Of the Open that this answers. */
+  attempt: number;
 }
 export interface Start extends StreamOf {
   t: 'start';

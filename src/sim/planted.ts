@@ -59,16 +59,37 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'forget the replay after a reconnect',
     file: 'shard/stream',
-    from: 'if (batch.seq > message.applied)',
+    from: 'if (batch.seq > applied)',
     to: 'if (batch.seq < 0)',
-    place: 0,
   },
   {
     name: 'resume one too late',
     file: 'shard/stream',
-    from: 'if (batch.seq > message.applied)',
-    to: 'if (batch.seq > message.applied + 1)',
-    place: 0,
+    from: 'if (batch.seq > applied)',
+    to: 'if (batch.seq > applied + 1)',
+  },
+  {
+    name: 'a resend is never repeated',
+    file: 'shard/stream',
+    from: 'follower.coveredAttempt = follower.attempt;\n        follower.asking',
+    to: 'follower.coveredAttempt = Infinity;\n        follower.asking',
+  },
+  {
+    name: 'resends multiply',
+    file: 'shard/stream',
+    from: 'if (message.attempt <= follower.coveredAttempt)',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/shard/resends.test.ts',
+      because:
+        'sending again what is there already changes nothing but the memory and the time that it takes',
+    },
+  },
+  {
+    name: 'a question is never repeated',
+    file: 'shared/retry',
+    from: 'return this.askedAt < this.overdueBefore(now);',
+    to: 'return !this.begun && this.askedAt < this.overdueBefore(now);',
   },
   {
     name: 'trim the log too early',

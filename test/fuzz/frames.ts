@@ -110,8 +110,8 @@ const FIELDS: Record<Message['t'], object> = {
   lost: { ...shard, v: 9 },
   keysPage: { id: 2, next: -1 },
   shardStatsReply: { id: 2, extents, tables: [{ table: 1, rows: 4 }] },
-  open: { ...stream, v: 9 },
-  openAck: { ...stream, none: false, sgen: 4, applied: 70 },
+  open: { ...stream, v: 9, attempt: 2 },
+  openAck: { ...stream, none: false, sgen: 4, applied: 70, attempt: 2 },
   start: { ...stream, v: 9, base: 70, dedup, extents },
   startAck: { ...stream, applied: 70, dedup, extents },
   delta: {

@@ -88,8 +88,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     extents: [[1, 16, 3]],
     tables: [{ table: 1, rows: 3, extent: 3, absentKeyBlocks: 0, absentRowBlocks: 0 }],
   },
-  open: { t: 'open', ...stream, v: 9 },
-  openAck: { t: 'openAck', ...stream, none: false, sgen: 1, applied: 3 },
+  open: { t: 'open', ...stream, v: 9, attempt: 2 },
+  openAck: { t: 'openAck', ...stream, none: false, sgen: 1, applied: 3, attempt: 2 },
   start: {
     t: 'start',
     ...stream,

@@ -2,6 +2,8 @@
 import type { Extent } from '../../native.js';
 import type { SinkEntry } from '../../protocol/map.js';
 import type { Dedup } from '../shared/dedup.js';
+import type { Policy } from '../shared/policy.js';
+import { Retry } from '../shared/retry.js';
 
 export interface Follower {
   entry: SinkEntry;
@@ -13,22 +15,28 @@ export interface Follower {
   applied: number;
   dedup: Dedup | undefined;
   extents: Extent[];
-  /** Everything up to here it has acknowledged to us. */
+  /** It has acknowledged everything up to here to us. Never decreases. */
   acked: number;
   /** Where its stream starts (new sinks). */
   base: number;
-  sentAt: number;
-  /** When it was last asked for its position. */
-  openedAt: number;
-  /** When it last moved on, or was not behind. */
-  movedAt: number;
-  reportedAt: number;
+  /** Number of the newest Open. */
+  attempt: number;
+  /**
+   * Number of the newest Open that was sent before the newest Start or resend. Answers to Opens up to this one
+   * do not tell what became of that Start or resend: only a later one may cause the next. So at most one resend
+   * is under way.
+   */
+  coveredAttempt: number;
+  /** Opens and Starts; an answer is any sign that it moved on or is not behind. */
+  readonly asking: Retry;
+  /** Reports to the scheduler that it does not move on. */
+  readonly stall: Retry;
 }
 
 /** `born`: the owner was born with its group, so a sink that was, too, has nothing to be told. */
-export function newFollower(entry: SinkEntry, born: boolean, now: number): Follower {
+export function newFollower(entry: SinkEntry, born: boolean, policy: Policy, now: number): Follower {
   const bornTogether = born && entry.init;
-  return {
+  const follower: Follower = {
     entry,
     state: bornTogether ? 'started' : 'silent',
     none: !bornTogether,
@@ -37,9 +45,12 @@ export function newFollower(entry: SinkEntry, born: boolean, now: number): Follo
     extents: [],
     acked: bornTogether ? 0 : -1,
     base: 0,
-    sentAt: Number.NEGATIVE_INFINITY,
-    openedAt: Number.NEGATIVE_INFINITY,
-    movedAt: now,
-    reportedAt: Number.NEGATIVE_INFINITY,
+    attempt: 0,
+    coveredAttempt: 0,
+    asking: new Retry({ waitMs: policy.retryMs }),
+    stall: new Retry({ waitMs: policy.sinkStallMs }),
   };
+  follower.stall.answered(now);
+  if (bornTogether) follower.asking.answered(now);
+  return follower;
 }

@@ -67,17 +67,18 @@ export class Stream {
     for (const entry of wanted.values()) {
       const known = this.followers.get(entry.sid);
       if (known) known.entry = entry;
-      else this.followers.set(entry.sid, newFollower(entry, this.owner.born, this.host.now));
+      else
+        this.followers.set(entry.sid, newFollower(entry, this.owner.born, this.host.policy, this.host.now));
     }
   }
 
-  /** Rule 8: one atomic delta, to every sink that has its Start. */
+  /** Rule 8: one atomic delta. A sink that has not answered its Start gets it when it does. */
   append(delta: Uint8Array, ids: StreamId[]): void {
     const batch: Batch = { seq: ++this.seq, delta, ids };
     this.buffer.push(batch);
     this.bufferBytes += delta.byteLength;
     for (const follower of this.followers.values()) {
-      if (follower.state === 'starting' || follower.state === 'started') this.sendDelta(follower, batch);
+      if (follower.state === 'started') this.sendDelta(follower, batch);
     }
     this.commit();
   }
@@ -115,20 +116,11 @@ export class Stream {
         follower.base = this.committed;
         follower.acked = this.committed;
         this.sendStart(follower, true);
-      } else if (this.behind(follower) && this.overdue(follower)) {
-        this.sendOpen(follower);
-      }
+      } else if (!this.behind(follower)) follower.asking.answered(this.host.now);
+      // New deltas are no sign that it moves on: a sink with a hole before them drops them.
+      else if (follower.asking.overdue(this.host.now)) this.sendOpen(follower);
     }
     this.commit();
-  }
-
-  /**
-   * It has not moved for a retry time. New deltas do not count: a sink with a hole before them drops them in
-   * silence.
-   */
-  private overdue(follower: Follower): boolean {
-    const last = Math.max(follower.movedAt, follower.openedAt);
-    return this.host.now - last > this.host.policy.retryMs;
   }
 
   private behind(follower: Follower): boolean {
@@ -141,7 +133,7 @@ export class Stream {
     for (const follower of this.followers.values()) {
       if (follower.state !== 'silent') continue;
       complete = false;
-      if (this.host.now - follower.sentAt > this.host.policy.retryMs) this.sendOpen(follower);
+      if (follower.asking.overdue(this.host.now)) this.sendOpen(follower);
     }
     if (!complete) return;
     const base = agreedBase(this.followers.values());
@@ -166,7 +158,7 @@ export class Stream {
       if (follower.state === 'started') source = follower.dedup ?? source;
       else {
         complete = false;
-        const due = follower.state === 'opened' || this.host.now - follower.sentAt > this.host.policy.retryMs;
+        const due = follower.state === 'opened' || follower.asking.overdue(this.host.now);
         if (due) this.sendStart(follower, false);
       }
     }
@@ -189,38 +181,41 @@ export class Stream {
     if (this.phase === 'FENCE') {
       if (follower.state !== 'silent') return;
       follower.state = 'opened';
-      follower.movedAt = this.host.now;
+      this.moved(follower);
       follower.none = message.none;
       follower.applied = message.applied;
       this.drive();
       return;
     }
     if (this.phase !== 'ACTIVE' || follower.state === 'silent' || follower.state === 'opened') return;
-    if (message.sgen !== this.owner.gen) {
-      // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
-      if (follower.state === 'starting') this.sendStart(follower, true);
-      return;
-    }
+    const follows = message.sgen === this.owner.gen;
+    if (message.attempt <= follower.coveredAttempt) {
+      if (follows && follower.state === 'started') this.acknowledged(follower, message.applied);
+    } else if (follows) this.resume(follower, message.applied);
+    // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
+    else if (follower.state === 'starting') this.sendStart(follower, true);
+  }
+
+  /** It follows our generation and is at `applied`: it gets what comes after that. */
+  private resume(follower: Follower, applied: number): void {
     follower.state = 'started';
-    this.acknowledged(follower, message.applied);
-    for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
+    follower.coveredAttempt = follower.attempt;
+    follower.asking.asked(this.host.now);
+    this.acknowledged(follower, applied);
+    for (const batch of this.buffer) if (batch.seq > applied) this.sendDelta(follower, batch);
   }
 
   onStartAck(message: MessageOf<'startAck'>): void {
     const follower = this.followers.get(message.sid);
     if (follower?.state !== 'starting') return;
-    follower.state = 'started';
-    follower.movedAt = this.host.now;
+    this.moved(follower);
     if (this.phase === 'START') {
+      follower.state = 'started';
       follower.acked = message.applied;
       follower.dedup = Dedup.from(message.dedup);
       follower.extents = message.extents;
       this.drive();
-    } else {
-      this.acknowledged(follower, message.applied);
-      // Deltas that overtook the Start, or came before the sink knew of itself, were dropped.
-      for (const batch of this.buffer) if (batch.seq > message.applied) this.sendDelta(follower, batch);
-    }
+    } else this.resume(follower, message.applied);
   }
 
   onApplied(message: MessageOf<'applied'>): void {
@@ -231,8 +226,13 @@ export class Stream {
   private acknowledged(follower: Follower, applied: number): void {
     if (applied <= follower.acked) return;
     follower.acked = applied;
-    follower.movedAt = follower.sentAt = this.host.now;
+    this.moved(follower);
     this.commit();
+  }
+
+  private moved(follower: Follower): void {
+    follower.asking.answered(this.host.now);
+    follower.stall.answered(this.host.now);
   }
 
   /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
@@ -240,14 +240,14 @@ export class Stream {
     for (const follower of this.followers.values()) {
       if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
         this.sendOpen(follower);
-      else if (follower.entry.node === node && follower.state === 'silent')
-        follower.sentAt = Number.NEGATIVE_INFINITY;
+      else if (follower.entry.node === node && follower.state === 'silent') follower.asking.reset();
     }
     this.drive();
   }
 
   private sendOpen(follower: Follower): void {
-    follower.sentAt = follower.openedAt = this.host.now;
+    follower.asking.asked(this.host.now);
+    follower.attempt++;
     const { id: g, version: v } = this.group;
     this.host.out.send(follower.entry.node, {
       t: 'open',
@@ -256,16 +256,15 @@ export class Stream {
       sid: follower.entry.sid,
       gen: this.owner.gen,
       v,
+      attempt: follower.attempt,
     });
   }
 
-  /**
-   * Start of a stream at the follower's base; `fresh`: for an empty sink, with everything after it right
-   * behind.
-   */
+  /** Start of a stream at the follower's base; `fresh`: for an empty sink. */
   private sendStart(follower: Follower, fresh: boolean): void {
     follower.state = 'starting';
-    follower.sentAt = this.host.now;
+    follower.asking.asked(this.host.now);
+    follower.coveredAttempt = follower.attempt;
     this.host.out.send(follower.entry.node, {
       t: 'start',
       g: this.group.id,
@@ -278,13 +277,10 @@ export class Stream {
       // At the head, not at the base: blocks in between count as not included and are fetched as content.
       extents: fresh ? this.owner.extents() : [],
     });
-    if (fresh)
-      for (const batch of this.buffer) if (batch.seq > follower.base) this.sendDelta(follower, batch);
   }
 
   private sendDelta(follower: Follower, batch: Batch): void {
     const { seq, ids, delta } = batch;
-    follower.sentAt = this.host.now;
     this.host.out.send(
       follower.entry.node,
       {
@@ -315,11 +311,9 @@ export class Stream {
     const slept = now - this.lookedAt > policy.sinkStallMs / 2;
     this.lookedAt = now;
     for (const follower of this.followers.values()) {
-      if (slept) follower.movedAt = now;
-      const waiting = this.waitsFor(follower);
-      if (!waiting) follower.movedAt = now;
-      if (now - Math.max(follower.movedAt, follower.reportedAt) <= policy.sinkStallMs) continue;
-      follower.reportedAt = now;
+      if (slept || !this.waitsFor(follower)) follower.stall.answered(now);
+      if (!follower.stall.overdue(now)) continue;
+      follower.stall.asked(now);
       const { id: g, version: v } = this.group;
       const { sid, node } = follower.entry;
       this.host.out.send(SCHEDULER, { t: 'stalled', g, m: this.owner.member, sid, gen: this.owner.gen, v });

@@ -151,6 +151,7 @@ export class Sink {
       none: member.sgen === 0,
       sgen: member.sgen,
       applied: member.applied,
+      attempt: message.attempt,
     });
   }
 
@@ -159,7 +160,8 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen < member.fence) return;
     this.raiseFence(member, message.gen);
-    if (member.sgen !== message.gen) {
+    const fresh = member.sgen !== message.gen;
+    if (fresh) {
       if (member.sgen === 0) {
         member.applied = member.trim = message.base;
         member.dedup = Dedup.from(message.dedup);
@@ -170,7 +172,6 @@ export class Sink {
       member.sgen = message.gen;
       member.wanted = 0;
       this.dropAccumulators();
-      this.pump(message.m);
     }
     this.host.out.send(from, {
       t: 'startAck',
@@ -182,6 +183,8 @@ export class Sink {
       dedup: this.dedupOf(message.m).entries(),
       extents: this.native.extents(this.slotOf(message.m)),
     });
+    // After the answer: the owner then sends the deltas that we need before content that we can take.
+    if (fresh) this.pump(message.m);
   }
 
   /** De-duplication state at the applied position. */

@@ -44,7 +44,7 @@ it('an old promise does not fence anything for the new generation', () => {
   const { owner, sinks, old } = backAtNode0('FENCE');
   const mark = cluster.history.length;
   for (const { sid, node } of sinks) {
-    const position = { none: false, sgen: 1, applied: 1 };
+    const position = { none: false, sgen: 1, applied: 1, attempt: 1 };
     cluster.deliver({
       from: node,
       to: 1,

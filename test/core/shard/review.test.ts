@@ -88,7 +88,7 @@ it('a new owner reports the sink that is silent, not the one that has promised',
   const data = { node: 2, inc: 1, gen: 5, init: false };
   const node = startNode(2, {}, mapOf(5, data, [sinkAt(1, 0, 3), sinkAt(2, 1, 4)], 2));
   const where = { g: 0, m: 0, sid: 1, gen: 5 };
-  send(node, 3, { t: 'openAck', ...where, none: false, sgen: 1, applied: 7 });
+  send(node, 3, { t: 'openAck', ...where, none: false, sgen: 1, applied: 7, attempt: 1 });
   const stalled: number[] = [];
   for (let t = 1; t < 400; t++) {
     const effects = node.step({ kind: 'tick', now: 1000 + 20 * t });

@@ -89,7 +89,7 @@ class Stage {
   }
 
   open(gen: number, m = 0): MessageOf<'openAck'>[] {
-    this.sink.onOpen({ t: 'open', g: 0, m, sid: SID, gen, v: 4 }, OWNERS[m]!);
+    this.sink.onOpen({ t: 'open', g: 0, m, sid: SID, gen, v: 4, attempt: 1 }, OWNERS[m]!);
     return this.only('openAck');
   }
 
