@@ -122,7 +122,7 @@ function rebuildSpan(
       ),
   );
   const start = ours.find((event) => event.event === 'shard.active')?.mono;
-  const end = ours.findLast((event) => event.event === 'shard.whole')?.mono;
+  const end = ours.findLast((event) => event.event === 'shard.complete')?.mono;
   return start === undefined || end === undefined ? undefined : { start, end };
 }
 

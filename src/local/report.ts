@@ -230,7 +230,7 @@ export function failuresOf(events: readonly RoleEvent[], kills: readonly KillRec
     redundantAt.push(full?.mono);
     const keysReady = firstPerShard(events, 'shard.keysReady', kill);
     const served = firstPerShard(events, 'shard.served', kill).filter((event) => event !== undefined);
-    const whole = firstPerShard(events, 'shard.whole', kill).filter((event) => event !== undefined);
+    const whole = firstPerShard(events, 'shard.complete', kill).filter((event) => event !== undefined);
     const allReady = keysReady.length > 0 && keysReady.every((event) => event !== undefined);
     const sum = (field: string) => whole.reduce((total, event) => total + (numberOf(event, field) || 0), 0);
     // Steady is what came before: after the warm-up, or after the recovery before this one, whichever is

@@ -284,11 +284,11 @@ export interface Heartbeat {
   inc: number;
   epoch: number;
   /** Sinks that include every block of every member. */
-  full: number[];
-  /** (group, member, gen) of owners that are ACTIVE and wholly present. */
-  whole: [g: number, m: number, gen: number][];
+  completeSinks: number[];
+  /** (group, member, gen) of owners that are ACTIVE and lack nothing. */
+  completeShards: [g: number, m: number, gen: number][];
   recoveries: RecoveryStats[];
-  /** Rows of each data shard that is whole. */
+  /** Rows of each data shard that is complete. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;

@@ -160,8 +160,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   heartbeat: {
     inc: natural,
     epoch: natural,
-    full: list(natural),
-    whole: list(tuple(natural, natural, natural)),
+    completeSinks: list(natural),
+    completeShards: list(tuple(natural, natural, natural)),
     recoveries: list(recovery),
     owned: list(tuple(natural, natural, natural)),
     bytes: natural,

@@ -65,7 +65,7 @@ class Rehearsal {
     this.announce(mapOf(2, SPARE));
     for (let tick = 0; tick < MOST_TICKS; tick++) {
       this.tick();
-      if (this.nodes.get(SPARE)?.ownerAt(0, 0)?.present) return true;
+      if (this.nodes.get(SPARE)?.ownerAt(0, 0)?.complete) return true;
       // Requests for rows that are not back yet.
       const pull: Message = { t: 'pull', epoch: 2, id: tick, items: [[0, 0]] };
       this.send(CLIENT, SPARE, pull, [this.request(tick % PUSHES)]);
@@ -158,8 +158,8 @@ function mapOf(epoch: number, owner: PeerId): ClusterMap {
 export function rehearse(): void {
   for (let round = 0; round < ROUNDS; round++) {
     const rehearsal = new Rehearsal();
-    const whole = rehearsal.run();
+    const complete = rehearsal.run();
     rehearsal.close();
-    invariant(whole, 'a rehearsed recovery ends', { round });
+    invariant(complete, 'a rehearsed recovery ends', { round });
   }
 }

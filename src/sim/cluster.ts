@@ -297,7 +297,7 @@ export class Cluster {
   private runNode(index: number, actor: NodeActor, effects: Effect[]): void {
     for (const effect of effects) {
       if (effect.kind === 'event') {
-        this.count(effect.name === 'sink.full' && !effect.fields.full ? 'sink.lacking' : effect.name);
+        this.count(effect.name === 'sink.complete' && !effect.fields.complete ? 'sink.lacking' : effect.name);
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else this.transmit(index, effect.to, effect.message, effect.parts);
     }

@@ -256,14 +256,14 @@ export class Control implements SchedulerSide {
       }
       for (const sink of group.sinks) {
         if (next.sinks.some((other) => other.sid === sink.sid)) continue;
-        if (!this.believesAlive(sink) || !this.fullAt(sink)) continue;
+        if (!this.believesAlive(sink) || !this.completeAt(sink)) continue;
         if (this.stalled.has(sink.sid)) continue;
         if (sink.kind === 'M') {
           this.checkMirror(sink, group, next);
           continue;
         }
         const others = next.sinks.filter((other) => other.kind === 'P' && other.index === sink.index);
-        if (!others.some((other) => this.fullAt(other) || this.diedUnnoticed(other)))
+        if (!others.some((other) => this.completeAt(other) || this.diedUnnoticed(other)))
           throw new Violation(`parity ${sink.sid} was given up without a successor`);
       }
     }
@@ -275,7 +275,7 @@ export class Control implements SchedulerSide {
     if (next.data[mirror.index]!.gen !== entry.gen) return;
     if (entry.node !== mirror.node || entry.inc !== mirror.inc) return;
     const owner = this.cluster.processOf(entry.node, entry.inc)?.ownerAt(next.id, mirror.index);
-    if (owner?.gen !== entry.gen || !owner.present)
+    if (owner?.gen !== entry.gen || !owner.complete)
       throw new Violation(`mirror ${mirror.sid} was given up before its owner had everything`);
   }
 
@@ -286,16 +286,16 @@ export class Control implements SchedulerSide {
    */
   private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;
-    const countedWhole = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
+    const countedComplete = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
     const { cluster } = this;
-    const lacking = lackingMembers(cluster, after, g, { countedWhole });
+    const lacking = lackingMembers(cluster, after, g, { countedComplete });
     const { r } = cluster.config;
-    if (lacking > r && lackingMembers(cluster, before, g, { countedWhole }) <= r)
+    if (lacking > r && lackingMembers(cluster, before, g, { countedComplete }) <= r)
       throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 
-  private fullAt(sink: SinkEntry): boolean {
-    return this.cluster.processOf(sink.node, sink.inc)?.sinkAt(sink.sid)?.full ?? false;
+  private completeAt(sink: SinkEntry): boolean {
+    return this.cluster.processOf(sink.node, sink.inc)?.sinkAt(sink.sid)?.complete ?? false;
   }
 
   private diedUnnoticed(sink: { node: PeerId; inc: number }): boolean {

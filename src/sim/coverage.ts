@@ -10,7 +10,7 @@ const WATCHED: Record<string, string> = {
   rollbacks: 'rollback',
   decodes: 'equations',
   jointDecodes: 'jointEquations',
-  rebuilds: 'sink.full',
+  rebuilds: 'sink.complete',
   crashes: 'crash',
   restarts: 'restart',
   absences: 'schedulerLinkBreak',

@@ -7,7 +7,7 @@ interface Supposition {
   /** This actor were gone, too. */
   actor?: number;
   /** What this process had were still there. */
-  countedWhole?: (id: PeerId, inc: number) => boolean;
+  countedComplete?: (id: PeerId, inc: number) => boolean;
 }
 
 /** Members of a group that lack something. */
@@ -15,7 +15,7 @@ export function lackingMembers(
   cluster: Cluster,
   map: ClusterMap,
   g: number,
-  { actor, countedWhole }: Supposition = {},
+  { actor, countedComplete }: Supposition = {},
 ): number {
   const group = map.groups[g]!;
   let lacking = 0;
@@ -23,27 +23,28 @@ export function lackingMembers(
     cluster.actorOf.get(id) === actor ? undefined : cluster.processOf(id, inc);
   const { sinks } = group;
   for (const [m, entry] of group.data.entries()) {
-    if (countedWhole?.(entry.node, entry.inc)) continue;
+    if (countedComplete?.(entry.node, entry.inc)) continue;
     const node = at(entry.node, entry.inc);
     const owner = node?.ownerAt(g, m);
-    const whole =
+    const complete =
       owner?.gen === entry.gen
-        ? owner.present
+        ? owner.complete
         : entry.init && node !== undefined && node.map.epoch < group.version;
-    if (whole) continue;
+    if (complete) continue;
     const mirror = mirrorOf(group, m);
-    const mirrored = mirror?.node === entry.node && mirror !== undefined && node?.sinkAt(mirror.sid)?.full;
+    const mirrored =
+      mirror?.node === entry.node && mirror !== undefined && node?.sinkAt(mirror.sid)?.complete;
     if (!mirrored) lacking++;
   }
   for (let index = 0; index < cluster.config.r; index++) {
-    const full = sinks.some((sink) => {
+    const complete = sinks.some((sink) => {
       if (!sink.protects || sink.index !== index) return false;
-      if (countedWhole?.(sink.node, sink.inc)) return true;
+      if (countedComplete?.(sink.node, sink.inc)) return true;
       const node = at(sink.node, sink.inc);
       const there = node?.sinkAt(sink.sid);
-      return there ? there.full : sink.init && node !== undefined && node.map.epoch < group.version;
+      return there ? there.complete : sink.init && node !== undefined && node.map.epoch < group.version;
     });
-    if (!full) lacking++;
+    if (!complete) lacking++;
   }
   return lacking;
 }

@@ -152,8 +152,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a restarted node counts as the one that died',
     file: 'scheduler/scheduler',
-    from: '!member.dead && member.inc === inc',
-    to: '!member.dead',
+    from: '!liveness.dead && liveness.inc === inc',
+    to: '!liveness.dead',
   },
   {
     name: 'messages for an older generation reach the new owner',
@@ -195,9 +195,9 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'this.reportedAt = this.host.now; this.confirm();',
   },
   {
-    name: 'move: cut over before the mirror is full',
+    name: 'move: cut over before the mirror is complete',
     file: 'placement/repair',
-    from: 'else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))',
+    from: 'else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))',
     to: 'else',
   },
   {
@@ -207,9 +207,9 @@ export const MUTANTS: readonly Mutant[] = [
     to: "s.kind === 'P'",
   },
   {
-    name: 'move: drop the old parity before the new one is full',
+    name: 'move: drop the old parity before the new one is complete',
     file: 'placement/repair',
-    from: '!this.view.full(target.sid) ||',
+    from: '!this.view.sinkComplete(target.sid) ||',
     to: '',
   },
   {
@@ -302,13 +302,13 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'move: the mirror goes before the new owner has everything',
     file: 'placement/repair',
-    from: 'if (this.view.whole(this.group.id, m, entry.gen))',
+    from: 'if (this.view.shardComplete(this.group.id, m, entry.gen))',
     to: 'if (true)',
   },
   {
     name: 'move: an incomplete mirror is promoted at a loss',
     file: 'placement/repair',
-    from: 'if (mirror && this.view.full(mirror.sid))',
+    from: 'if (mirror && this.view.sinkComplete(mirror.sid))',
     to: 'if (mirror)',
   },
   {

@@ -94,7 +94,7 @@ describe('measurement', () => {
     event(10_150, 'shard.active', { ...shard, gen: 2 }),
     event(10_200, 'shard.keysReady', { ...shard, gen: 2 }),
     event(10_250, 'shard.served', { ...shard, gen: 2 }),
-    event(11_150, 'shard.whole', { ...shard, gen: 2, blocksLost: 1000, blocksOnDemand: 7 }),
+    event(11_150, 'shard.complete', { ...shard, gen: 2, blocksLost: 1000, blocksOnDemand: 7 }),
     event(13_200, 'redundancy', { state: 'full' }),
   ];
   /** 1000 samples a second, none for 300 ms after the kill, and then half as many for a second. */

@@ -144,8 +144,8 @@ const FIELDS: Record<Message['t'], object> = {
   heartbeat: {
     inc: 1,
     epoch: 9,
-    full: [1],
-    whole: [[3, 1, 4]],
+    completeSinks: [1],
+    completeShards: [[3, 1, 4]],
     recoveries: [{ ...shard, gen: 4, blocksLost: 9, blocksPresent: 3, blocksOnDemand: 1 }],
     owned: [[0, 1, 3]],
     bytes: 2 ** 33,

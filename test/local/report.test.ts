@@ -53,8 +53,8 @@ const recovery = [
   at(10_065, 'worker-1', 'shard.served', { group: 0, member: 1, gen: 9 }),
   at(10_070, 'worker-0', 'shard.served', { group: 0, member: 1, gen: 9 }),
   at(10_090, 'ps-1', 'shard.keysReady', { group: 3, member: 0, gen: 9 }),
-  at(12_000, 'ps-0', 'shard.whole', { group: 0, member: 1, gen: 9, blocksLost: 30, blocksOnDemand: 4 }),
-  at(12_500, 'ps-1', 'shard.whole', { group: 3, member: 0, gen: 9, blocksLost: 12, blocksOnDemand: 0 }),
+  at(12_000, 'ps-0', 'shard.complete', { group: 0, member: 1, gen: 9, blocksLost: 30, blocksOnDemand: 4 }),
+  at(12_500, 'ps-1', 'shard.complete', { group: 3, member: 0, gen: 9, blocksLost: 12, blocksOnDemand: 0 }),
   at(15_000, 'scheduler', 'redundancy', { state: 'full' }),
 ];
 

@@ -7,12 +7,13 @@ import type { Sink } from '../sink/sink.js';
 export function completeness(
   owners: Iterable<Owner>,
   sinks: Iterable<Sink>,
-): Pick<Heartbeat, 'full' | 'whole'> {
-  const full: number[] = [];
-  for (const sink of sinks) if (sink.full) full.push(sink.sid);
-  const whole: Heartbeat['whole'] = [];
-  for (const owner of owners) if (owner.present) whole.push([owner.group.id, owner.member, owner.gen]);
-  return { full, whole };
+): Pick<Heartbeat, 'completeSinks' | 'completeShards'> {
+  const completeSinks: number[] = [];
+  for (const sink of sinks) if (sink.complete) completeSinks.push(sink.sid);
+  const completeShards: Heartbeat['completeShards'] = [];
+  for (const owner of owners)
+    if (owner.complete) completeShards.push([owner.group.id, owner.member, owner.gen]);
+  return { completeSinks, completeShards };
 }
 
 export function holdings(
@@ -30,12 +31,12 @@ export function holdings(
     for (const table of owner.native.stats()) shardRows += table.rows;
     rows += shardRows;
     // One that is still empty says nothing about what the shard has.
-    if (!owner.present) continue;
+    if (!owner.complete) continue;
     owned.push([owner.group.id, owner.member, shardRows]);
     held.push([owner.group.id, owner.member, owner.native.bytes, owner.requests]);
   }
   for (const sink of sinks) {
-    if (!sink.mirror && sink.full) held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
+    if (!sink.mirror && sink.complete) held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
   }
   return { recoveries, owned, rows, held };
 }

@@ -402,14 +402,14 @@ export class PsNode implements OwnerHost {
   /** Something that belongs here is not here yet. */
   private get recovering(): boolean {
     if (this.lacking) return true;
-    for (const sink of this.sinks.values()) if (!sink.full) return true;
+    for (const sink of this.sinks.values()) if (!sink.complete) return true;
     return false;
   }
 
   /** The same, and it is not because of a planned move. */
   private get lacking(): boolean {
-    for (const owner of this.owners.values()) if (!owner.present) return true;
-    for (const sink of this.sinks.values()) if (!sink.full && !sink.planned) return true;
+    for (const owner of this.owners.values()) if (!owner.complete) return true;
+    for (const sink of this.sinks.values()) if (!sink.complete && !sink.planned) return true;
     return false;
   }
 
@@ -421,7 +421,7 @@ export class PsNode implements OwnerHost {
   /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
   private heartbeat(now: number): void {
     const news = completeness(this.owners.values(), this.sinks.values());
-    const report = `${news.full.join()}/${news.whole.join()}`;
+    const report = `${news.completeSinks.join()}/${news.completeShards.join()}`;
     if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
     this.lastReport = report;
     this.heartbeatAt = now;
@@ -442,7 +442,7 @@ export class PsNode implements OwnerHost {
   /** What this node holds, for metrics. */
   summary(): { owners: number; sinks: number; recovering: number; bytes: number } {
     let recovering = 0;
-    for (const owner of this.owners.values()) if (!owner.present) recovering++;
+    for (const owner of this.owners.values()) if (!owner.complete) recovering++;
     return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
   }
 }

@@ -42,7 +42,7 @@ const LOAD = 0.25;
 const COUNT = 0.125;
 
 /** Shares of what a node would hold on average. */
-interface Share {
+interface WeightShare {
   bytes: number;
   load: number;
   count: number;
@@ -51,7 +51,7 @@ interface Share {
 interface Placed extends Seat {
   node: PeerId;
   bytes: number;
-  share: Share;
+  weightShare: WeightShare;
 }
 
 /** Where the seats of a group are, or are going to be when its moves are done. */
@@ -69,7 +69,7 @@ export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
 
 class Planner {
   private readonly hosts = new Map<PeerId, string>();
-  private readonly held = new Map<PeerId, Share>();
+  private readonly held = new Map<PeerId, WeightShare>();
   private readonly seats = new Map<PeerId, Set<Placed>>();
   private readonly byGroup = new Map<number, Placed[]>();
   /**
@@ -92,19 +92,19 @@ class Planner {
     const count = perNode(placed.length);
     for (const [i, seat] of placed.entries()) {
       const weight = weights[i]!;
-      const share = {
+      const weightShare = {
         bytes: bytes > 0 ? weight.bytes / bytes : 0,
         load: load > 0 ? weight.load / load : 0,
         count: 1 / count,
       };
-      const entry: Placed = { ...seat, bytes: weight.bytes, share };
+      const entry: Placed = { ...seat, bytes: weight.bytes, weightShare };
       const members = this.byGroup.get(seat.g);
       if (members) members.push(entry);
       else this.byGroup.set(seat.g, [entry]);
       // A seat on a node that is neither is repair's business.
       if (!this.held.has(seat.node)) continue;
       this.seats.get(seat.node)?.add(entry);
-      this.carry(seat.node, share, 1);
+      this.carry(seat.node, weightShare, 1);
     }
   }
 
@@ -122,21 +122,21 @@ class Planner {
     }));
   }
 
-  private carry(node: PeerId, share: Share, sign: 1 | -1): void {
+  private carry(node: PeerId, weightShare: WeightShare, sign: 1 | -1): void {
     const held = this.held.get(node);
     if (!held) return;
-    held.bytes += sign * share.bytes;
-    held.load += sign * share.load;
-    held.count += sign * share.count;
+    held.bytes += sign * weightShare.bytes;
+    held.load += sign * weightShare.load;
+    held.count += sign * weightShare.count;
   }
 
   private place(seat: Placed, to: PeerId): void {
     this.origin.set(seat, seat.node);
     this.seats.get(seat.node)?.delete(seat);
-    this.carry(seat.node, seat.share, -1);
+    this.carry(seat.node, seat.weightShare, -1);
     seat.node = to;
     this.seats.get(to)?.add(seat);
-    this.carry(to, seat.share, 1);
+    this.carry(to, seat.weightShare, 1);
   }
 
   private weightOf(node: PeerId): number {
@@ -219,7 +219,7 @@ class Planner {
     const [a, b] = [this.held.get(from)!, this.held.get(to)!];
     for (const seat of this.seats.get(from)!) {
       if (this.origin.has(seat)) continue;
-      const { bytes, load, count } = seat.share;
+      const { bytes, load, count } = seat.weightShare;
       const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
       const gain =
         BYTES * bytes * (a.bytes - b.bytes - bytes) +

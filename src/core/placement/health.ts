@@ -10,8 +10,8 @@ export interface ClusterView {
   /** Nodes that are alive, in a fixed order. */
   nodes: NodeEntry[];
   alive(id: PeerId, inc: number): boolean;
-  full(sid: number): boolean;
-  whole(group: number, member: number, gen: number): boolean;
+  sinkComplete(sid: number): boolean;
+  shardComplete(group: number, member: number, gen: number): boolean;
   /** Nodes that should get nothing new for now. */
   avoid?: ReadonlySet<PeerId>;
   /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
@@ -21,11 +21,11 @@ export interface ClusterView {
 /** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
 export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
-    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.whole(group.id, m, entry.gen))
+    if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.shardComplete(group.id, m, entry.gen))
       return false;
   }
   for (let index = 0; index < pool.r; index++) {
-    if (!group.sinks.some((s) => s.protects && s.index === index && view.full(s.sid))) return false;
+    if (!group.sinks.some((s) => s.protects && s.index === index && view.sinkComplete(s.sid))) return false;
   }
   return true;
 }
@@ -41,13 +41,14 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
   let lacking = 0;
   for (const [m, entry] of group.data.entries()) {
     const there = entry.node !== without && present(entry.node);
-    if (!there || !view.whole(group.id, m, entry.gen)) lacking++;
+    if (!there || !view.shardComplete(group.id, m, entry.gen)) lacking++;
   }
   for (let index = 0; index < pool.r; index++) {
-    const full = group.sinks.some(
-      (s) => s.protects && s.index === index && s.node !== without && present(s.node) && view.full(s.sid),
+    const complete = group.sinks.some(
+      (s) =>
+        s.protects && s.index === index && s.node !== without && present(s.node) && view.sinkComplete(s.sid),
     );
-    if (!full) lacking++;
+    if (!complete) lacking++;
   }
   return lacking;
 }

@@ -49,7 +49,7 @@ class GroupRepair {
     for (const [m, entry] of this.data.entries()) {
       if (entry.node === 0 || this.view.alive(entry.node, entry.inc)) continue;
       const mirror = this.mirrorOf(m);
-      if (mirror && this.view.full(mirror.sid)) {
+      if (mirror && this.view.sinkComplete(mirror.sid)) {
         this.promote(m, mirror);
         continue;
       }
@@ -81,17 +81,17 @@ class GroupRepair {
     this.changed = true;
   }
 
-  /** Rule 28: a full mirror's node becomes the owner; the mirror goes when that owner has everything. */
+  /** Rule 28: a complete mirror's node becomes the owner; the mirror goes when that owner has everything. */
   private finishMoves(): void {
     for (const [m, entry] of this.data.entries()) {
       const mirror = this.mirrorOf(m);
       if (!mirror) continue;
       if (mirror.node === entry.node) {
-        if (this.view.whole(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
+        if (this.view.shardComplete(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
       } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
         // Another member was lost meanwhile and came to this node: two would share it, and need not.
         this.keepSinks((sink) => sink !== mirror);
-      } else if (this.view.full(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
+      } else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
         this.promote(m, mirror);
     }
   }
@@ -109,7 +109,7 @@ class GroupRepair {
   private finishReplacements(): void {
     for (let index = 0; index < this.pool.r; index++) {
       const { inUse, target } = this.paritiesOf(index);
-      if (!target || !this.view.full(target.sid) || !isHealthy(this.current(), this.pool, this.view))
+      if (!target || !this.view.sinkComplete(target.sid) || !isHealthy(this.current(), this.pool, this.view))
         continue;
       this.keepSinks((sink) => sink !== inUse);
     }
@@ -125,7 +125,7 @@ class GroupRepair {
       const target = this.moveToCancel();
       if (!target) return;
       // A complete parity takes the place of the one in use: either node becomes free.
-      const complete = target.protects && this.view.full(target.sid);
+      const complete = target.protects && this.view.sinkComplete(target.sid);
       const dropped = complete ? this.paritiesOf(target.index).inUse : target;
       this.keepSinks((sink) => sink !== dropped);
     }

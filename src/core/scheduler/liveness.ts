@@ -3,7 +3,7 @@
  * 29).
  */
 
-export interface Member {
+export interface NodeLiveness {
   inc: number;
   connected: boolean;
   dead: boolean;
@@ -13,7 +13,7 @@ export interface Member {
   closedAt: number;
 }
 
-export function newMember(inc: number, now: number): Member {
+export function newLiveness(inc: number, now: number): NodeLiveness {
   return {
     inc,
     connected: false,

@@ -6,27 +6,27 @@ import type { PeerId } from '../../protocol/map.js';
 import type { Heartbeat } from '../../protocol/messages.js';
 import { Loads } from './loads.js';
 
-export class Facts {
-  readonly full = new Set<number>();
+export class Reports {
+  readonly completeSinks = new Set<number>();
   readonly heartbeats = new Map<PeerId, Heartbeat>();
   readonly loads = new Loads();
-  private readonly whole = new Set<string>();
+  private readonly completeShards = new Set<string>();
   private readonly shardRows = new Map<string, number>();
 
   /** True when something is complete that was not known to be. */
   learn(from: PeerId, heartbeat: Heartbeat, now: number): boolean {
-    const { full, whole, owned } = heartbeat;
-    const before = this.full.size + this.whole.size;
+    const { completeSinks, completeShards, owned } = heartbeat;
+    const before = this.completeSinks.size + this.completeShards.size;
     this.heartbeats.set(from, heartbeat);
     this.loads.update(heartbeat, now);
     for (const [g, m, rows] of owned) this.shardRows.set(`${g}/${m}`, rows);
-    for (const sid of full) this.full.add(sid);
-    for (const entry of whole) this.whole.add(entry.join('/'));
-    return this.full.size + this.whole.size > before;
+    for (const sid of completeSinks) this.completeSinks.add(sid);
+    for (const entry of completeShards) this.completeShards.add(entry.join('/'));
+    return this.completeSinks.size + this.completeShards.size > before;
   }
 
-  isWhole(group: number, member: number, gen: number): boolean {
-    return this.whole.has(`${group}/${member}/${gen}`);
+  isShardComplete(group: number, member: number, gen: number): boolean {
+    return this.completeShards.has(`${group}/${member}/${gen}`);
   }
 
   rows(g: number, m: number): number {

@@ -2,7 +2,7 @@
  * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. What it
  * decides goes through the ledger, which makes it durable first (rule 2).
  *
- * Liveness, fullness and wholeness are soft: after a restart they come back with heartbeats (rule 29).
+ * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
  */
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../protocol/map.js';
 import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../../protocol/messages.js';
@@ -11,13 +11,13 @@ import { type ClusterView, canDoWithout, isIndispensable } from '../placement/he
 import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
-import { type Member, newMember } from './liveness.js';
-import { Facts } from './reports.js';
+import { type NodeLiveness, newLiveness } from './liveness.js';
+import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import { type DurableState, withCapabilities } from './state.js';
-import { type LostShard, type Reports, redundancyOf, statusOf } from './status.js';
+import { type LostShard, redundancyOf, type StatusInput, statusOf } from './status.js';
 import { addTables } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
@@ -31,8 +31,8 @@ export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
   private readonly samples: Samples;
-  private readonly members = new Map<PeerId, Member>();
-  private readonly facts = new Facts();
+  private readonly liveness = new Map<PeerId, NodeLiveness>();
+  private readonly reports = new Reports();
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
   private readonly lost = new Map<string, LostShard>();
@@ -53,14 +53,14 @@ export class Scheduler {
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
-      loads: this.facts.loads,
+      loads: this.reports.loads,
       view: () => this.view(),
       isLost: (group) => this.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.forget(node),
     });
     this.samples = new Samples(this.ledger, policy);
-    if (restarted) for (const node of state.map.nodes) this.members.set(node.id, newMember(node.inc, 0));
+    if (restarted) for (const node of state.map.nodes) this.liveness.set(node.id, newLiveness(node.inc, 0));
   }
 
   /** The newest map, durable or not: for tests and status only. */
@@ -69,7 +69,7 @@ export class Scheduler {
   }
 
   status(): JobStatus {
-    return statusOf(this.reports());
+    return statusOf(this.statusInput());
   }
 
   private get state(): DurableState {
@@ -142,12 +142,12 @@ export class Scheduler {
       this.ledger.touch();
     }
     const { id, inc } = this.state.names[join.name]!;
-    const previous = this.members.get(id);
-    const member = previous?.inc === inc ? previous : newMember(inc, this.now);
-    member.connected = true;
-    member.dead = false;
-    member.heardAt = this.now;
-    this.members.set(id, member);
+    const previous = this.liveness.get(id);
+    const liveness = previous?.inc === inc ? previous : newLiveness(inc, this.now);
+    liveness.connected = true;
+    liveness.dead = false;
+    liveness.heardAt = this.now;
+    this.liveness.set(id, liveness);
     const entry: NodeEntry = {
       id,
       inc,
@@ -193,8 +193,8 @@ export class Scheduler {
   }
 
   private forget(node: PeerId): void {
-    this.members.delete(node);
-    this.facts.heartbeats.delete(node);
+    this.liveness.delete(node);
+    this.reports.heartbeats.delete(node);
   }
 
   /** A peer that comes back from another job, whose ids mean nothing here. */
@@ -203,23 +203,23 @@ export class Scheduler {
   }
 
   private onClosed(peer: PeerId, inc: number): void {
-    const member = this.members.get(peer);
-    if (!member || member.inc !== inc) return;
-    member.connected = false;
-    member.closedAt = this.now;
+    const liveness = this.liveness.get(peer);
+    if (!liveness || liveness.inc !== inc) return;
+    liveness.connected = false;
+    liveness.closedAt = this.now;
     const node = this.state.map.nodes.find((entry) => entry.id === peer);
     if (node) this.probe(node);
   }
 
   /** It is given up as a silent one then, not as one that does not come back. */
   private onListening(node: PeerId, inc: number): void {
-    const member = this.members.get(node);
-    if (member?.inc === inc) member.closedAt = this.now;
+    const liveness = this.liveness.get(node);
+    if (liveness?.inc === inc) liveness.closedAt = this.now;
   }
 
   private onRefused(node: PeerId, inc: number): void {
-    const member = this.members.get(node);
-    if (member && member.inc === inc && !member.connected) this.lose([node, 'refused']);
+    const liveness = this.liveness.get(node);
+    if (liveness && liveness.inc === inc && !liveness.connected) this.lose([node, 'refused']);
   }
 
   private indispensable(node: PeerId): boolean {
@@ -241,19 +241,19 @@ export class Scheduler {
   }
 
   private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
-    const member = this.members.get(node);
-    if (!member || member.dead) return [];
-    const lost = { node, inc: member.inc, reason };
+    const liveness = this.liveness.get(node);
+    if (!liveness || liveness.dead) return [];
+    const lost = { node, inc: liveness.inc, reason };
     if (reason !== 'refused' && this.indispensable(node)) {
-      if (!member.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
-      member.suspected = true;
+      if (!liveness.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
+      liveness.suspected = true;
       return [];
     }
     this.changed();
-    member.dead = true;
+    liveness.dead = true;
     const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
     this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
-    return [{ node, name, inc: member.inc }];
+    return [{ node, name, inc: liveness.inc }];
   }
 
   private onTick(now: number): void {
@@ -270,12 +270,12 @@ export class Scheduler {
       this.changed();
     }
     const late: [PeerId, string][] = [];
-    for (const [id, member] of this.members) {
-      member.heardAt = first ? now : member.heardAt + slept;
-      member.closedAt = first ? now : member.closedAt + slept;
-      if (member.dead) continue;
-      const gone = !member.connected && now - member.closedAt > this.policy.reconnectMs;
-      if (gone || now - member.heardAt > this.policy.silentMs)
+    for (const [id, liveness] of this.liveness) {
+      liveness.heardAt = first ? now : liveness.heardAt + slept;
+      liveness.closedAt = first ? now : liveness.closedAt + slept;
+      if (liveness.dead) continue;
+      const gone = !liveness.connected && now - liveness.closedAt > this.policy.reconnectMs;
+      if (gone || now - liveness.heardAt > this.policy.silentMs)
         late.push([id, gone ? 'did not reconnect' : 'silent']);
     }
     this.lose(...late);
@@ -330,16 +330,16 @@ export class Scheduler {
   }
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
-    const member = this.members.get(from);
-    if (!member) this.scaler.stranger(from, heartbeat.inc);
-    if (!member || member.inc !== heartbeat.inc) return;
-    member.heardAt = this.now;
-    const revived = member.dead;
-    const news = this.facts.learn(from, heartbeat, this.now);
-    if (news || member.dead || !member.connected) this.changed();
-    member.dead = false;
-    member.suspected = false;
-    member.connected = true;
+    const liveness = this.liveness.get(from);
+    if (!liveness) this.scaler.stranger(from, heartbeat.inc);
+    if (!liveness || liveness.inc !== heartbeat.inc) return;
+    liveness.heardAt = this.now;
+    const revived = liveness.dead;
+    const news = this.reports.learn(from, heartbeat, this.now);
+    if (news || liveness.dead || !liveness.connected) this.changed();
+    liveness.dead = false;
+    liveness.suspected = false;
+    liveness.connected = true;
     if (heartbeat.epoch < this.state.map.epoch) {
       this.ledger.answer(from, { t: 'map', map: this.state.map });
     }
@@ -381,7 +381,7 @@ export class Scheduler {
     const wrong = group?.sinks.find((sink) => sink.sid === sid);
     if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
     const sinks = keepSinks(group, (sink) => sink.sid !== sid);
-    this.facts.full.delete(sid);
+    this.reports.completeSinks.delete(sid);
     this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
     this.reconfigure(reason);
     return true;
@@ -391,23 +391,23 @@ export class Scheduler {
     return {
       nodes: this.state.map.nodes.filter((node) => this.isPresent(node)),
       alive: (id, inc) => this.isAlive(id, inc),
-      full: (sid) => this.facts.full.has(sid),
-      whole: (group, member, gen) => this.facts.isWhole(group, member, gen),
+      sinkComplete: (sid) => this.reports.completeSinks.has(sid),
+      shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),
       avoid: new Set(this.avoided.keys()),
       leaving: this.scaler.leaving,
     };
   }
 
   private isAlive(id: PeerId, inc: number): boolean {
-    const member = this.members.get(id);
-    return member !== undefined && !member.dead && member.inc === inc;
+    const liveness = this.liveness.get(id);
+    return liveness !== undefined && !liveness.dead && liveness.inc === inc;
   }
 
   /**
    * Alive and connected: something new can be put there. After a restart most are alive until we know better.
    */
   private isPresent(node: NodeEntry): boolean {
-    return this.isAlive(node.id, node.inc) && this.members.get(node.id)?.connected === true;
+    return this.isAlive(node.id, node.inc) && this.liveness.get(node.id)?.connected === true;
   }
 
   /** Forms the groups once enough nodes have joined. */
@@ -440,20 +440,20 @@ export class Scheduler {
 
   // ---- status
 
-  private reports(): Reports {
+  private statusInput(): StatusInput {
     return {
       state: this.state,
       view: this.view(),
       lost: [...this.lost.values()],
-      heartbeats: this.facts.heartbeats,
-      rows: (g, m) => this.facts.rows(g, m),
+      heartbeats: this.reports.heartbeats,
+      rows: (g, m) => this.reports.rows(g, m),
       scaling: () => this.scaler.status(),
     };
   }
 
   private announceRedundancy(): void {
     this.unannounced = false;
-    const { state } = redundancyOf(this.reports());
+    const { state } = redundancyOf(this.statusInput());
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
     const fields = { state, epoch: this.state.map.epoch };

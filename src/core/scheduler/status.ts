@@ -12,7 +12,7 @@ export interface LostShard {
   blocks: number;
 }
 
-export interface Reports {
+export interface StatusInput {
   state: DurableState;
   view: ClusterView;
   lost: LostShard[];
@@ -25,10 +25,10 @@ export interface Reports {
 const ORDER: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
 
 /** Whether every group can lose r nodes, and if not, why. */
-export function redundancyOf(reports: Reports): { state: Redundancy; reasons: string[] } {
-  const { state: durable } = reports;
+export function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[] } {
+  const { state: durable } = input;
   const { map, nodesWanted } = durable;
-  const view = withMirrors(map.groups, reports.view);
+  const view = withMirrors(map.groups, input.view);
   if (map.groups.length === 0) {
     return {
       state: 'forming',
@@ -43,10 +43,10 @@ export function redundancyOf(reports: Reports): { state: Redundancy; reasons: st
   for (const group of map.groups) {
     const pool = map.pools[group.pool]!;
     const where = `${pool.name} group ${group.id - pool.firstGroup}`;
-    const lost = reports.lost.find((u) => u.g === group.id && u.v === group.version);
+    const lost = input.lost.find((u) => u.g === group.id && u.v === group.version);
     if (lost) {
       worsen('lost');
-      reasons.push(`${where}: shard ${lost.m} (${reports.rows(lost.g, lost.m)} rows) is beyond repair`);
+      reasons.push(`${where}: shard ${lost.m} (${input.rows(lost.g, lost.m)} rows) is beyond repair`);
     } else if (!membersComplete(group, view)) {
       worsen('recovering');
       reasons.push(`${where}: recovering`);
@@ -71,32 +71,32 @@ function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   const mirrored = (g: number, m: number): boolean => {
     const group = groups[g];
     const mirror = group && mirrorOf(group, m);
-    return mirror?.node === group?.data[m]?.node && mirror !== undefined && view.full(mirror.sid);
+    return mirror?.node === group?.data[m]?.node && mirror !== undefined && view.sinkComplete(mirror.sid);
   };
-  return { ...view, whole: (g, m, gen) => view.whole(g, m, gen) || mirrored(g, m) };
+  return { ...view, shardComplete: (g, m, gen) => view.shardComplete(g, m, gen) || mirrored(g, m) };
 }
 
 /** Everything that has a home is complete there; sinks of planned moves do not count. */
 function membersComplete(group: Group, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
-    if (entry.node === 0 || !view.whole(group.id, m, entry.gen)) return false;
+    if (entry.node === 0 || !view.shardComplete(group.id, m, entry.gen)) return false;
   }
-  return parities(group).every((sink) => view.full(sink.sid));
+  return parities(group).every((sink) => view.sinkComplete(sink.sid));
 }
 
-export function statusOf(reports: Reports): JobStatus {
-  const { map } = reports.state;
-  const { state, reasons } = redundancyOf(reports);
+export function statusOf(input: StatusInput): JobStatus {
+  const { map } = input.state;
+  const { state, reasons } = redundancyOf(input);
   const load = shardsPerNode(map.groups);
   const nodes = map.nodes.map((node): NodeStatus => {
-    const heartbeat = reports.heartbeats.get(node.id);
+    const heartbeat = input.heartbeats.get(node.id);
     const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
     return {
       id: node.id,
       name: node.name,
       host: node.host,
       address: node.address,
-      alive: reports.view.alive(node.id, node.inc),
+      alive: input.view.alive(node.id, node.inc),
       standby: (load.get(node.id) ?? 0) === 0,
       inc: node.inc,
       dataShards,
@@ -105,7 +105,7 @@ export function statusOf(reports: Reports): JobStatus {
       rows: heartbeat?.rows ?? 0,
     };
   });
-  const recoveries = [...reports.heartbeats.values()].flatMap((heartbeat) => heartbeat.recoveries);
+  const recoveries = [...input.heartbeats.values()].flatMap((heartbeat) => heartbeat.recoveries);
   return {
     job: map.job,
     epoch: map.epoch,
@@ -125,9 +125,9 @@ export function statusOf(reports: Reports): JobStatus {
       optimizer: optimizer.kind,
     })),
     recoveries,
-    unrecoverable: reports.lost
+    unrecoverable: input.lost
       .filter((lost) => map.groups[lost.g]?.version === lost.v)
-      .map(({ g, m, blocks }) => ({ g, m, blocks, rows: reports.rows(g, m) })),
-    scaling: reports.scaling(),
+      .map(({ g, m, blocks }) => ({ g, m, blocks, rows: input.rows(g, m) })),
+    scaling: input.scaling(),
   };
 }

@@ -40,7 +40,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   private readonly pulls: WaitingPulls;
   private readonly recovery: Recovery;
   private tables: TableSpec[] = [];
-  private announced = { keys: false, whole: false };
+  private announced = { keys: false, complete: false };
 
   constructor(
     public group: Group,
@@ -55,14 +55,14 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.lines = new WaitingPushes(host.policy, host.waiting);
     this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
     this.recovery = new Recovery(this, host);
-    if (this.born) this.announced = { keys: true, whole: true };
+    if (this.born) this.announced = { keys: true, complete: true };
   }
 
   get phase(): Stream['phase'] {
     return this.stream.phase;
   }
 
-  get present(): boolean {
+  get complete(): boolean {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
@@ -324,9 +324,9 @@ export class Owner implements StreamOwner, RecoveryOwner {
       this.announced.keys = true;
       this.host.out.event('shard.keysReady', where);
     }
-    if (!this.announced.whole && this.present) {
-      this.announced.whole = true;
-      this.host.out.event('shard.whole', { ...where, ...this.recovery.stats() });
+    if (!this.announced.complete && this.complete) {
+      this.announced.complete = true;
+      this.host.out.event('shard.complete', { ...where, ...this.recovery.stats() });
     }
     if (this.lines.any || this.pulls.any) this.host.serveLater(this);
   }

@@ -61,7 +61,7 @@ export class Sink {
   private readonly recoveryRate: RateLimit;
   /** It is the target of a planned move: nothing is lost while it is incomplete. */
   planned: boolean;
-  private wasFull: boolean;
+  private wasComplete: boolean;
 
   constructor(
     private group: Group,
@@ -90,7 +90,7 @@ export class Sink {
         answeredAt: 0,
       });
     }
-    this.wasFull = this.full;
+    this.wasComplete = this.complete;
   }
 
   get groupId(): number {
@@ -112,7 +112,7 @@ export class Sink {
   }
 
   /** Every block of every member is included. */
-  get full(): boolean {
+  get complete(): boolean {
     for (const member of this.members.values()) if (member.sgen === 0) return false;
     return this.native.full;
   }
@@ -339,10 +339,15 @@ export class Sink {
     }
     this.checks[0]?.pump();
     this.finishChecks();
-    const full = this.full;
-    if (full !== this.wasFull) {
-      this.wasFull = full;
-      this.host.out.event('sink.full', { group: this.group.id, sid: this.sid, index: this.index, full });
+    const complete = this.complete;
+    if (complete !== this.wasComplete) {
+      this.wasComplete = complete;
+      this.host.out.event('sink.complete', {
+        group: this.group.id,
+        sid: this.sid,
+        index: this.index,
+        complete,
+      });
     }
   }
 

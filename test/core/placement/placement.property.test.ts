@@ -23,8 +23,8 @@ class History {
   groups: Group[];
   readonly pools: Pool[];
   readonly alive = new Map<number, NodeEntry>();
-  private readonly complete = new Set<number>();
-  private readonly whole = new Set<string>();
+  private readonly sinks = new Set<number>();
+  private readonly shards = new Set<string>();
   private readonly generations = new Map<string, number>();
   private sid = 1;
   private nextId: number;
@@ -39,8 +39,8 @@ class History {
     this.nextId = count + 1;
     this.groups = formGroups(this.pools, this.nodes, this.epoch, () => this.sid++);
     for (const group of this.groups) {
-      for (const sink of group.sinks) this.complete.add(sink.sid);
-      for (const [m, entry] of group.data.entries()) this.whole.add(`${group.id}/${m}/${entry.gen}`);
+      for (const sink of group.sinks) this.sinks.add(sink.sid);
+      for (const [m, entry] of group.data.entries()) this.shards.add(`${group.id}/${m}/${entry.gen}`);
     }
     this.check();
   }
@@ -53,8 +53,8 @@ class History {
     return {
       nodes: this.nodes,
       alive: (id, inc) => this.alive.get(id)?.inc === inc,
-      full: (sid) => this.complete.has(sid),
-      whole: (g, m, gen) => this.whole.has(`${g}/${m}/${gen}`),
+      sinkComplete: (sid) => this.sinks.has(sid),
+      shardComplete: (g, m, gen) => this.shards.has(`${g}/${m}/${gen}`),
     };
   }
 
@@ -78,11 +78,11 @@ class History {
       group.data.map((entry, m) => [group.id, m, entry] as const),
     );
     for (const [i, sink] of sinks.entries()) {
-      if (which === undefined || which % sinks.length === i) this.complete.add(sink.sid);
+      if (which === undefined || which % sinks.length === i) this.sinks.add(sink.sid);
     }
     for (const [i, [g, m, entry]] of owners.entries()) {
       if (entry.node !== 0 && (which === undefined || which % owners.length === i))
-        this.whole.add(`${g}/${m}/${entry.gen}`);
+        this.shards.add(`${g}/${m}/${entry.gen}`);
     }
   }
 

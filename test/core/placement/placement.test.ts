@@ -47,8 +47,8 @@ const seats = ({ data, sinks }: Group): string =>
 const view = (alive: NodeEntry[], fields: Partial<ClusterView> = {}): ClusterView => ({
   nodes: alive,
   alive: (id, inc) => alive.some((entry) => entry.id === id && entry.inc === inc),
-  full: () => true,
-  whole: () => true,
+  sinkComplete: () => true,
+  shardComplete: () => true,
   ...fields,
 });
 
@@ -161,16 +161,16 @@ describe('repair', () => {
     expect(seats(later[0]!)).toBe('3 3 p ');
   });
 
-  it('a second parity is added only in health, and the first dropped only when the second is full', () => {
+  it('a second parity is added only in health, and the first dropped only when the second is complete', () => {
     const { all, groups } = formed(0);
     const crowded = mend(groups, view(all.slice(1)))!;
     const back = [...all.slice(1), { ...all[0]!, inc: 2 }];
-    expect(mend(crowded, view(back, { whole: () => false }), 3)).toBeUndefined();
+    expect(mend(crowded, view(back, { shardComplete: () => false }), 3)).toBeUndefined();
     expect(canImprove(crowded[0]!, code, view(back))).toBe(true);
     const both = mend(crowded, view(back), 3)!;
     expect(both[0]!.sinks.map(({ sid }) => sid)).toEqual([1, 50]);
-    expect(mend(both, view(back, { full: (sid) => sid === 1 }), 4)).toBeUndefined();
-    expect(mend(both, view(back, { whole: (_, m) => m !== 1 }), 4)).toBeUndefined();
+    expect(mend(both, view(back, { sinkComplete: (sid) => sid === 1 }), 4)).toBeUndefined();
+    expect(mend(both, view(back, { shardComplete: (_, m) => m !== 1 }), 4)).toBeUndefined();
     const done = mend(both, view(back), 4)!;
     expect([seats(done[0]!), isSpread(done[0]!, code)]).toEqual(['3 2 p 1', true]);
   });
@@ -184,7 +184,7 @@ describe('repair', () => {
       both,
       view(
         back.filter(({ id }) => id !== 2),
-        { full: (sid) => sid === 1 },
+        { sinkComplete: (sid) => sid === 1 },
       ),
       4,
     )!;
@@ -234,7 +234,7 @@ describe('the target of a move', () => {
 
   it('takes the place of its parity when that goes, complete or lost', () => {
     const moving = begun({ index: 0 });
-    for (const state of [view(all), without(3, { full: () => false })]) {
+    for (const state of [view(all), without(3, { sinkComplete: () => false })]) {
       const after = mend([moving], state);
       expect(after.sinks.map(({ sid }) => sid)).toEqual([50]);
       expect(after.sinks[0]).not.toHaveProperty('movesMember');
@@ -252,6 +252,8 @@ describe('the target of a move', () => {
     const moving = begun({ member: 0 });
     expect(isHealthy({ ...moving, sinks: moving.sinks.slice(1) }, code, view(all))).toBe(false);
     expect(canDoWithout(moving, moving.sinks[0]!, code, view(all))).toBe(true);
-    expect(canDoWithout(moving, moving.sinks[0]!, code, view(all, { whole: (_, m) => m !== 1 }))).toBe(false);
+    expect(
+      canDoWithout(moving, moving.sinks[0]!, code, view(all, { shardComplete: (_, m) => m !== 1 })),
+    ).toBe(false);
   });
 });

@@ -72,8 +72,8 @@ describe('rule 1: identities', () => {
       t: 'heartbeat' as const,
       inc: 1,
       epoch: 1,
-      full: [],
-      whole: [],
+      completeSinks: [],
+      completeShards: [],
       recoveries: [],
       owned: [],
       bytes: 1,
@@ -198,7 +198,7 @@ describe('rule 27: loss', () => {
     cluster.restart(0);
     cluster.settle();
     cluster.advance(600);
-    // The second parity of the same index is there; the first one stays until the second is full.
+    // The second parity of the same index is there; the first one stays until the second is complete.
     expect(group().sinks.map(({ sid, index }) => [sid === old, index])).toEqual([
       [true, 0],
       [false, 0],

@@ -89,7 +89,7 @@ describe('limits of the core', () => {
     const recovers = cluster.sent('recover', mark);
     expect(recovers.length).toBeGreaterThan(3);
     for (const { parts } of recovers) expect(parts[0]!.byteLength).toBe(8);
-    expect(cluster.owner(0).present).toBe(true);
+    expect(cluster.owner(0).complete).toBe(true);
     expect([0, 700, 1499].map((key) => cluster.read(0, key))).toEqual([1, 1, 1]);
   });
 
@@ -117,7 +117,7 @@ describe('limits of the core', () => {
     }));
     for (const { g, sink } of parities) {
       expect(sink, `parity of group ${g}`).toBeDefined();
-      expect(cluster.nodeById(sink!.node).node!.sinkAt(sink!.sid)!.full).toBe(true);
+      expect(cluster.nodeById(sink!.node).node!.sinkAt(sink!.sid)!.complete).toBe(true);
     }
   });
 

@@ -213,7 +213,7 @@ describe('rule 10: a sink that is new to an active owner', () => {
     expect(stream[1]).toMatchObject({ t: 'delta', m: 0, seq: 2 });
   });
 
-  it('counts for acknowledgement from its Start on, long before it is full', () => {
+  it('counts for acknowledgement from its Start on, long before it is complete', () => {
     const { client } = start({ r: 1 });
     client.push({ 0: [{ keys: [1, 2, 3, 4] }] });
     cluster.settle();
@@ -226,7 +226,7 @@ describe('rule 10: a sink that is new to an active owner', () => {
     expect([applied.packets.length, push.done]).toEqual([1, false]);
     applied.release();
     cluster.settle();
-    expect([push.done, cluster.sink(0).full]).toEqual([true, false]);
+    expect([push.done, cluster.sink(0).complete]).toEqual([true, false]);
   });
 
   it('added during a change of owner, is not waited for and starts once the owner is active', () => {
@@ -244,7 +244,7 @@ describe('rule 10: a sink that is new to an active owner', () => {
     cluster.settle();
     cluster.advance(600);
     expect(starts().filter(({ to }) => to === id(5))).toMatchObject([{ message: { base: 1 } }]);
-    expect([cluster.read(0, 1), cluster.sink(0).full]).toEqual([3, true]);
+    expect([cluster.read(0, 1), cluster.sink(0).complete]).toEqual([3, true]);
     expect(cluster.checkParities()).toBeGreaterThan(0);
   });
 });

@@ -159,7 +159,7 @@ describe('found by random schedules', () => {
       .sent('recover', mark)
       .flatMap(({ parts }) => [...new Uint32Array(parts[0]!.slice().buffer)].filter((_, i) => i % 2 === 0));
     expect(columns).toContain(2 * 2 + 1);
-    expect([cluster.owner(0).present, cluster.read(0, 1), cluster.read(0, 1, 2)]).toEqual([true, 2, 0]);
+    expect([cluster.owner(0).complete, cluster.read(0, 1), cluster.read(0, 1, 2)]).toEqual([true, 2, 0]);
     resent.release();
     cluster.settle();
     expect([push.done, cluster.read(0, 1, 2)]).toEqual([true, 5]);

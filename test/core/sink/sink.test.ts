@@ -152,7 +152,7 @@ describe('rule 13: a start', () => {
     stage.delta(0, 1, 1);
     const ack = stage.begin(7, 12, { dedup: [[90, 33, []]], extents: stage.shards[0]!.extents() });
     expect(ack).toMatchObject([{ applied: 12, dedup: [[90, 33, []]] }]);
-    expect([stage.sink.full, stage.parity.excludedBlocks(0)]).toEqual([false, 2]);
+    expect([stage.sink.complete, stage.parity.excludedBlocks(0)]).toEqual([false, 2]);
   });
 
   it('takes back exactly the deltas above the base and folds the rest into dedup', () => {
@@ -326,7 +326,7 @@ describe('rules 15 and 16: content and lacking count only at the position', () =
     expect(stage.parity.accumulators).toBe(0);
   });
 
-  it('includes a block once, and is full when every member has no excluded block', () => {
+  it('includes a block once, and is complete when every member has no excluded block', () => {
     const stage = new Stage(false);
     for (const m of [0, 1]) stage.delta(m, 1, 1 + m);
     for (const m of [0, 1]) {
@@ -347,9 +347,9 @@ describe('rules 15 and 16: content and lacking count only at the position', () =
     const blocks = Uint32Array.of(2, 0, 3, 0);
     stage.content(0, 1, blocks);
     stage.content(0, 1, blocks);
-    expect(stage.sink.full).toBe(false);
+    expect(stage.sink.complete).toBe(false);
     stage.content(1, 1, blocks);
-    expect([stage.sink.full, stage.mismatches()]).toEqual([true, 0]);
+    expect([stage.sink.complete, stage.mismatches()]).toEqual([true, 0]);
   });
 });
 

@@ -333,7 +333,7 @@ export class Scaler {
     return (emptying ?? this.running.findLast((change) => change.kind !== 'drain'))?.id;
   }
 
-  /** Adds the sink that a move needs; repair finishes the move when that is full. */
+  /** Adds the sink that a move needs; repair finishes the move when that sink is complete. */
   private add(g: number, request: MoveRequest): number | undefined {
     const group = this.map.groups[g]!;
     const sink = sinkForMove(group, this.map.pools[group.pool]!, this.host.view(), request);
