@@ -1,7 +1,8 @@
 /**
  * The optimizers: one table, from which everything else in TypeScript is derived. The public type, the
- * validation of table specifications, the flags of the command line and the layout of saved files all read it.
- * The engine's own table is in native/kernels/optimizers.h; test/optimizers.test.ts checks that both agree.
+ * validation of table specifications, the flags of the command line and the layout of saved files all read
+ * it. The engine's own table is in native/kernels/optimizers.h; test/optimizers.test.ts checks that both
+ * agree.
  */
 
 /** The valid values of a number: `low` <= value < `high`. */
@@ -17,8 +18,8 @@ interface Parameter extends Range {
 
 /**
  * A part of the state of a row, in the order in which it follows the values. A 'vector' has as many floats as
- * the row has values; a 'scalar' is one float for the whole row. Step counts are such scalars: each row counts
- * its own steps.
+ * the row has values; a 'scalar' is one float for the whole row. Step counts are such scalars: each row
+ * counts its own steps.
  */
 export interface StatePart {
   /** As torch.optim names it; saved files use this name. */
@@ -94,8 +95,8 @@ type ParametersOf<Kind extends OptimizerKind> = {
 };
 
 /**
- * An optimizer with its parameters, for example `{ kind: 'adam', lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 }`.
- * All parameters are required; `optimizerOf` fills in the usual ones.
+ * An optimizer with its parameters, for example `{ kind: 'adam', lr: 1e-3, beta1: 0.9, beta2: 0.999, eps:
+ * 1e-8 }`. All parameters are required; `optimizerOf` fills in the usual ones.
  */
 export type OptimizerSpec = {
   [Kind in OptimizerKind]: { kind: Kind } & ParametersOf<Kind>;

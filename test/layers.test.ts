@@ -125,8 +125,8 @@ describe('TypeScript', () => {
 });
 
 /**
- * Rooms from the ground up. A file imports from its own room and from rooms on lower floors; rooms that share a
- * floor do not know each other. So no change runs in circles, and a reader knows where to look.
+ * Rooms from the ground up. A file imports from its own room and from rooms on lower floors; rooms that share
+ * a floor do not know each other. So no change runs in circles, and a reader knows where to look.
  */
 const FLOORS: readonly (readonly string[])[] = [
   ['src/errors.ts', 'src/package-root.ts', 'src/optimizers.ts'],
@@ -190,7 +190,10 @@ describe('rooms', () => {
   });
 });
 
-/** Files that reach each other: strongly connected components of more than one file, or one that imports itself. */
+/**
+ * Files that reach each other: strongly connected components of more than one file, or one that imports
+ * itself.
+ */
 function circles(edges: ReadonlyMap<string, readonly string[]>): string[][] {
   const reach = (from: string): Set<string> => {
     const seen = new Set<string>();

@@ -1,6 +1,6 @@
 /**
- * Every optimizer: its table here and the engine's agree, its arithmetic is the formula of the literature, and
- * its bits do not change. A kind that has no entry below is a type error.
+ * Every optimizer: its table here and the engine's agree, its arithmetic is the formula of the literature,
+ * and its bits do not change. A kind that has no entry below is a type error.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -23,7 +23,9 @@ export class Answers {
   private current: PartBuffer | undefined;
   private waiting: PartBuffer[] = [];
 
-  /** Pulls a section, into the buffer of the request that is being served: rows, or a status of the engine. */
+  /**
+   * Pulls a section, into the buffer of the request that is being served: rows, or a status of the engine.
+   */
   pull(shard: NativeShard, section: Uint8Array): Uint8Array | number {
     const buffer = this.current;
     if (!buffer) return shard.pull(section);

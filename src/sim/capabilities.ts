@@ -1,7 +1,7 @@
 /**
- * What each sink of a map says that it is for, compared with what its kind, its node and the order of sids show:
- * a parity protects, every sink acknowledges, and the younger of two parities, or a mirror whose shard is still
- * elsewhere, is the target of a move.
+ * What each sink of a map says that it is for, compared with what its kind, its node and the order of sids
+ * show: a parity protects, every sink acknowledges, and the younger of two parities, or a mirror whose shard
+ * is still elsewhere, is the target of a move.
  */
 import type { ClusterMap } from '../protocol/map.js';
 import { Violation } from './violation.js';

@@ -38,8 +38,8 @@ export {
 /**
  * Starts a server. `host` other than loopback needs a token.
  * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown
- * KINTSUGI_TRANSPORT, a certificate that cannot be used, or one token for links and metrics), DEPENDENCY_MISSING (uws was demanded and cannot
- * be loaded)
+ * KINTSUGI_TRANSPORT, a certificate that cannot be used, or one token for links and metrics),
+ * DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   if (!options.token && !isLoopback(options.host)) {

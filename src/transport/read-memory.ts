@@ -61,7 +61,8 @@ export class ReadMemory {
   }
 
   private add(piece: Buffer): void {
-    // The answer to a ping is sent from the memory that the ping arrived in, whenever the other side reads it.
+    // The answer to a ping is sent from the memory that the ping arrived in, whenever the other side reads
+    // it.
     if (!this.skipped && piece.byteLength >= RELEASED_FROM) this.pieces.push(piece);
     this.skipped = false;
   }

@@ -9,7 +9,7 @@ import { checkModel, loadModel } from '../../src/train/plugin.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
 import { options, randomBatch, temporaryDirectory } from './rows.js';
 
-const logistic = fileURLToPath(new URL('../fixtures/logistic.mjs', import.meta.url));
+const logistic = fileURLToPath(new URL('../../examples/logistic.mjs', import.meta.url));
 
 describe("the example, a user's own logistic regression", () => {
   test('trains from its file', async () => {

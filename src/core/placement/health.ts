@@ -1,6 +1,6 @@
 /**
- * What state a group is in by the latest reports, and what it can do without: pure functions of the map and of
- * what the scheduler knows of the nodes.
+ * What state a group is in by the latest reports, and what it can do without: pure functions of the map and
+ * of what the scheduler knows of the nodes.
  */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import { hasMove, isParted, parities } from '../../protocol/map.js';

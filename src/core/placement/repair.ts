@@ -1,6 +1,6 @@
 /**
- * Mends the placement: a pure function from a map and what is known of the nodes to the groups of the next map
- * (rules 27 and 28). A living node is identified by (id, incarnation), so an entry that names an older
+ * Mends the placement: a pure function from a map and what is known of the nodes to the groups of the next
+ * map (rules 27 and 28). A living node is identified by (id, incarnation), so an entry that names an older
  * incarnation is lost.
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';

@@ -81,8 +81,8 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
 }
 
 /**
- * A copy that later decisions do not change. Maps, sessions, and what is in them, are replaced and never changed
- * in place; so are the entries of `names`.
+ * A copy that later decisions do not change. Maps, sessions, and what is in them, are replaced and never
+ * changed in place; so are the entries of `names`.
  */
 export function snapshot(state: DurableState): DurableState {
   return { ...state, names: { ...state.names }, datasets: copyDatasets(state.datasets ?? []) };

@@ -22,9 +22,9 @@ export interface Follower {
   /** Number of the newest Open. */
   attempt: number;
   /**
-   * Number of the newest Open that was sent before the newest Start or resend. Answers to Opens up to this one
-   * do not tell what became of that Start or resend: only a later one may cause the next. So at most one resend
-   * is under way.
+   * Number of the newest Open that was sent before the newest Start or resend. Answers to Opens up to this
+   * one do not tell what became of that Start or resend: only a later one may cause the next. So at most one
+   * resend is under way.
    */
   coveredAttempt: number;
   /** Opens and Starts; an answer is any sign that it moved on or is not behind. */

@@ -1,4 +1,6 @@
-/** Why a request is refused: a status of the engine, or one that never reaches the engine, as an error code. */
+/**
+ * Why a request is refused: a status of the engine, or one that never reaches the engine, as an error code.
+ */
 import { PushStatus } from '../../native.js';
 import type { Refusal } from '../../protocol/messages.js';
 

@@ -327,7 +327,8 @@ export class Stream {
     for (const follower of this.followers.values()) {
       const { protects, index, movesMember } = follower.entry;
       if (!protects || follower.none) continue;
-      // The target of a move may be incomplete. The parity in use is dropped only when the target is complete.
+      // The target of a move may be incomplete. The parity in use is dropped only when the target is
+      // complete.
       if (movesMember === undefined || !byIndex.has(index)) byIndex.set(index, follower);
     }
     return [...byIndex.values()];

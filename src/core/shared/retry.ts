@@ -9,8 +9,8 @@ export interface RetryOptions {
   /** `lengthen` doubles the wait up to this; default: it stays as it is. */
   maxWaitMs?: number;
   /**
-   * While answers come, what is missing is probably on its way, and to ask again would only delay it: the wait
-   * is then so many times longer. Default: whoever answered within the wait is not asked again.
+   * While answers come, what is missing is probably on its way, and to ask again would only delay it: the
+   * wait is then so many times longer. Default: whoever answered within the wait is not asked again.
    */
   patience?: number;
 }

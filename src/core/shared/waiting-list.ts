@@ -84,7 +84,9 @@ export class WaitingList<T> {
     return taken;
   }
 
-  /** Calls `keep` for each entry in order; those for which it returns false leave. Nothing is added meanwhile. */
+  /**
+   * Calls `keep` for each entry in order; those for which it returns false leave. Nothing is added meanwhile.
+   */
   retain(keep: (entry: WaitingEntry<T>) => boolean): void {
     const before = this.entries;
     this.entries = [];

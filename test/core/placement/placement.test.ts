@@ -161,7 +161,7 @@ describe('repair', () => {
     expect(seats(later[0]!)).toBe('3 3 p ');
   });
 
-  it('a second parity is added only in health, and the first dropped only when the second is complete', () => {
+  it('a second parity is added only in health, and the first dropped only when it is complete', () => {
     const { all, groups } = formed(0);
     const crowded = mend(groups, view(all.slice(1)))!;
     const back = [...all.slice(1), { ...all[0]!, inc: 2 }];

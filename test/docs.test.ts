@@ -1,0 +1,301 @@
+/**
+ * The documents say what the code says: flags, limits, error codes, metrics, events and kinds of messages are
+ * compared in both directions, and every path and link leads somewhere.
+ *
+ * docs/commands.md is written from the programs: `npx vitest run test/docs.test.ts -u` writes it again. The
+ * other pages have words that only people can write: each test names what is missing and what is surplus.
+ */
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Command, Option } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { createProgram } from '../src/cli/program.js';
+import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
+import { ERROR_CODES } from '../src/errors.js';
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+const MAX_README_WORDS = 900;
+
+function filesOf(...patterns: string[]): string[] {
+  const args = ['ls-files', '--cached', '--others', '--exclude-standard', '--', ...patterns];
+  const listed = execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' });
+  return listed.split('\n').filter((file) => file !== '' && existsSync(join(ROOT, file)));
+}
+const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
+const documents = filesOf('*.md');
+/** History speaks of files and flags that are gone. */
+const current = documents.filter((file) => !/CHANGELOG|LOG\.md/.test(file));
+/** What the roles are made of. */
+const sources = filesOf('src/*.ts').filter((file) => !/^src\/(sim|local)\//.test(file));
+
+/** The first cells of all rows of tables in a document, or in one of its sections. */
+function firstCells(file: string, section?: string): string[] {
+  return rowsOf(file, section).map(([first]) => first ?? '');
+}
+
+function rowsOf(file: string, section?: string): string[][] {
+  const whole = text(file);
+  const from = section === undefined ? 0 : whole.indexOf(`\n## ${section}\n`);
+  if (from < 0) throw new Error(`${file} has no section "${section}"`);
+  const end = section === undefined ? -1 : whole.indexOf('\n## ', from + 1);
+  const lines = whole.slice(from, end < 0 ? undefined : end).split('\n');
+  const rows = lines.filter((line) => /^\|.*\|$/.test(line) && !/^\| *-/.test(line));
+  return rows.map((line) =>
+    line
+      .slice(1, -1)
+      .split(/(?<!\\)\|/)
+      .map((cell) => cell.trim()),
+  );
+}
+const quoted = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map((match) => match[1]!);
+
+/** Both directions at once: what the code has and the document lacks, and the reverse. */
+function compare(inCode: Iterable<string>, inDocument: Iterable<string>) {
+  const code = new Set(inCode);
+  const document = new Set(inDocument);
+  return {
+    missing: [...code].filter((name) => !document.has(name)).sort(),
+    surplus: [...document].filter((name) => !code.has(name)).sort(),
+  };
+}
+const SAME = { missing: [], surplus: [] };
+
+// ---- commands and flags
+
+const program = createProgram();
+
+function flagRow(option: Option): string {
+  const { flags, description, defaultValue, defaultValueDescription, argChoices } = option;
+  const shown = defaultValueDescription ?? defaultValue;
+  // A flag that is off until it is given, and one that is without a value, have no default worth a word.
+  const byDefault = shown === undefined || typeof shown === 'boolean' ? '' : `\`${shown}\``;
+  const choices = argChoices ? ` (${argChoices.join(', ')})` : '';
+  const cells = [`\`${flags}\``, byDefault, `${description}${choices}`];
+  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+}
+
+function commandPage(command: Command): string {
+  const args = command.registeredArguments.map(({ name, required, variadic }) => {
+    const shown = variadic ? `${typeof name === 'function' ? name.call(name) : name}...` : name;
+    return required ? `<${shown}>` : `[${shown}]`;
+  });
+  const lines = [`## kintsugi ${command.name()}${args.map((arg) => ` ${arg}`).join('')}`, ''];
+  lines.push(command.description(), '');
+  if (command.options.length > 0) {
+    lines.push('| flag | default | meaning |', '| --- | --- | --- |', ...command.options.map(flagRow), '');
+  }
+  return lines.join('\n');
+}
+
+describe('commands', () => {
+  it('docs/commands.md has every command with its flags', async () => {
+    const page = [
+      '# Commands',
+      '',
+      'This page is written from the programs: `npx vitest run test/docs.test.ts -u` writes it again.',
+      '`kintsugi COMMAND --help` shows the same.',
+      '',
+      ...program.commands.map(commandPage),
+    ].join('\n');
+    await expect(`${page.trimEnd()}\n`).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'));
+  });
+
+  it('no document names a flag that no program has', () => {
+    const known = new Set(program.commands.flatMap((c) => c.options.map((option) => option.long)));
+    for (const other of ['--help', '--version']) known.add(other);
+    // Programs beside the command line, whose flags are literals, and those of others.
+    for (const file of ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs'])
+      for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
+    for (const other of ['--no-save', '--save-dev', '--max-semi-space-size']) known.add(other);
+    const benchmarks = filesOf('bench/*.ts').map(text).join('\n');
+    const ofBenchmark = (flag: string) =>
+      new RegExp(`\\b${flag.slice(2).replace(/-([a-z])/g, (_, c: string) => c.toUpperCase())}\\b`).test(
+        benchmarks,
+      );
+    const unknown = current.flatMap((file) =>
+      text(file)
+        .split('\n')
+        .flatMap((line) => [...line.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)].map(([flag]) => ({ flag, line })))
+        .filter(({ flag, line }) => {
+          const bench = file.startsWith('bench/') || /\bbench\b/.test(line);
+          return !known.has(flag) && !(bench && ofBenchmark(flag));
+        })
+        .map(({ flag }) => `${file}: ${flag}`),
+    );
+    expect(unknown).toEqual([]);
+  });
+});
+
+// ---- limits
+
+describe('docs/limits.md', () => {
+  it.each([
+    ['Inside a PS', DEFAULT_POLICY],
+    ['Inside the scheduler', DEFAULT_SCHEDULER_POLICY],
+  ])('%s: every limit with its default', (section, policy) => {
+    const inCode = Object.entries(policy).map(([name, value]) => `${name} = ${value}`);
+    const rows = rowsOf('docs/limits.md', section).slice(1);
+    const inDocument = rows.map(([name, value]) => `${quoted(name!)[0]} = ${value!.split(' ')[0]}`);
+    expect(compare(inCode, inDocument)).toEqual(SAME);
+  });
+});
+
+// ---- error codes
+
+it('docs/errors.md has every code with its meaning', () => {
+  const inCode = Object.entries(ERROR_CODES).map(([code, meaning]) => `${code}: ${meaning}`);
+  const rows = rowsOf('docs/errors.md').slice(1);
+  const inDocument = rows.map(([code, meaning]) => `${quoted(code!)[0]}: ${meaning}`);
+  expect(compare(inCode, inDocument)).toEqual(SAME);
+});
+
+// ---- metrics
+
+/** Keys of an object literal that begins at `from`, which is behind its brace. */
+function keysOfLiteral(source: string, from: number): string[] {
+  const keys: string[] = [];
+  let depth = 0;
+  for (let at = from; depth >= 0; at++) {
+    const character = source[at]!;
+    if ('({['.includes(character)) depth++;
+    else if (')}]'.includes(character)) depth--;
+    else if (`'"\``.includes(character)) at = source.indexOf(character, at + 1);
+    else if (depth <= 2) {
+      // Two levels deeper: `...(condition && { name: [...] })`.
+      const key = /^([a-z_]+): \[/.exec(source.slice(at));
+      if (key && /[\s{]/.test(source[at - 1]!)) keys.push(key[1]!);
+    }
+  }
+  return keys;
+}
+
+function metricsInCode(): string[] {
+  return sources.flatMap((file) => {
+    const source = text(file);
+    const gauges = [...source.matchAll(/\bgauges: \{/g)].flatMap((match) =>
+      keysOfLiteral(source, match.index + match[0].length).map((key) => `kintsugi_${key}`),
+    );
+    const own = [
+      ...source.matchAll(/new (?:Gauge|Counter|Histogram|Summary)(?:<[^>]*>)?\(\{\s*name: '([^']+)'/g),
+    ];
+    return [...gauges, ...own.map((match) => match[1]!)];
+  });
+}
+
+describe('docs/metrics.md', () => {
+  it('the test sees object literals', () => {
+    const source = "gauges: {\n a: ['x {', () => f({ b: 1 })],\n ...(c && { d: ['y', g] }),\n }, e: [1]";
+    expect(keysOfLiteral(source, source.indexOf('{') + 1)).toEqual(['a', 'd']);
+    expect(metricsInCode().length).toBeGreaterThan(10);
+  });
+
+  it('has every metric', () => {
+    const inDocument = firstCells('docs/metrics.md').flatMap(quoted);
+    expect(compare(metricsInCode(), inDocument)).toEqual(SAME);
+  });
+});
+
+// ---- events
+
+const LOGGED = /\blog(?:ger)?\??\.(?:info|warn|error)\(\s*/g;
+const TOLD = /\.(?:event|tell)\(\s*'([a-z]+(?:\.[a-zA-Z]+)?)'/g;
+const MADE = /kind: 'event',\s*name(?:: '([^']+)')?/g;
+
+describe('docs/events.md', () => {
+  it('events are named by literals, so that they can be found', () => {
+    const hidden = sources.flatMap((file) => {
+      const source = text(file);
+      const logged = [...source.matchAll(LOGGED)]
+        .map((match) => source.slice(match.index + match[0].length))
+        .filter((rest) => !/^(?:'|effect\.name\b)/.test(rest));
+      const made = [...source.matchAll(MADE)].filter(
+        (match) => match[1] === undefined && !/\b(?:event|tell)\(name: string/.test(source),
+      );
+      return logged.length + made.length > 0 ? [file] : [];
+    });
+    expect(hidden).toEqual([]);
+  });
+
+  it('has every event', () => {
+    const inCode = sources.flatMap((file) => {
+      const source = text(file);
+      const logged = [...source.matchAll(LOGGED)].flatMap(
+        (match) => /^'([^']+)'/.exec(source.slice(match.index + match[0].length))?.[1] ?? [],
+      );
+      const others = [...source.matchAll(TOLD), ...source.matchAll(MADE)].flatMap((match) => match[1] ?? []);
+      return [...logged, ...others];
+    });
+    expect(inCode.length).toBeGreaterThan(40);
+    expect(compare(inCode, firstCells('docs/events.md').flatMap(quoted))).toEqual(SAME);
+  });
+});
+
+// ---- messages and rules
+
+describe('docs/protocol.md', () => {
+  it('has every kind of message', () => {
+    const kinds = ['src/protocol/messages.ts', 'src/protocol/samples.ts'].flatMap((file) =>
+      [...text(file).matchAll(/^ {2}t: '([a-zA-Z]+)';/gm)].map((match) => match[1]!),
+    );
+    expect(kinds.length).toBeGreaterThan(50);
+    const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) => quoted(cells[1]!));
+    expect(compare(kinds, inDocument)).toEqual(SAME);
+  });
+
+  it('has every rule that code and tests cite', () => {
+    const rules = [...text('docs/protocol.md').matchAll(/^(\d+)\. /gm)].map((match) => Number(match[1]));
+    expect(rules).toEqual(rules.map((_, index) => index + 1));
+    const cited = [...filesOf('src/*.ts', 'test/*.ts'), ...current].flatMap((file) =>
+      [...text(file).matchAll(/\brules? ([\d, and]*\d)/g)].flatMap((match) =>
+        [...match[1]!.matchAll(/\d+/g)].map(([number]) => Number(number)),
+      ),
+    );
+    expect(cited.length).toBeGreaterThan(20);
+    expect(Math.max(...cited)).toBeLessThanOrEqual(rules.length);
+  });
+});
+
+// ---- words, links and lines
+
+it(`README.md has at most ${MAX_README_WORDS} words`, () => {
+  expect(text('README.md').trim().split(/\s+/).length).toBeLessThanOrEqual(MAX_README_WORDS);
+});
+
+describe('links and paths', () => {
+  it('relative links lead to files, and to headings where they name one', () => {
+    const anchorsOf = (file: string) =>
+      [...text(file).matchAll(/^#+ (.*)$/gm)].map((match) =>
+        match[1]!
+          .toLowerCase()
+          .replace(/[^\w\- ]/g, '')
+          .replaceAll(' ', '-'),
+      );
+    const broken = documents.flatMap((file) =>
+      [...text(file).matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)]
+        .filter(([, path, anchor]) => {
+          const target = path === '' ? file : join(dirname(file), path!);
+          if (!existsSync(join(ROOT, target))) return true;
+          return anchor !== undefined && !anchorsOf(target).includes(anchor);
+        })
+        .map(([link]) => `${file}: ${link}`),
+    );
+    expect(broken).toEqual([]);
+  });
+
+  it('paths of sources and tests exist', () => {
+    const path = /(?<![\w/.-])(?:src|test|native|bench|docs|examples)\/[\w./*{},-]*[\w*}]/g;
+    const broken = current.flatMap((file) =>
+      [...text(file).matchAll(path)]
+        .map(([found]) => found)
+        .filter((found) => !/[*{]|NAME/.test(found) && !existsSync(join(ROOT, found)))
+        .map((found) => `${file}: ${found}`),
+    );
+    expect(broken).toEqual([]);
+  });
+});
+
+it('no line is longer than lint allows', () => {
+  expect(() => execFileSync(process.execPath, [join(ROOT, 'test/line-length.mjs')])).not.toThrow();
+});
