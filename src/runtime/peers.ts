@@ -4,6 +4,9 @@
  * the connection it made. Losing a message is allowed (the protocol repeats); reordering within a connection
  * is not.
  */
+import { Retry } from '../core/shared/retry.js';
+import { WaitingBytes } from '../core/shared/waiting-bytes.js';
+import { WaitingList } from '../core/shared/waiting-list.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
@@ -48,10 +51,10 @@ interface Peer {
   link: Link | undefined;
   inc: number;
   dialing: boolean;
-  pauseMs: number;
+  readonly redials: Retry;
   timer: NodeJS.Timeout | undefined;
-  queue: Posted[];
-  queuedBytes: number;
+  /** Kept while it is dialed. */
+  readonly queue: WaitingList<Message>;
   /** Messages may have been lost since the peer was last told that it is up. */
   lossy: boolean;
 }
@@ -142,13 +145,7 @@ export class Peers {
       return;
     }
     if (!peer || !address) return;
-    for (const [message, parts] of messages) {
-      const bytes = bytesOf(parts);
-      if (peer.queue.length < MAX_QUEUED_MESSAGES && peer.queuedBytes + bytes <= MAX_QUEUED_BYTES) {
-        peer.queue.push([message, parts.map((part) => part.slice())]);
-        peer.queuedBytes += bytes;
-      } else peer.lossy = true;
-    }
+    for (const [message, parts] of messages) if (!peer.queue.add(message, parts)) peer.lossy = true;
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
   }
 
@@ -175,10 +172,13 @@ export class Peers {
       link: undefined,
       inc,
       dialing: false,
-      pauseMs: REDIAL_MS,
+      redials: new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS }),
       timer: undefined,
-      queue: [],
-      queuedBytes: 0,
+      queue: new WaitingList({
+        maxCount: MAX_QUEUED_MESSAGES,
+        account: new WaitingBytes(MAX_QUEUED_BYTES),
+        atLimit: 'refuse',
+      }),
       lossy: false,
     };
     this.peers.set(id, peer);
@@ -215,8 +215,7 @@ export class Peers {
       this.adopt(id, peer, link);
     } catch (error) {
       peer.dialing = false;
-      peer.queue = [];
-      peer.queuedBytes = 0;
+      peer.queue.takeAll();
       peer.lossy = true;
       this.options.log.warn('peer.unreachable', {
         peer: id,
@@ -232,19 +231,16 @@ export class Peers {
     peer.timer = setTimeout(() => {
       peer.timer = undefined;
       if (!peer.link && !peer.dialing) void this.connect(id, peer);
-    }, peer.pauseMs);
+    }, peer.redials.waitMs);
     peer.timer.unref();
-    peer.pauseMs = Math.min(peer.pauseMs * 2, MAX_REDIAL_MS);
+    peer.redials.lengthen();
   }
 
   private adopt(id: PeerId, peer: Peer, link: Link): void {
     this.byLink.set(link.id, id);
     peer.link = link;
-    peer.pauseMs = REDIAL_MS;
-    const waiting = peer.queue;
-    peer.queue = [];
-    peer.queuedBytes = 0;
-    for (const posted of waiting) this.transmit(link, [posted]);
+    peer.redials.reset();
+    for (const { item, parts } of peer.queue.takeAll()) this.transmit(link, [[item, parts]]);
     if (!peer.lossy) return;
     peer.lossy = false;
     this.options.onUp(id);

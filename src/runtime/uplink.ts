@@ -2,6 +2,7 @@
  * A role's connection to the scheduler: joins or attaches, keeps the identity it was given, and comes back by
  * itself when the scheduler was restarted.
  */
+import { Retry } from '../core/shared/retry.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
@@ -50,7 +51,7 @@ export class Uplink {
   private identity: Identity | undefined;
   private closed = false;
   private timer: NodeJS.Timeout | undefined;
-  private pauseMs = REDIAL_MS;
+  private readonly redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS });
   private welcomed: (() => void) | undefined;
   /** Why this one must stop. */
   private stale: KintsugiError | undefined;
@@ -144,7 +145,7 @@ export class Uplink {
       clearTimeout(timer);
       signal?.removeEventListener('abort', onAbort);
     }
-    this.pauseMs = REDIAL_MS;
+    this.redials.reset();
   }
 
   private receive(message: Message): void {
@@ -185,7 +186,7 @@ export class Uplink {
         () => this.options.log.info('scheduler.reconnected', {}),
         () => this.redial(),
       );
-    }, this.pauseMs);
-    this.pauseMs = Math.min(this.pauseMs * 2, MAX_REDIAL_MS);
+    }, this.redials.waitMs);
+    this.redials.lengthen();
   }
 }

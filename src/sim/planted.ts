@@ -191,8 +191,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'call lost what only an old map has lost',
     file: 'shard/recovery',
-    from: 'this.reportedAt = this.host.now;',
-    to: 'this.reportedAt = this.host.now; this.confirm();',
+    from: 'this.reports.asked(this.host.now);',
+    to: 'this.reports.asked(this.host.now); this.confirm();',
   },
   {
     name: 'move: cut over before the mirror is complete',

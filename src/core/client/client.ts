@@ -103,7 +103,7 @@ export class PsClientCore implements ReadsHost {
     const key = shardKey(g, m, client);
     let shard = this.shards.get(key);
     if (!shard) {
-      shard = newShard(g, m, client, this.policy.retryMs);
+      shard = newShard(g, m, client, this.policy);
       this.shards.set(key, shard);
     }
     return shard;
@@ -142,7 +142,7 @@ export class PsClientCore implements ReadsHost {
     const ready = pushes.flatMap(([shard, push]) => {
       const node = this.ownerOf(shard.g, shard.m);
       if (node === 0) return [];
-      shard.sentAt = this.now;
+      shard.retry.asked(this.now);
       return [{ node, shard, push }];
     });
     for (const { node: to, message, parts } of pushMessages(this.map.epoch, ready))
@@ -167,9 +167,8 @@ export class PsClientCore implements ReadsHost {
       const [push] = shard.unacknowledged.splice(at, 1);
       const waiting = shard.unacknowledged[PUSH_WINDOW - 1];
       if (waiting) next.push([shard, waiting]);
-      shard.retryMs = this.policy.retryMs;
       shard.forgotten = 0;
-      shard.sentAt = this.now;
+      shard.retry.answered(this.now);
       if (refused !== undefined) shard.refused++;
       else if (push?.section !== NOTHING) shard.acknowledged++;
       this.served(g, m);
@@ -332,8 +331,8 @@ export class PsClientCore implements ReadsHost {
   private tick(now: number): void {
     this.now = now;
     for (const shard of this.shards.values()) {
-      if (shard.unacknowledged.length === 0 || now - shard.sentAt <= shard.retryMs) continue;
-      shard.retryMs = Math.min(shard.retryMs * 2, this.policy.maxRetryMs);
+      if (shard.unacknowledged.length === 0 || !shard.retry.overdue(now)) continue;
+      shard.retry.lengthen();
       this.resend(shard);
     }
     this.reads.tick(now);

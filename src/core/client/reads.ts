@@ -5,13 +5,17 @@
 import type { ErrorCode } from '../../errors.js';
 import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { Retry } from '../shared/retry.js';
 import type { ClientEffect, ClientPolicy, Query, ShardSection } from './requests.js';
+
+/** Reads wait for so many times `retryMs`: a read that is repeated costs its answer once more. */
+const READ_RETRIES = 4;
 
 interface Ticket {
   left: number;
-  items: (ShardSection & { done: boolean; retryAt: number })[];
+  items: (ShardSection & { done: boolean; readonly retry: Retry })[];
   query: Query | undefined;
-  queryRetryAt: number;
+  readonly queryRetry: Retry;
   messages: number[];
 }
 
@@ -60,22 +64,26 @@ export class Reads {
   }
 
   tick(now: number): void {
-    for (const [id, { items, query, queryRetryAt }] of this.tickets) {
+    const overdue = ({ retry }: { retry: Retry }) => retry.overdue(now);
+    for (const [id, { items, query, queryRetry }] of this.tickets) {
       if (!query) {
-        if (items.some((item) => !item.done && now >= item.retryAt))
-          this.sendPulls(id, (item) => now >= item.retryAt);
-      } else if (now >= queryRetryAt) this.sendQuery(id);
+        if (items.some((item) => !item.done && overdue(item))) this.sendPulls(id, overdue);
+      } else if (queryRetry.overdue(now)) this.sendQuery(id);
     }
   }
 
   private start(id: number, items: readonly ShardSection[], query: Query | undefined): void {
     this.tickets.set(id, {
       left: items.length,
-      items: items.map((item) => ({ ...item, done: false, retryAt: 0 })),
+      items: items.map((item) => ({ ...item, done: false, retry: this.newRetry() })),
       query,
-      queryRetryAt: 0,
+      queryRetry: this.newRetry(),
       messages: [],
     });
+  }
+
+  private newRetry(): Retry {
+    return new Retry({ waitMs: this.policy.retryMs * READ_RETRIES });
   }
 
   private sendPulls(id: number, which: (item: Ticket['items'][number]) => boolean): void {
@@ -85,7 +93,7 @@ export class Reads {
     const byNode = new Map<PeerId, number[]>();
     for (const [index, item] of ticket.items.entries()) {
       if (item.done || !which(item)) continue;
-      item.retryAt = this.host.now + this.policy.retryMs * 4;
+      item.retry.asked(this.host.now);
       const node = this.host.ownerOf(item.g, item.m);
       if (node === 0) continue;
       byNode.set(node, [...(byNode.get(node) ?? []), index]);
@@ -117,7 +125,7 @@ export class Reads {
     const ticket = this.tickets.get(id);
     if (!ticket?.query) return;
     const { to, message } = ticket.query;
-    ticket.queryRetryAt = this.host.now + this.policy.retryMs * 4;
+    ticket.queryRetry.asked(this.host.now);
     const node = 'node' in to ? to.node : this.host.ownerOf(to.g, to.m);
     if (node === 0) return;
     const number = this.newMessage(id, [0]);
@@ -152,9 +160,7 @@ export class Reads {
     for (const [index, code] of message.items) {
       const item = ticket.items[request.items[index] ?? 0];
       if (code === 'WRONG_OWNER') {
-        const retryAt = this.host.now + this.policy.wrongOwnerMs;
-        if (item) item.retryAt = retryAt;
-        else ticket.queryRetryAt = retryAt;
+        (item?.retry ?? ticket.queryRetry).askAgainIn(this.policy.wrongOwnerMs, this.host.now);
       } else {
         const where = item ? ` at shard ${item.g}/${item.m}` : '';
         this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);

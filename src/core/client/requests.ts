@@ -6,6 +6,7 @@ import type { ErrorCode } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
+import { Retry } from '../shared/retry.js';
 
 export interface ShardSection {
   g: number;
@@ -77,8 +78,8 @@ export interface ShardState {
   client: PeerId | undefined;
   next: number;
   unacknowledged: PendingPush[];
-  sentAt: number;
-  retryMs: number;
+  /** Pushes that are not acknowledged. */
+  readonly retry: Retry;
   /** Counted independently of the protocol's own tables, for audits. */
   acknowledged: number;
   refused: number;
@@ -103,15 +104,19 @@ export function countsOf({ g, m, next, acknowledged, refused }: ShardState): Sha
   return { g, m, sent: next - 1, acknowledged, refused };
 }
 
-export function newShard(g: number, m: number, client: PeerId | undefined, retryMs: number): ShardState {
+export function newShard(
+  g: number,
+  m: number,
+  client: PeerId | undefined,
+  { retryMs: waitMs, maxRetryMs: maxWaitMs }: ClientPolicy,
+): ShardState {
   return {
     g,
     m,
     client,
     next: 1,
     unacknowledged: [],
-    sentAt: 0,
-    retryMs,
+    retry: new Retry({ waitMs, maxWaitMs }),
     acknowledged: 0,
     refused: 0,
     lostIn: -1,

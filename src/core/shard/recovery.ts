@@ -11,11 +11,10 @@ import { blockNumber, concat, NO_BLOCKS, without } from '../shared/blocks.js';
 import { bytes } from '../shared/bytes.js';
 import type { CoreHost } from '../shared/host.js';
 import { RateLimit, widest } from '../shared/rate.js';
+import { PATIENCE, Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
 import { UnderWay } from './underway.js';
 
-/** While some are answered, the others are given so many times longer. */
-const PATIENCE = 4;
 /**
  * Blocks of one message on demand, with those that ride along; and how long the background waits for the next
  * one.
@@ -40,12 +39,14 @@ export interface RecoveryOwner {
 export class Recovery {
   /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
   unrecoverable = false;
-  private reportedAt = Number.NEGATIVE_INFINITY;
+  /** Reports to the scheduler. */
+  private readonly reports: Retry;
   private readonly underWay = new UnderWay();
   /** Blocks that a request waits for. */
   private readonly demanded = new Set<number>();
   private demandedAt = Number.NEGATIVE_INFINITY;
-  private answeredAt = Number.NEGATIVE_INFINITY;
+  /** Questions to sinks; when each was asked is kept with its blocks. */
+  private readonly asking: Retry;
   private rotation = 0;
   private blocksLost = 0;
   private blocksOnDemand = 0;
@@ -55,7 +56,10 @@ export class Recovery {
     private readonly owner: RecoveryOwner,
     private readonly host: CoreHost,
   ) {
-    this.rate = new RateLimit(host.policy.recoveryRate, host.pace, 'rows');
+    const { retryMs, recoveryRate } = host.policy;
+    this.reports = new Retry({ waitMs: retryMs });
+    this.asking = new Retry({ waitMs: retryMs, patience: PATIENCE });
+    this.rate = new RateLimit(recoveryRate, host.pace, 'rows');
     this.rotation = owner.member;
   }
 
@@ -71,7 +75,7 @@ export class Recovery {
     this.underWay.clear();
     this.demanded.clear();
     this.unrecoverable = false;
-    this.reportedAt = Number.NEGATIVE_INFINITY;
+    this.reports.reset();
     if (this.owner.phase === 'ACTIVE') this.pump();
   }
 
@@ -121,7 +125,7 @@ export class Recovery {
       content,
     );
     for (const other of solved.others) this.sendInstall(message, other);
-    this.answeredAt = this.host.now;
+    this.asking.answered(this.host.now);
     this.arrived(blocks, solved.installed);
     if (solved.stuck.length > 0) this.report('fewer equations than lost members', solved.stuck.length / 2);
     else if (solved.installed < blocks.length / 2) this.askOthers(message.index, blocks, parities);
@@ -134,11 +138,9 @@ export class Recovery {
   }
 
   tick(): void {
-    const { now, policy } = this.host;
+    const { now } = this.host;
     this.rate.tick(now);
-    // While answers come, the rest is probably on its way: to ask again would make it slower still.
-    const patience = now - this.answeredAt > policy.retryMs ? policy.retryMs : PATIENCE * policy.retryMs;
-    this.repeat(this.underWay.takeOverdue(now - patience));
+    this.repeat(this.underWay.takeOverdue(this.asking.overdueBefore(now)));
     this.pump();
   }
 
@@ -147,12 +149,12 @@ export class Recovery {
    * go on waiting, so that an owner that was cut off does not call lost what lives on elsewhere.
    */
   report(reason: string, blocks: number): void {
-    if (this.host.now - this.reportedAt <= this.host.policy.retryMs) return;
-    if (this.reportedAt === Number.NEGATIVE_INFINITY) {
+    if (!this.reports.overdue(this.host.now)) return;
+    if (!this.reports.begun) {
       const { group, member, gen } = this.owner;
       this.host.out.event('shard.unrecoverable', { group: group.id, member, gen, blocks, reason });
     }
-    this.reportedAt = this.host.now;
+    this.reports.asked(this.host.now);
     const { group, member, gen } = this.owner;
     this.host.out.send(SCHEDULER, {
       t: 'unrecoverable',
@@ -171,7 +173,7 @@ export class Recovery {
 
   /** Rows are on their way: not so when it got stuck, and nobody shall wait for it then. */
   get decoding(): boolean {
-    return this.absent > 0 && this.host.now - this.answeredAt < this.host.policy.retryMs;
+    return this.absent > 0 && this.asking.answering(this.host.now);
   }
 
   stats(): { blocksLost: number; blocksPresent: number; blocksOnDemand: number } {

@@ -3,6 +3,9 @@
  * look at each tick whether a question is overdue.
  */
 
+/** For recovery: an answer to one of many questions says that the others are being worked on. */
+export const PATIENCE = 4;
+
 export interface RetryOptions {
   /** A question is overdue after this time. */
   waitMs: number;

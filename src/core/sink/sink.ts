@@ -15,6 +15,7 @@ import { bytes, words } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
 import { RateLimit } from '../shared/rate.js';
+import { PATIENCE, Retry } from '../shared/retry.js';
 import { Check } from './parity-check.js';
 
 interface LogEntry {
@@ -23,7 +24,8 @@ interface LogEntry {
   ids: StreamId[];
 }
 
-interface Member {
+/** A member's stream, as this sink follows it. */
+interface MemberStream {
   /** Highest generation we promised to: older ones are ignored. */
   fence: number;
   /** Generation of the stream we follow; 0 = none yet. */
@@ -34,16 +36,13 @@ interface Member {
   log: LogEntry[];
   /** De-duplication state at `trim`. */
   dedup: Dedup;
-  /** Blocks wanted for inclusion and not received; a timer repeats them. */
+  /** Blocks wanted for inclusion and not received. */
   wanted: number;
-  wantedAt: number;
-  /** Last time we repeated Wants of accumulators, and last time it answered any. */
-  pendingAt: number;
-  answeredAt: number;
+  readonly wanting: Retry;
+  /** Wants of blocks that accumulators need. */
+  readonly pending: Retry;
 }
 
-/** Who answers something is given so many times longer to answer the rest. */
-const PATIENCE = 4;
 /** Chunks in one repeated Want. */
 const REPEATED_CHUNKS = 2;
 
@@ -56,7 +55,7 @@ export class Sink {
   deltas = 0;
   /** Members it follows: all, or the one it mirrors. */
   private readonly follows: readonly number[];
-  private readonly members = new Map<number, Member>();
+  private readonly members = new Map<number, MemberStream>();
   private readonly checks: Check[] = [];
   private readonly recoveryRate: RateLimit;
   /** It is the target of a planned move: nothing is lost while it is incomplete. */
@@ -85,9 +84,8 @@ export class Sink {
         log: [],
         dedup: new Dedup(),
         wanted: 0,
-        wantedAt: 0,
-        pendingAt: 0,
-        answeredAt: 0,
+        wanting: new Retry({ waitMs: host.policy.retryMs }),
+        pending: new Retry({ waitMs: host.policy.retryMs, patience: PATIENCE }),
       });
     }
     this.wasComplete = this.complete;
@@ -228,7 +226,7 @@ export class Sink {
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
     const included = this.native.content(this.slotOf(message.m), words(blocks), content);
     if (this.planned) this.host.pace.hear(message.share);
-    member.answeredAt = this.host.now;
+    this.answered(member);
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();
     this.pump(message.m);
@@ -239,9 +237,14 @@ export class Sink {
     const member = this.member(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
-    member.answeredAt = this.host.now;
+    this.answered(member);
     this.native.lacking(this.slotOf(message.m), words(blocks));
     this.completed();
+  }
+
+  private answered(member: MemberStream): void {
+    member.wanting.answered(this.host.now);
+    member.pending.answered(this.host.now);
   }
 
   // ---- recovery
@@ -322,14 +325,10 @@ export class Sink {
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
-      const { retryMs } = this.host.policy;
-      if (member.wanted > 0 && now - Math.max(member.wantedAt, member.answeredAt) > retryMs)
-        member.wanted = 0;
+      if (member.wanted > 0 && member.wanting.overdue(now)) member.wanted = 0;
       this.pump(m);
-      // While it answers, what is missing is probably on its way: to ask again would make it slower still.
-      const patience = now - member.answeredAt > retryMs ? retryMs : PATIENCE * retryMs;
-      if (now - member.pendingAt > patience) {
-        member.pendingAt = now;
+      if (member.pending.overdue(now)) {
+        member.pending.asked(now);
         const pending =
           this.native.accumulators > 0
             ? this.native.nextPending(this.slotOf(m), REPEATED_CHUNKS * this.host.policy.recoveryChunk)
@@ -363,7 +362,7 @@ export class Sink {
       const blocks = this.native.nextExcluded(this.slotOf(m), most);
       if (blocks.length === 0) return;
       member.wanted += blocks.length / 2;
-      member.wantedAt = this.host.now;
+      member.wanting.asked(this.host.now);
       this.rate.take(blocks.length / 2);
       this.want(m, blocks);
     }
@@ -387,20 +386,20 @@ export class Sink {
     return this.mirror ? 0 : m;
   }
 
-  private member(m: number): Member {
+  private member(m: number): MemberStream {
     const member = this.members.get(m);
     invariant(member, 'a member that this sink follows', { m, sid: this.sid });
     return member;
   }
 
-  private raiseFence(member: Member, gen: number): void {
+  private raiseFence(member: MemberStream, gen: number): void {
     if (gen <= member.fence) return;
     member.fence = gen;
     this.dropAccumulators();
   }
 
   /** Takes back what was applied above `base`; applying a delta twice removes it. */
-  private rollBack(m: number, member: Member, base: number): void {
+  private rollBack(m: number, member: MemberStream, base: number): void {
     invariant(base >= member.trim, 'no roll-back below committed deltas', { base, trim: member.trim });
     invariant(base <= member.applied, 'a base that every sink has reached', {
       base,
@@ -423,7 +422,7 @@ export class Sink {
     member.trim = base;
   }
 
-  private trim(member: Member, committed: number): void {
+  private trim(member: MemberStream, committed: number): void {
     let count = 0;
     for (const entry of member.log) {
       if (entry.seq > committed) break;

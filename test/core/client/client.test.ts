@@ -318,8 +318,8 @@ describe('pulls', () => {
     client.message({ t: 'rows', id: pull!.id, items: [0] }, [Uint8Array.of(1)]);
     const rejected = client.message({ t: 'reject', id: pull!.id, items: [[1, 'WRONG_OWNER']] });
     expect([done(rejected), pulls(rejected)]).toEqual([[], []]);
-    expect(pulls(client.tick(19))).toEqual([]);
-    const [again] = pulls(client.tick(20));
+    expect(pulls(client.tick(20))).toEqual([]);
+    const [again] = pulls(client.tick(21));
     expect(again).toMatchObject({ to: 11, members: [1] });
     expect(again!.id).not.toBe(pull!.id);
     expect(done(client.message({ t: 'rows', id: again!.id, items: [0] }, [Uint8Array.of(1)]))).toEqual([
@@ -347,8 +347,8 @@ describe('pulls', () => {
     const client = new Client();
     client.pull(1, 0, 2);
     expect(pulls(client.step({ kind: 'peerUp', peer: 12 }))).toMatchObject([{ to: 12, members: [2] }]);
-    expect(pulls(client.tick(399))).toEqual([]);
-    expect(pulls(client.tick(400)).map(({ to }) => to)).toEqual([11, 12]);
+    expect(pulls(client.tick(400))).toEqual([]);
+    expect(pulls(client.tick(401)).map(({ to }) => to)).toEqual([11, 12]);
   });
 
   it('of nothing are done; forgotten ones are over', () => {
@@ -396,7 +396,7 @@ describe('queries', () => {
     const [first] = sends(client.step({ kind: 'query', ticket: 5, query }));
     expect(first).toMatchObject({ to: 12, message: { t: 'keys', epoch: 1, from: 0, max: 10 } });
     client.message({ t: 'reject', id: first!.message.id, items: [[0, 'WRONG_OWNER']] });
-    const [second] = sends(client.tick(20));
+    const [second] = sends(client.tick(21));
     expect(second!.message.id).not.toBe(first!.message.id);
     const effects = client.message({ t: 'keysPage', id: first!.message.id, next: -1 }, [Uint8Array.of(7)]);
     expect(effects).toMatchObject([
