@@ -92,7 +92,7 @@ class Run {
     await cluster.start();
     const { tls, token } = this.secrets;
     this.client = await connect(cluster.address, {
-      timeoutMs: CONNECT_MS,
+      connectTimeoutMs: CONNECT_MS,
       token: token || undefined,
       tls: tls && { caFile: tls.certFile },
     });

@@ -130,7 +130,7 @@ describe('TypeScript', () => {
  */
 const FLOORS: readonly (readonly string[])[] = [
   ['src/errors.ts', 'src/package-root.ts', 'src/optimizers.ts'],
-  ['src/native.ts', 'src/storage/'],
+  ['src/native.ts', 'src/options.ts', 'src/storage/'],
   ['src/protocol/'],
   ['src/core/shared/'],
   ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/'],

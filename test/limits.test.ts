@@ -3,6 +3,7 @@
 // nothing lost.
 import { describe, expect, it } from 'vitest';
 import type { Client, Table } from '../src/client/client.js';
+import { internalsOf } from '../src/client/internals.js';
 import { ROUND_BYTES, SECTION_BYTES } from '../src/client/sections.js';
 import { COUNTING, client, cluster, firstKeys, keysOf, rejection } from './runtime/support.js';
 
@@ -20,7 +21,7 @@ async function mismatches(job: Client): Promise<number> {
   for (const group of job.clusterMap.groups) {
     for (const { sid, node } of group.sinks) {
       const message = { t: 'check' as const, epoch: 0, id: 0, g: group.id, sid };
-      count += await job.query({ to: { node }, message }, (answer) =>
+      count += await internalsOf(job).session.query({ to: { node }, message }, (answer) =>
         answer.t === 'checked' ? answer.mismatched + answer.unprotected : 1,
       );
     }
@@ -173,7 +174,7 @@ describe('a node without memory', () => {
     await table.push(firstKeys(100), new Float32Array(100 * 256).fill(1));
     const stats = { t: 'shardStats' as const, epoch: 0, id: 0, g: 0, m: 0 };
     const rowsHeld = () =>
-      job.query({ to: { g: 0, m: 0 }, message: stats }, (answer) =>
+      internalsOf(job).session.query({ to: { g: 0, m: 0 }, message: stats }, (answer) =>
         answer.t === 'shardStatsReply' ? answer.tables.map((each) => each.rows) : [],
       );
     expect(await rowsHeld()).toEqual([100]);

@@ -139,7 +139,7 @@ async function main(): Promise<void> {
   const { scheduler, caFile } = options;
   const tls = caFile === undefined ? undefined : { caFile };
   const token = process.env.KINTSUGI_TOKEN || undefined;
-  const client = await connect(scheduler, { timeoutMs: CONNECT_MS, audit: true, log, tls, token });
+  const client = await connect(scheduler, { connectTimeoutMs: CONNECT_MS, audit: true, log, tls, token });
   const load = new Load(client, options);
   process.on('message', (message) => {
     if (message === 'stop') load.stopped = true;

@@ -72,7 +72,7 @@ export class Candidate {
   async start(): Promise<void> {
     await this.processes.startScheduler();
     await Promise.all(Array.from({ length: this.ps }, (_, index) => this.processes.startPs(index)));
-    this.client = await connect(this.processes.address, { timeoutMs: CONNECT_MS });
+    this.client = await connect(this.processes.address, { connectTimeoutMs: CONNECT_MS });
     if (this.job.worker === undefined) await this.client.createTable({ name: TABLE, dim: this.job.dim });
   }
 

@@ -189,7 +189,7 @@ async function* orders(): AsyncGenerator<string> {
 async function main(): Promise<void> {
   const options = JSON.parse(process.argv[2]!) as ClientOptions;
   const audit = options.job === 'train';
-  const client = await connect(options.scheduler, { timeoutMs: CONNECT_MS, audit, log: SERVED });
+  const client = await connect(options.scheduler, { connectTimeoutMs: CONNECT_MS, audit, log: SERVED });
   let samples = 0;
   const from = monotonicMs();
   if (options.job === 'fill') await push(client, { ...options, batch: FILL_ROWS });

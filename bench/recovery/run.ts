@@ -153,7 +153,7 @@ export class RecoveryRun {
     this.clusters.push(cluster);
     await cluster.startScheduler();
     await Promise.all(Array.from({ length: options.ps }, (_, index) => cluster.startPs(index)));
-    const client = await connect(cluster.address, { timeoutMs: CONNECT_MS });
+    const client = await connect(cluster.address, { connectTimeoutMs: CONNECT_MS });
     this.client = client;
     const optimizer = { kind: 'adagrad', lr: 0.05, eps: 1e-10, initialAccumulator: 0 } as const;
     await client.createTable({ name: TABLE, dim: options.dim, optimizer });

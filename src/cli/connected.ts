@@ -17,7 +17,7 @@ export async function withClient<T>(
   const client = await connect(flags.scheduler, {
     token: tokenOf(flags),
     tls: clientTlsOf(flags),
-    timeoutMs: flags.connectTimeout,
+    connectTimeoutMs: flags.connectTimeout,
     ...options,
   });
   try {

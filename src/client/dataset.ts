@@ -4,6 +4,8 @@ import { KintsugiError } from '../errors.js';
 import type { MessageOf } from '../protocol/messages.js';
 import type { DatasetSpec, DatasetStatus, SampleRange } from '../protocol/samples.js';
 import type { Client } from './client.js';
+import { internalsOf } from './internals.js';
+import type { Session } from './session.js';
 
 export {
   type DatasetSpec,
@@ -36,7 +38,7 @@ export interface Outcome
 
 export class Dataset {
   private constructor(
-    private readonly client: Client,
+    private readonly session: Session,
     readonly name: string,
     /** As the first worker registered it. */
     readonly spec: DatasetSpec,
@@ -47,17 +49,18 @@ export class Dataset {
    * another batch size
    */
   static async open(client: Client, name: string, spec: DatasetSpec): Promise<Dataset> {
-    const reply = await client.wire.ask((id) => ({ t: 'openDataset', id, name, spec }));
+    const { session } = internalsOf(client);
+    const reply = await session.ask((id) => ({ t: 'openDataset', id, name, spec }));
     if (reply.t !== 'datasetOpened') throw unexpected(reply);
     if (reply.code || !reply.spec) {
       throw new KintsugiError(reply.code ?? 'INTERNAL', reply.message ?? 'the data set could not be opened');
     }
-    return new Dataset(client, name, reply.spec);
+    return new Dataset(session, name, reply.spec);
   }
 
   /** What has become of a data set; undefined: nobody has registered it. */
   static async status(client: Client, name: string): Promise<DatasetStatus | undefined> {
-    const reply = await client.wire.ask((id) => ({ t: 'datasetStatus', id, name }));
+    const reply = await internalsOf(client).session.ask((id) => ({ t: 'datasetStatus', id, name }));
     if (reply.t !== 'datasetReply') throw unexpected(reply);
     return reply.status;
   }
@@ -65,7 +68,7 @@ export class Dataset {
   /** Says how far whole lines of files that grow go. Resolves with what is durable, also from others. */
   async extend(sizes: readonly number[]): Promise<number[]> {
     const { name } = this;
-    const reply = await this.client.wire.ask((id) => ({ t: 'extendDataset', id, name, sizes: [...sizes] }));
+    const reply = await this.session.ask((id) => ({ t: 'extendDataset', id, name, sizes: [...sizes] }));
     if (reply.t !== 'datasetExtended') throw unexpected(reply);
     if (reply.code)
       throw new KintsugiError(reply.code, reply.message ?? 'the data set could not be extended');
@@ -78,7 +81,7 @@ export class Dataset {
    */
   async acquire(clock: number): Promise<Lease | undefined> {
     const { name } = this;
-    const reply = await this.client.wire.ask((id) => ({ t: 'acquire', id, name, clock }));
+    const reply = await this.session.ask((id) => ({ t: 'acquire', id, name, clock }));
     if (reply.t !== 'acquired') throw unexpected(reply);
     const { id, range, session, done, begun, leaseMs } = reply;
     return range && { id, range, session, done, begun, leaseMs };
@@ -87,13 +90,13 @@ export class Dataset {
   /** Keeps the lease. One way: what is lost is made up for by the next report. */
   report({ id, range }: Lease, done: number, begun: number, clock: number): void {
     const { name } = this;
-    this.client.wire.tell({ t: 'rangeProgress', name, number: range.number, lease: id, done, begun, clock });
+    this.session.tell({ t: 'rangeProgress', name, number: range.number, lease: id, done, begun, clock });
   }
 
   /** Resolves when the scheduler will not forget it. */
   async release({ id: lease, range }: Lease, outcome: Outcome): Promise<void> {
     const { name } = this;
-    await this.client.wire.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));
+    await this.session.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));
   }
 
   /**
@@ -102,14 +105,14 @@ export class Dataset {
    */
   async advance(clock: number): Promise<number> {
     const { name } = this;
-    const reply = await this.client.wire.ask((id) => ({ t: 'advance', id, name, clock }));
+    const reply = await this.session.ask((id) => ({ t: 'advance', id, name, clock }));
     if (reply.t !== 'advanced') throw unexpected(reply);
     return reply.until;
   }
 
   /** Calls back when a range was given to somebody else. */
   onLost(lost: (range: number, lease: number) => void): void {
-    this.client.wire.onRangeLost = ({ name, number, lease }) => {
+    this.session.onRangeLost = ({ name, number, lease }) => {
       if (name === this.name) lost(number, lease);
     };
   }

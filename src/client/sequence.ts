@@ -6,7 +6,9 @@
  */
 
 import { describe, KintsugiError } from '../errors.js';
-import type { Client, PullRequest, PushCounts, PushRequest, RequestOptions } from './client.js';
+import type { Client } from './client.js';
+import { type ClientInternals, internalsOf } from './internals.js';
+import type { PullRequest, PushCounts, PushRequest, RequestOptions } from './options.js';
 
 export class PushSequence {
   private turn: Promise<void> = Promise.resolve();
@@ -15,10 +17,15 @@ export class PushSequence {
    */
   private over: KintsugiError | undefined;
 
+  private readonly internals: ClientInternals;
+
+  /** @param session whose numbers the pushes of `client` take */
   constructor(
-    private readonly client: Client,
+    client: Client,
     readonly session: number,
-  ) {}
+  ) {
+    this.internals = internalsOf(client);
+  }
 
   /**
    * The next push: somebody else has made it, and it is durable. Keys must be unique. @throws ABORTED as
@@ -26,7 +33,7 @@ export class PushSequence {
    */
   skip(requests: readonly PullRequest[]): void {
     this.check();
-    this.client.skip(requests, this.session);
+    this.internals.requests.skip(requests, this.session);
   }
 
   /**
@@ -46,7 +53,8 @@ export class PushSequence {
     });
     try {
       const check = () => this.check();
-      await this.client.pushInTurn(requests, options, { client: this.session, begins, check, end });
+      const turn = { client: this.session, begins, check, end };
+      await this.internals.requests.push(requests, 'values', options, turn);
     } catch (error) {
       await begins;
       if (!numbered)
@@ -63,12 +71,12 @@ export class PushSequence {
 
   /** Per shard: how many pushes the sequence has had so far, skipped ones included. */
   counts(): PushCounts[] {
-    return this.client.pushCounts(this.session);
+    return this.internals.requests.counts(this.session);
   }
 
   /** Gives up what is under way; others may go on, also another sequence of this client. */
   close(): void {
     this.over ??= new KintsugiError('ABORTED', 'the sequence is closed');
-    this.client.wire.step({ kind: 'leave', client: this.session });
+    this.internals.session.step({ kind: 'leave', client: this.session });
   }
 }

@@ -4,9 +4,9 @@
  */
 import {
   type ClientEffect,
-  type ClientPolicy,
   DEFAULT_CLIENT_POLICY,
   PsClientCore,
+  type Query,
   type ShardSection,
 } from '../core/client/client.js';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
@@ -18,41 +18,10 @@ import { each } from '../runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from '../runtime/log.js';
 import { Peers } from '../runtime/peers.js';
 import { Uplink } from '../runtime/uplink.js';
-import type { ClientTls } from '../transport/index.js';
-
-export interface ConnectOptions {
-  token?: string | undefined;
-  /**
-   * The job speaks TLS: how to verify its certificates; `{}` goes by the public authorities. Default: no TLS.
-   */
-  tls?: ClientTls | undefined;
-  /** Wait at most so long for the scheduler and for the job's groups to be formed; default 10 s. */
-  timeoutMs?: number | undefined;
-  /** Ends the connecting; what happens later does not look at it. */
-  signal?: AbortSignal | undefined;
-  /** false: do not wait for the groups; only `status` is useful before they are formed. Default true. */
-  waitForJob?: boolean | undefined;
-  /** Pushes that are not durable yet hold at most so many bytes; further ones wait. Default 256 MiB. */
-  maxInFlightBytes?: number | undefined;
-  /**
-   * Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or
-   * repeated.
-   */
-  audit?: boolean | undefined;
-  policy?: Partial<ClientPolicy> | undefined;
-  log?: Logger | undefined;
-}
-
-export interface RequestOptions {
-  /**
-   * Aborting stops the waiting; a push that has begun is still delivered (of one beyond 16 MiB, what was sent
-   * by then).
-   */
-  signal?: AbortSignal | undefined;
-}
+import type { ConnectOptions, RequestOptions } from './options.js';
 
 const TICK_MS = 20;
-const DEFAULT_TIMEOUT_MS = 10_000;
+const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 /** How long a connect that is out of time may still ask the scheduler why. */
 const REASONS_MS = 1000;
 const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
@@ -115,10 +84,10 @@ export class Session {
   static async open(scheduler: string, options: ConnectOptions): Promise<Session> {
     parseAddress(scheduler);
     const session = new Session(scheduler, options);
-    const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const deadline = monotonicMs() + timeoutMs;
+    const connectTimeoutMs = options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
+    const deadline = monotonicMs() + connectTimeoutMs;
     try {
-      await session.attach(timeoutMs);
+      await session.attach(connectTimeoutMs);
       if (options.waitForJob ?? true) await session.formed(deadline);
     } catch (error) {
       await session.close();
@@ -324,6 +293,13 @@ export class Session {
       clearTimeout(limit);
       this.replies.delete(id);
     }
+  }
+
+  /** Asks a shard's owner or a node; `read` runs while payload views are valid. */
+  async query<T>(query: Query, read: (message: Message, parts: readonly Uint8Array[]) => T): Promise<T> {
+    const waiting: Partial<Waiting> = { onAnswer: read };
+    await this.request((ticket) => ({ kind: 'query', ticket, query }), {}, waiting);
+    return waiting.answer as T;
   }
 
   request(

@@ -187,7 +187,7 @@ class LocalJob {
     await processes.startScheduler();
     const nodes = Array.from({ length: options.ps + options.standby }, (_, index) => index);
     await Promise.all(nodes.map((index) => processes.startPs(index)));
-    this.client = await connect(processes.address, { token: options.token, timeoutMs: FORM_LIMIT_MS });
+    this.client = await connect(processes.address, { token: options.token, connectTimeoutMs: FORM_LIMIT_MS });
     this.cluster = 'redundant';
     const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
     this.display.line(`${options.ps} PS${standby} are up, code ${options.code}`);

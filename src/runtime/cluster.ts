@@ -3,15 +3,22 @@
  * event loop.
  */
 import { randomUUID } from 'node:crypto';
-import type { DurableState, SchedulerPolicy } from '../core/scheduler/scheduler.js';
-import type { Policy } from '../core/shared/policy.js';
-import { MemoryStore, type StateStore } from '../storage/index.js';
-import type { RoleTls } from '../transport/index.js';
+import type { DurableState } from '../core/scheduler/scheduler.js';
+import {
+  DEFAULT_POLICY,
+  DEFAULT_SCHEDULER_POLICY,
+  type Policy,
+  type SchedulerPolicy,
+} from '../core/shared/policy.js';
+import { checkOptions, type OptionKeys } from '../options.js';
+import { MemoryStore } from '../storage/index.js';
+import { ROLE_TLS, type RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';
 import { createLogger, type Logger } from './log.js';
 import { type RunningPs, startPs } from './ps.js';
 import { type RunningScheduler, startScheduler } from './scheduler.js';
 
+/** Options of {@link startLocalCluster}. */
 export interface LocalClusterOptions {
   /** Number of PS nodes; default k + r. */
   ps?: number | undefined;
@@ -19,22 +26,43 @@ export interface LocalClusterOptions {
   code?: string | undefined;
   /** Groups of the embedding pool; default one per PS. */
   groups?: number | undefined;
+  /** Further PS without shards, to take over when a node is lost. Default: 0. */
   standby?: number | undefined;
+  /** Shared secret of the job. Default: none. */
   token?: string | undefined;
   /** Opens /metrics of all roles; default: they are open, because they are on loopback. */
   metricsToken?: string | undefined;
   /** One certificate for all roles; it must hold for 127.0.0.1, or for `serverName`. */
   tls?: RoleTls | undefined;
+  /** Limit of each PS for tables and parity; 0: none. Default: 0. */
   memoryBytes?: number | undefined;
+  /** Limits and times of each PS. */
   policy?: Partial<Policy> | undefined;
+  /** Limits and times of the scheduler. */
   schedulerPolicy?: Partial<SchedulerPolicy> | undefined;
-  store?: StateStore<DurableState> | undefined;
+  /** Takes what the roles tell. Default: nobody. */
   log?: Logger | undefined;
 }
 
+const CLUSTER_OPTIONS = {
+  ps: true,
+  code: true,
+  groups: true,
+  standby: true,
+  token: true,
+  metricsToken: true,
+  tls: true,
+  memoryBytes: true,
+  policy: true,
+  schedulerPolicy: true,
+  log: true,
+} satisfies OptionKeys<LocalClusterOptions>;
+
+/** A running cluster of {@link startLocalCluster}. */
 export interface LocalCluster {
   /** host:port for `connect` */
   readonly address: string;
+  /** Nodes by index, killed ones too. */
   readonly nodes: readonly RunningPs[];
   /** Stops node `index` without a word, as a crash would. */
   kill(index: number): Promise<void>;
@@ -42,19 +70,31 @@ export interface LocalCluster {
   restart(index: number): Promise<void>;
   /** Starts one more node; it gets its share of a running job. */
   add(): Promise<RunningPs>;
+  /** Stops every role; nothing is kept. */
   close(): Promise<void>;
 }
 
 /**
- * Starts a scheduler and PS nodes in this process. @throws NOT_ENOUGH_NODES, BAD_ARGUMENT, ADDON_NOT_LOADED
+ * Starts a scheduler and PS nodes in this process: real sockets, one event loop, state in memory.
+ *
+ * @example
+ * ```ts
+ * const cluster = await startLocalCluster({ ps: 5, code: '4+1' });
+ * const client = await connect(cluster.address);
+ * ```
+ * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT, ADDON_NOT_LOADED
  */
 export async function startLocalCluster(options: LocalClusterOptions = {}): Promise<LocalCluster> {
+  checkOptions('startLocalCluster', options, CLUSTER_OPTIONS);
+  checkOptions('startLocalCluster: tls', options.tls, ROLE_TLS);
+  checkOptions('startLocalCluster: policy', options.policy, DEFAULT_POLICY);
+  checkOptions('startLocalCluster: schedulerPolicy', options.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
   const code = parseCode(options.code ?? '4+1');
   const ps = options.ps ?? code.k + code.r;
   const pools = poolsFor(code, ps, options.groups);
   const log = options.log ?? createLogger('none', {});
   const scheduler: RunningScheduler = await startScheduler({
-    store: options.store ?? new MemoryStore<DurableState>(),
+    store: new MemoryStore<DurableState>(),
     job: randomUUID(),
     nodes: ps,
     pools,

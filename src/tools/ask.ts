@@ -4,6 +4,7 @@
  * whether that is the case.
  */
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
 import type { MessageOf } from '../protocol/messages.js';
 
@@ -40,7 +41,7 @@ export function askOwner<Q extends Question<Asked>, T>(
 ): Promise<T> {
   const { g, m } = question;
   const message = { ...question, id: 0, epoch: 0 } as unknown as Asked;
-  const answer = client.query({ to: { g, m }, message }, (reply, parts) =>
+  const answer = internalsOf(client).session.query({ to: { g, m }, message }, (reply, parts) =>
     read(reply as AnswerTo[Q['t']], parts),
   );
   return unlessLost(client, g, answer, m);

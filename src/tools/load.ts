@@ -7,6 +7,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
+import { checkOptions, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
 import { askOwner } from './ask.js';
 import { eachAtMost, ranges } from './concurrent.js';
@@ -18,18 +19,23 @@ import { SafetensorsReader, type TensorSpec } from './safetensors.js';
 /** Batches that are not durable yet. */
 const IN_FLIGHT = 4;
 
+/** Options of {@link loadJob}. */
 export interface LoadOptions {
   /** Called when a batch is durable. */
   onProgress?: ((progress: LoadProgress) => void) | undefined;
   signal?: AbortSignal | undefined;
 }
 
+const LOAD_OPTIONS = { onProgress: true, signal: true } satisfies OptionKeys<LoadOptions>;
+
+/** How far a load is. */
 export interface LoadProgress {
   table: string;
   rows: number;
   rowsTotal: number;
 }
 
+/** What was loaded. */
 export interface LoadResult {
   tables: number;
   rows: number;
@@ -46,6 +52,7 @@ export async function loadJob(
   directory: string,
   options: LoadOptions = {},
 ): Promise<LoadResult> {
+  checkOptions('loadJob', options, LOAD_OPTIONS);
   const manifest = await verify(directory, options.signal);
   for (const table of manifest.tables) await refuseFilled(client, table);
   await client.createTables(manifest.tables.map(({ rows: _, ...spec }) => spec));

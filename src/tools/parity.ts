@@ -6,6 +6,7 @@
  * at all.
  */
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
 import type { Extent } from '../native.js';
 import { type Group, type Pool, parities, type SinkEntry } from '../protocol/map.js';
@@ -127,7 +128,11 @@ export function blocksOf(stride: number, extent: number): number {
 /** The answer of one sink, or 'gone' when the map does not list it there any more. */
 async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<MessageOf<'checked'> | 'gone'> {
   const message: MessageOf<'check'> = { t: 'check', epoch: 0, id: 0, g, sid: sink.sid };
-  const answer = client.query({ to: { node: sink.node }, message }, (reply) => reply as MessageOf<'checked'>);
+  const { session } = internalsOf(client);
+  const answer = session.query(
+    { to: { node: sink.node }, message },
+    (reply) => reply as MessageOf<'checked'>,
+  );
   const listed = () =>
     client.clusterMap.groups[g]?.sinks.some(
       (now) => now.sid === sink.sid && now.node === sink.node && now.inc === sink.inc,

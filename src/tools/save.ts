@@ -11,6 +11,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Client } from '../client/client.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
+import { checkOptions, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { syncDirectory } from '../storage/sync.js';
 import { rowParts, shapeOf, takePart } from './layout.js';
@@ -18,6 +19,7 @@ import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manife
 import { poolOfTable, pullRows, shardKeys } from './rows.js';
 import { missing, SafetensorsWriter } from './safetensors.js';
 
+/** Options of {@link saveJob}. */
 export interface SaveOptions {
   /** Called after every batch. */
   onProgress?: ((progress: SaveProgress) => void) | undefined;
@@ -26,6 +28,9 @@ export interface SaveOptions {
   partial?: boolean | undefined;
 }
 
+const SAVE_OPTIONS = { onProgress: true, signal: true, partial: true } satisfies OptionKeys<SaveOptions>;
+
+/** How far a save is. */
 export interface SaveProgress {
   table: string;
   /** Shards of all tables that are saved, and how many there are. */
@@ -34,6 +39,7 @@ export interface SaveProgress {
   rows: number;
 }
 
+/** What a save wrote. */
 export interface SaveResult {
   tables: number;
   rows: number;
@@ -52,6 +58,7 @@ export async function saveJob(
   directory: string,
   options: SaveOptions = {},
 ): Promise<SaveResult> {
+  checkOptions('saveJob', options, SAVE_OPTIONS);
   const target = resolve(directory);
   await refuseUsed(target, directory);
   const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.partial`);

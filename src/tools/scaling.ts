@@ -1,55 +1,74 @@
-/**
- * Changes of what serves, asked for from outside: more nodes, fewer, others, better balanced; and how they
- * go.
- */
+/** Changes of what serves, asked for by a client: scale, drain, rebalance; and how they go. */
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
-import type { ChangeStatus, JobStatus, MoveStatus } from '../protocol/messages.js';
+import { checkOptions, type OptionKeys } from '../options.js';
+import type { ChangeStatus, JobStatus, MessageOf, MoveStatus } from '../protocol/messages.js';
 
+/** Options of {@link scale}, {@link drain} and {@link rebalance}. */
 export interface ChangeOptions {
-  /** The scheduler takes the change back when it is not done in this time; 0 = never. Default 0. */
+  /** Milliseconds after which the scheduler takes back a change that is not done; 0: never. Default: 0. */
   timeoutMs?: number | undefined;
   /** Called with every new state of the change. */
   onProgress?: ((change: ChangeStatus, status: JobStatus) => void) | undefined;
 }
 
+const CHANGE_OPTIONS = { timeoutMs: true, onProgress: true } satisfies OptionKeys<ChangeOptions>;
+
 const POLL_MS = 100;
 
 /**
- * So many PS are to serve. Resolves when they do, and what they hold is balanced. @throws NOT_ENOUGH_NODES,
- * TIMEOUT
+ * Makes `ps` PS serve. Resolves when they do, and what they hold is balanced.
+ * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
  */
 export async function scale(client: Client, ps: number, options: ChangeOptions = {}): Promise<ChangeStatus> {
-  const timeoutMs = options.timeoutMs ?? 0;
-  const { change } = await client.change((id) => ({ t: 'scale', id, ps, timeoutMs }));
-  return waitForChange(client, change, options);
+  return change(client, options, (id, timeoutMs) => ({ t: 'scale', id, ps, timeoutMs }));
 }
 
 /**
- * Empties a node, by name or id. Resolves when it holds nothing and was told to leave. @throws BAD_ARGUMENT,
- * NOT_ENOUGH_NODES, TIMEOUT
+ * Empties a node, by name or id. Resolves when it holds nothing and was told to leave.
+ * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
  */
 export async function drain(
   client: Client,
   node: string,
   options: ChangeOptions = {},
 ): Promise<ChangeStatus> {
-  const timeoutMs = options.timeoutMs ?? 0;
-  const { change } = await client.change((id) => ({ t: 'drain', id, node, timeoutMs }));
-  return waitForChange(client, change, options);
+  return change(client, options, (id, timeoutMs) => ({ t: 'drain', id, node, timeoutMs }));
 }
 
-/** Evens out what the nodes hold, by bytes and by load. @throws TIMEOUT */
+/**
+ * Evens out what the nodes hold, by bytes and by load.
+ * @throws TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
+ */
 export async function rebalance(client: Client, options: ChangeOptions = {}): Promise<ChangeStatus> {
-  const timeoutMs = options.timeoutMs ?? 0;
-  const { change } = await client.change((id) => ({ t: 'rebalance', id, dryRun: false, timeoutMs }));
-  return waitForChange(client, change, options);
+  return change(client, options, (id, timeoutMs) => ({ t: 'rebalance', id, dryRun: false, timeoutMs }));
 }
 
-/** What `rebalance` would move now. */
+/** What `rebalance` would move now. @throws CLOSED */
 export async function plannedMoves(client: Client): Promise<MoveStatus[]> {
-  const { moves } = await client.change((id) => ({ t: 'rebalance', id, dryRun: true, timeoutMs: 0 }));
+  const { moves } = await ask(client, (id) => ({ t: 'rebalance', id, dryRun: true, timeoutMs: 0 }));
   return moves;
+}
+
+type Change = MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>;
+
+async function change(
+  client: Client,
+  options: ChangeOptions,
+  build: (id: number, timeoutMs: number) => Change,
+): Promise<ChangeStatus> {
+  checkOptions('a change', options, CHANGE_OPTIONS);
+  const reply = await ask(client, (id) => build(id, options.timeoutMs ?? 0));
+  return waitForChange(client, reply.change, options);
+}
+
+/** @throws the code of a refusal */
+async function ask(client: Client, build: (id: number) => Change): Promise<MessageOf<'changeReply'>> {
+  const reply = await internalsOf(client).session.ask(build);
+  if (reply.t !== 'changeReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+  if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
+  return reply;
 }
 
 /** The number that a running scaling goes for, or the one that is wanted. */

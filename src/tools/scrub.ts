@@ -4,7 +4,9 @@
  * clients see.
  */
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
+import { checkOptions, type OptionKeys } from '../options.js';
 import { checkParity, type ParityCheck, type SinkCheck } from './parity.js';
 
 export interface ScrubReport extends ParityCheck {
@@ -18,17 +20,36 @@ const POLL_MS = 50;
 /** A job that does not become redundant in this time after a repair has another trouble. */
 const REPAIR_LIMIT_MS = 600_000;
 
-/** @throws UNRECOVERABLE, TIMEOUT, CLOSED */
-export async function scrub(client: Client, options: { repair?: boolean } = {}): Promise<ScrubReport> {
+/** Options of {@link scrub}. */
+export interface ScrubOptions {
+  /** Have wrong parities built anew. Default: false. */
+  repair?: boolean | undefined;
+}
+
+const SCRUB_OPTIONS = { repair: true } satisfies OptionKeys<ScrubOptions>;
+
+/**
+ * Checks the parity equation on every block of a running job, without stopping it. The counts are exact when
+ * nobody pushes. Resolves, after a repair, when the job is redundant again.
+ * @throws UNRECOVERABLE, TIMEOUT (a repair does not finish), BAD_ARGUMENT, CLOSED
+ */
+export async function scrub(client: Client, options: ScrubOptions = {}): Promise<ScrubReport> {
+  checkOptions('scrub', options, SCRUB_OPTIONS);
   const wrong: SinkCheck[] = [];
   const found = await checkParity(client, (sink) => {
     if (sink.mismatched > 0) wrong.push(sink);
   });
   if (!options.repair || wrong.length === 0) return { ...found, wrong, repaired: 0 };
   let repaired = 0;
-  for (const { g, sid } of wrong) if (await client.replaceSink(g, sid)) repaired++;
+  for (const { g, sid } of wrong) if (await replaceSink(client, g, sid)) repaired++;
   await untilRedundant(client);
   return { ...(await checkParity(client)), wrong, repaired };
+}
+
+/** Has a parity dropped and built anew. False when the map does not list it (any more). */
+async function replaceSink(client: Client, g: number, sid: number): Promise<boolean> {
+  const reply = await internalsOf(client).session.ask((id) => ({ t: 'replaceSink', id, g, sid }));
+  return reply.t === 'sinkReplaced' && reply.done;
 }
 
 async function untilRedundant(client: Client): Promise<void> {

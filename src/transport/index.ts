@@ -19,7 +19,7 @@ import { listenWs } from './ws-server.js';
 
 export { type PartBuffer, PartMemory } from './part-memory.js';
 export { release } from './release.js';
-export type { ClientTls, RoleTls, ServerTls } from './tls.js';
+export { CLIENT_TLS, type ClientTls, ROLE_TLS, type RoleTls, type ServerTls } from './tls.js';
 export {
   CloseCode,
   type DialOptions,

@@ -17,8 +17,9 @@ import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext } from 'node:tls';
 import { describe, KintsugiError } from '../errors.js';
+import type { OptionKeys } from '../options.js';
 
-/** What a listener shows. PEM files, read once: a new certificate needs a new listener. */
+/** The certificate that a listener shows. PEM files, read once: a new certificate needs a new listener. */
 export interface ServerTls {
   /** The certificate, then the intermediate ones if there are any. */
   certFile: string;
@@ -36,6 +37,9 @@ export interface ClientTls {
 
 /** A role that listens and dials. */
 export type RoleTls = ServerTls & ClientTls;
+
+export const CLIENT_TLS = { caFile: true, serverName: true } satisfies OptionKeys<ClientTls>;
+export const ROLE_TLS = { ...CLIENT_TLS, certFile: true, keyFile: true } satisfies OptionKeys<RoleTls>;
 
 export const MIN_TLS_VERSION = 'TLSv1.2' as const;
 

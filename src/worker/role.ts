@@ -197,7 +197,7 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
     client = await connect(options.scheduler, {
       token: options.token,
       tls: options.tls,
-      timeoutMs: options.connectTimeoutMs,
+      connectTimeoutMs: options.connectTimeoutMs,
       audit: options.audit,
       signal,
       log,

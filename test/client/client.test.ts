@@ -87,7 +87,7 @@ describe('tables', () => {
     ['a fractional dimension', { name: 't', dim: 1.5 }],
     ['a negative seed', { name: 't', dim: 4, seed: -1 }],
   ])('refuses %s before it goes on the wire', async (_, table) => {
-    const job = await connected({ timeoutMs: 5000 });
+    const job = await connected({ connectTimeoutMs: 5000 });
     const refusal = rejection(job.createTable(table));
     expect((await refusal).code).toBe('BAD_ARGUMENT');
   });

@@ -21,7 +21,7 @@ describe('signals', () => {
     // No PS will come: the job never forms, and only the signal ends the wait.
     const controller = new AbortController();
     const waiting = rejection(client(address, { signal: controller.signal }));
-    const watcher = rejection(client(address, { timeoutMs: 50 }));
+    const watcher = rejection(client(address, { connectTimeoutMs: 50 }));
     await watcher;
     controller.abort();
     expect((await waiting).code).toBe('ABORTED');
@@ -45,7 +45,7 @@ describe('signals', () => {
       port: 0,
       handlers: { onOpen: () => {}, onMessage: () => {}, onClose: () => {} },
     });
-    const refusal = await rejection(client(`127.0.0.1:${mute.port}`, { timeoutMs: 100 }));
+    const refusal = await rejection(client(`127.0.0.1:${mute.port}`, { connectTimeoutMs: 100 }));
     expect(refusal.code).toBe('UNREACHABLE');
     await mute.close();
   });
@@ -175,7 +175,7 @@ describe('connecting', () => {
   it('says why a job has not started', async () => {
     const { address } = await scheduler({ nodes: 2, pools: [{ name: 'embedding', k: 1, r: 1, groups: 2 }] });
     await ps({ scheduler: address });
-    const refusal = await rejection(client(address, { timeoutMs: 200 }));
+    const refusal = await rejection(client(address, { connectTimeoutMs: 200 }));
     expect(refusal.code).toBe('NOT_ENOUGH_NODES');
     expect(refusal.message).toContain('1 of 2 nodes have joined');
   });
@@ -183,7 +183,7 @@ describe('connecting', () => {
   it('waits for a job that is starting', async () => {
     const { address } = await scheduler();
     const early = client(address);
-    await rejection(client(address, { timeoutMs: 50 }));
+    await rejection(client(address, { connectTimeoutMs: 50 }));
     await ps({ scheduler: address });
     expect((await (await early).status()).redundancy).not.toBe('forming');
   });
@@ -191,7 +191,7 @@ describe('connecting', () => {
   it('fails with UNREACHABLE when nobody is there', async () => {
     const gone = await scheduler();
     await gone.close();
-    expect((await rejection(client(gone.address, { timeoutMs: 100 }))).code).toBe('UNREACHABLE');
+    expect((await rejection(client(gone.address, { connectTimeoutMs: 100 }))).code).toBe('UNREACHABLE');
   });
 
   it('needs the right token', async () => {

@@ -249,7 +249,7 @@ describe('a client', () => {
       },
     });
     onTestFinished(() => liar.close());
-    const refusal = await rejection(client(`127.0.0.1:${liar.port}`, { timeoutMs: 200 }));
+    const refusal = await rejection(client(`127.0.0.1:${liar.port}`, { connectTimeoutMs: 200 }));
     expect(refusal.code).toBe('UNREACHABLE');
   });
 });

@@ -98,7 +98,7 @@ describe('a scheduler that restarts', () => {
     const first = await client(running.address);
     await running.close();
     const early = client(running.address);
-    expect((await rejection(client(running.address, { timeoutMs: 50 }))).code).toBe('UNREACHABLE');
+    expect((await rejection(client(running.address, { connectTimeoutMs: 50 }))).code).toBe('UNREACHABLE');
     await scheduler({ ...job(directory), listen: running.address });
     expect((await early).id).toBeGreaterThan(first.id);
   });
@@ -142,10 +142,10 @@ describe('a store', () => {
     };
     const { address } = await scheduler({ store, log });
     const joining = rejection(ps({ scheduler: address, connectTimeoutMs: 200 }));
-    const joiningToo = rejection(client(address, { timeoutMs: 200 }));
+    const joiningToo = rejection(client(address, { connectTimeoutMs: 200 }));
     expect(String((await failed).message)).toContain('disk full');
     await Promise.allSettled([joining, joiningToo]);
     expect(saves).toBe(3);
-    expect((await rejection(client(address, { timeoutMs: 50 }))).code).toBe('UNREACHABLE');
+    expect((await rejection(client(address, { connectTimeoutMs: 50 }))).code).toBe('UNREACHABLE');
   });
 });

@@ -58,8 +58,8 @@ export function sameTable(a: Omit<TableSpec, 'id'>, b: Omit<TableSpec, 'id'>): b
   );
 }
 
-/** What came in a message may have more fields than a specification has; the map takes none of them. */
-function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
+/** A valid specification without further fields: those of a message may have some, the map takes none. */
+export function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
   const pick = <T extends { kind: string }>(value: T, fields: readonly string[]): T =>
     Object.fromEntries(['kind', ...fields].map((field) => [field, value[field as keyof T]])) as unknown as T;
   const { name, pool, dim, optimizer, initializer, seed } = spec;

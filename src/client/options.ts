@@ -1,0 +1,146 @@
+/** What callers of the library give and get: options and requests, and which names each may have. */
+import type { ClientPolicy } from '../core/client/client.js';
+import type { InitializerSpec, OptimizerSpec } from '../native.js';
+import type { OptionKeys } from '../options.js';
+import type { TableSpec } from '../protocol/map.js';
+import type { Logger } from '../runtime/log.js';
+import type { ClientTls } from '../transport/index.js';
+
+/** Options of {@link connect}. */
+export interface ConnectOptions {
+  /** The shared secret of the job. It never crosses the wire. Default: none. */
+  token?: string | undefined;
+  /**
+   * The job speaks TLS: how to verify its certificates; `{}` goes by the public authorities. Default: no TLS.
+   */
+  tls?: ClientTls | undefined;
+  /** Milliseconds to wait for the scheduler and for the job's groups to be formed. Default: 10,000. */
+  connectTimeoutMs?: number | undefined;
+  /** Ends the connecting with ABORTED; what happens later does not look at it. */
+  signal?: AbortSignal | undefined;
+  /** false: do not wait for the groups; only `status` is useful before they are formed. Default: true. */
+  waitForJob?: boolean | undefined;
+  /** Bytes that pushes which are not durable yet may hold; further pushes wait. Default: 256 MiB. */
+  maxInFlightBytes?: number | undefined;
+  /**
+   * Every push also adds 1 to an audit row of its (client, shard), to prove afterwards that none was lost or
+   * repeated. Default: false.
+   */
+  audit?: boolean | undefined;
+  /** When requests are repeated. Default: after 500 ms, doubling up to 8 s. */
+  policy?: Partial<ClientPolicy> | undefined;
+  /** Takes what the client tells of its connections. Default: nobody. */
+  log?: Logger | undefined;
+}
+
+export const CONNECT_OPTIONS = {
+  token: true,
+  tls: true,
+  connectTimeoutMs: true,
+  signal: true,
+  waitForJob: true,
+  maxInFlightBytes: true,
+  audit: true,
+  policy: true,
+  log: true,
+} satisfies OptionKeys<ConnectOptions>;
+
+/** Options of a pull or a push. */
+export interface RequestOptions {
+  /**
+   * Aborting ends the waiting with ABORTED. A push that has begun is still delivered; of one beyond 16 MiB,
+   * what was sent by then.
+   */
+  signal?: AbortSignal | undefined;
+}
+
+export const REQUEST_OPTIONS = { signal: true } satisfies OptionKeys<RequestOptions>;
+
+/** What a table is to be. */
+export interface TableOptions {
+  /** 1 to 256 characters. */
+  name: string;
+  /** float32 values per row, 1 to 65,536. */
+  dim: number;
+  /** How gradients change rows. Default: Adagrad with lr 0.05, eps 1e-10 and an initial accumulator of 0. */
+  optimizer?: OptimizerSpec | undefined;
+  /** Values of a row that was never pushed; they depend on (seed, key) only. Default: uniform in +-0.05. */
+  initializer?: InitializerSpec | undefined;
+  /** Integer from 0 to 2^53-1. Default: 0. */
+  seed?: number | undefined;
+  /** `embedding`, with the code of the job, or `mirrored`, with r copies. Default: `embedding`. */
+  pool?: string | undefined;
+}
+
+export const TABLE_OPTIONS = {
+  name: true,
+  dim: true,
+  optimizer: true,
+  initializer: true,
+  seed: true,
+  pool: true,
+} satisfies OptionKeys<TableOptions>;
+
+/** A table of the job, as {@link Client.createTable} and {@link Client.table} give it. */
+export interface Table {
+  readonly name: string;
+  /** float32 values per row. */
+  readonly dim: number;
+  readonly spec: TableSpec;
+  /**
+   * Rows of `keys`.
+   * @returns keys.length x dim, row-major, in the order of `keys`
+   * @throws what {@link Client.pull} throws
+   */
+  pull(keys: BigUint64Array, options?: RequestOptions): Promise<Float32Array>;
+  /**
+   * Applies gradients with the table's optimizer; resolves when they are durable.
+   * @param gradients keys.length x dim, row-major; those of repeated keys are summed first
+   * @throws what {@link Client.push} throws
+   */
+  push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void>;
+}
+
+/** Rows of one table, by their keys. */
+export interface PullRequest {
+  /** A table or its name. */
+  table: Table | string;
+  /** Any keys but 2^64-1, in any order, repeated ones too. */
+  keys: BigUint64Array;
+}
+
+export const PULL_REQUEST = { table: true, keys: true } satisfies OptionKeys<PullRequest>;
+
+/** Rows of one table, and where they go. */
+export interface PullInto extends PullRequest {
+  /**
+   * Where the rows go, keys.length x dim; not to be read before the pull resolves. Default: a new array. Who
+   * pulls again and again should give the same arrays: fresh ones of a megabyte cost page faults and full
+   * garbage collections.
+   */
+  into?: Float32Array | undefined;
+}
+
+export const PULL_INTO = { ...PULL_REQUEST, into: true } satisfies OptionKeys<PullInto>;
+
+/** Gradients for rows of one table. */
+export interface PushRequest extends PullRequest {
+  /**
+   * keys.length x dim, row-major; gradients of repeated keys are summed. For {@link Client.assign} whole
+   * rows: keys.length x `rowWidth`.
+   */
+  gradients: Float32Array;
+}
+
+export const PUSH_REQUEST = { ...PULL_REQUEST, gradients: true } satisfies OptionKeys<PushRequest>;
+
+/** Counts of one (client, shard), for audits: what this client numbered and saw acknowledged. */
+export interface PushCounts {
+  pool: string;
+  /** Number of the shard in its pool. */
+  shard: number;
+  /** Pushes that were given a number. */
+  sent: number;
+  acknowledged: number;
+  refused: number;
+}

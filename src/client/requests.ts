@@ -1,0 +1,230 @@
+/**
+ * Pulls and pushes on their way from the caller to the session: checked, split by shard, encoded in rounds.
+ * Also under the numbers of another session, see sequence.ts.
+ */
+import { KintsugiError } from '../errors.js';
+import { loadNative, type SectionPart } from '../native.js';
+import { checkOptions } from '../options.js';
+import { locate, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
+import { PartMemory } from '../transport/index.js';
+import { auditKeys, auditTable } from './audit.js';
+import {
+  PULL_INTO,
+  PULL_REQUEST,
+  PUSH_REQUEST,
+  type PullInto,
+  type PullRequest,
+  type PushCounts,
+  type PushRequest,
+  REQUEST_OPTIONS,
+  type RequestOptions,
+} from './options.js';
+import {
+  cut,
+  encodeRounds,
+  type Plan,
+  piecesByShard,
+  type Round,
+  rowBytes,
+  SECTION_BYTES,
+  type TableCall,
+} from './sections.js';
+import type { Session } from './session.js';
+
+/** What rows consist of: the values and their gradients, or whole rows with optimizer state. */
+export type Mode = 'values' | 'rows';
+
+/** A push of a sequence: waits until those before it have their numbers. */
+export interface Turn {
+  client: number;
+  begins: Promise<void>;
+  /** Throws when there are no numbers any more. */
+  check(): void;
+  /** It has all its numbers. */
+  end(): void;
+}
+
+export class Requests {
+  private readonly native = loadNative();
+  private readonly memory = new PartMemory();
+
+  constructor(
+    private readonly session: Session,
+    private readonly audit: boolean,
+  ) {}
+
+  /** @throws UNKNOWN_TABLE */
+  specOf(table: PullRequest['table']): TableSpec {
+    if (typeof table !== 'string') return table.spec;
+    const spec = tableByName(this.session.map, table);
+    if (!spec) throw new KintsugiError('UNKNOWN_TABLE', `no table "${table}" exists in this job`);
+    return spec;
+  }
+
+  /** Floats of a whole row: values and optimizer state. */
+  rowWidth(spec: TableSpec): number {
+    return this.native.rowWidth(spec.dim, spec.optimizer);
+  }
+
+  private widthOf(spec: TableSpec, mode: Mode): number {
+    return mode === 'rows' ? this.rowWidth(spec) : spec.dim;
+  }
+
+  // ---- pull
+
+  async pull(requests: readonly PullInto[], mode: Mode, options: RequestOptions): Promise<Float32Array[]> {
+    checkOptions('pull', options, REQUEST_OPTIONS);
+    const calls = requests.map((request): TableCall => {
+      checkOptions<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
+      const spec = this.specOf(request.table);
+      return { spec, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
+    });
+    const results = calls.map((call, i) => target(call, requests[i]?.into));
+    for (const { items, pieces, done } of this.rounds(calls, mode)) {
+      const onRows = (item: number, rows: Uint8Array) => {
+        let offset = 0;
+        for (const { call, part } of pieces[item] ?? []) {
+          const { width, order, start, end } = part;
+          // The caller's own memory: it may have been transferred to somewhere else by now.
+          if (results[call]!.length === 0)
+            throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
+          offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
+        }
+      };
+      try {
+        await this.session.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+      } finally {
+        done();
+      }
+    }
+    return results;
+  }
+
+  // ---- push
+
+  /** @param turn pushes under the numbers of another session than this client's own */
+  async push(
+    requests: readonly PushRequest[],
+    mode: Mode,
+    options: RequestOptions,
+    turn?: Turn,
+  ): Promise<void> {
+    checkOptions('push', options, REQUEST_OPTIONS);
+    const calls = requests.map((request) => this.pushCall(request, mode));
+    const rounds = this.rounds(mode === 'values' ? this.distinct(calls) : calls, mode, turn?.client);
+    await turn?.begins;
+    for (const [index, round] of rounds.entries()) {
+      const last = index === rounds.length - 1;
+      // With the numbers of the last section given, the next push may have the numbers behind them.
+      const whose = turn && { ...turn, numbered: () => last && turn.end() };
+      await this.session.push(round, options, whose);
+    }
+  }
+
+  private pushCall(request: PushRequest, mode: Mode): TableCall {
+    checkOptions('a request to push', request, PUSH_REQUEST);
+    const spec = this.specOf(request.table);
+    const keys = checkKeys(request.keys);
+    const width = this.widthOf(spec, mode);
+    if (!(request.gradients instanceof Float32Array)) {
+      throw new KintsugiError('BAD_ARGUMENT', 'gradients must be a Float32Array');
+    }
+    const [wanted, given] = [keys.length * width, request.gradients.length];
+    if (given !== wanted) {
+      const text = `${keys.length} keys x ${width} values need ${wanted} floats, not ${given}`;
+      const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
+      throw new KintsugiError(code, `table "${spec.name}": ${text}`);
+    }
+    return { spec, keys, width, rows: request.gradients };
+  }
+
+  /**
+   * A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into
+   * sections.
+   */
+  private distinct(calls: TableCall[]): TableCall[] {
+    let bytes = 0;
+    for (const call of calls) bytes += call.keys.length * rowBytes(call.width);
+    if (bytes <= SECTION_BYTES) return calls;
+    return calls.map((call) => {
+      const { keys, inverse } = this.native.unique(call.keys);
+      if (keys.length === call.keys.length || !call.rows) return call;
+      const rows = new Float32Array(keys.length * call.width);
+      this.native.sumRows(rows, call.width, call.rows, inverse);
+      return { ...call, keys, rows };
+    });
+  }
+
+  /** Takes the numbers of session `client` that a push with these (unique) keys has taken. */
+  skip(requests: readonly PullRequest[], client: number): void {
+    const calls = requests.map(({ table, keys }): TableCall => {
+      const spec = this.specOf(table);
+      return { spec, keys: checkKeys(keys), width: spec.dim };
+    });
+    const items = this.session.map.pools.flatMap((pool) =>
+      [...piecesByShard(this.native, calls, pool)].map(([shard, list]) => {
+        const { group, member } = locate(pool, shard);
+        return { g: group, m: member, count: cut(list).length };
+      }),
+    );
+    this.session.step({ kind: 'skip', client, items });
+  }
+
+  /**
+   * Splits calls by shard: a section per shard with all its tables, or several where that would be too large.
+   */
+  private rounds(calls: TableCall[], mode: Mode, client = this.session.id): Round[] {
+    const { map } = this.session;
+    const plans: Plan[] = [];
+    for (const pool of map.pools) {
+      for (const [shard, list] of piecesByShard(this.native, calls, pool)) {
+        for (const pieces of cut(list)) {
+          const parts = pieces.map((piece) => piece.part);
+          if (this.audit && parts.some((part) => part.rows))
+            parts.push(this.auditPart(pool, shard, mode, client));
+          plans.push({ pool, shard, pieces, parts });
+        }
+      }
+    }
+    return encodeRounds(this.native, this.memory, map, mode === 'rows' ? 1 : 0, plans);
+  }
+
+  // ---- audit
+
+  private auditPart(pool: Pool, shard: number, mode: Mode, client: number): SectionPart {
+    if (mode === 'rows') throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot assign rows');
+    const spec = this.specOf(auditTable(pool).name);
+    const keys = auditKeys(this.native, pool, client);
+    const order = Uint32Array.of(shard);
+    const rows = new Float32Array(keys.length).fill(1);
+    return { table: spec.id, width: 1, keys, rows, order, start: 0, end: 1 };
+  }
+
+  /** Pushes per shard under the numbers of session `client`; default: this client's own. */
+  counts(client?: number): PushCounts[] {
+    const { core, map } = this.session;
+    return core.counts(client).map(({ g, m, sent, acknowledged, refused }) => {
+      const pool = map.pools.find((p) => g >= p.firstGroup && g < p.firstGroup + p.groups)!;
+      return { pool: pool.name, shard: (g - pool.firstGroup) * pool.k + m, sent, acknowledged, refused };
+    });
+  }
+}
+
+/** Whole rows go to new arrays only. */
+const ONLY_PULL = PULL_REQUEST as typeof PULL_INTO;
+
+/** What the caller gives for the rows of a call, or a new array. */
+function target(call: TableCall, into?: Float32Array): Float32Array {
+  const length = call.keys.length * call.width;
+  if (into === undefined) return new Float32Array(length);
+  if (!(into instanceof Float32Array))
+    throw new KintsugiError('BAD_ARGUMENT', '"into" must be a Float32Array');
+  if (into.length === length) return into;
+  const text = `rows of ${length} floats do not fit "into", which has ${into.length}`;
+  throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
+}
+
+function checkKeys(keys: BigUint64Array): BigUint64Array {
+  if (!(keys instanceof BigUint64Array)) throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
+  return keys;
+}
