@@ -89,7 +89,7 @@ export function encodeMessages(messages: readonly Outgoing[], options: EncodeOpt
     throw limit(`a header of ${packed.byteLength} bytes, the limit is ${MAX_HEADER_BYTES}`);
   }
   const headerEnd = PREFIX_BYTES + packed.byteLength;
-  const all = messages.flatMap(([, parts]) => parts);
+  const all = messages.length === 1 ? messages[0]![1] : messages.flatMap(([, parts]) => parts);
   const [first] = all;
   const start = align8(headerEnd);
   let total = headerEnd;
@@ -182,38 +182,47 @@ function checkHeader(value: unknown): Record<string, unknown> {
   return header;
 }
 
-// What follows a token of 0xc0..0xdf: bytes of a fixed value, or bytes of a length and what it counts.
-const FIXED: Readonly<Record<number, number>> = {
-  192: 0, // nil
-  194: 0, // false
-  195: 0, // true
-  202: 4, // float 32
-  203: 8, // float 64
-  204: 1, // unsigned integers of 8, 16, 32, 64 bits
-  205: 2,
-  206: 4,
-  207: 8,
-  208: 1, // signed integers
-  209: 2,
-  210: 4,
-  211: 8,
-};
+/** Bytes after a token of a fixed value; 255 where the token is none. */
+const FIXED = new Uint8Array(256).fill(255);
+for (const [token, bytes] of [
+  [0xc0, 0], // nil
+  [0xc2, 0], // false
+  [0xc3, 0], // true
+  [0xca, 4], // float 32
+  [0xcb, 8], // float 64
+  [0xcc, 1], // unsigned integers of 8, 16, 32, 64 bits
+  [0xcd, 2],
+  [0xce, 4],
+  [0xcf, 8],
+  [0xd0, 1], // signed integers
+  [0xd1, 2],
+  [0xd2, 4],
+  [0xd3, 8],
+] as const)
+  FIXED[token] = bytes;
 type Kind = 'bytes' | 'array' | 'map';
-const COUNTED: Readonly<Record<number, readonly [lengthBytes: number, kind: Kind]>> = {
-  196: [1, 'bytes'], // binary
-  197: [2, 'bytes'],
-  198: [4, 'bytes'],
-  217: [1, 'bytes'], // strings
-  218: [2, 'bytes'],
-  219: [4, 'bytes'],
-  220: [2, 'array'],
-  221: [4, 'array'],
-  222: [2, 'map'],
-  223: [4, 'map'],
-};
+/** Bytes of the length that follows a token, and what it counts. */
+const COUNTED: (readonly [lengthBytes: number, kind: Kind] | undefined)[] = new Array(256).fill(undefined);
+for (const [token, lengthBytes, kind] of [
+  [0xc4, 1, 'bytes'], // binary
+  [0xc5, 2, 'bytes'],
+  [0xc6, 4, 'bytes'],
+  [0xd9, 1, 'bytes'], // strings
+  [0xda, 2, 'bytes'],
+  [0xdb, 4, 'bytes'],
+  [0xdc, 2, 'array'],
+  [0xdd, 4, 'array'],
+  [0xde, 2, 'map'],
+  [0xdf, 4, 'map'],
+] as const)
+  COUNTED[token] = [lengthBytes, kind];
 
 const isString = (token: number): boolean =>
   (token >= 0xa0 && token < 0xc0) || (token >= 0xd9 && token <= 0xdb);
+
+/** One entry per open container: how many values it still needs, and whether keys alternate with values. */
+const left = new Float64Array(MAX_HEADER_DEPTH + 2);
+const keyed = new Uint8Array(MAX_HEADER_DEPTH + 2);
 
 /**
  * Throws BAD_FRAME unless the bytes are exactly one msgpack value of plain kinds, with strings as the keys of
@@ -222,20 +231,20 @@ const isString = (token: number): boolean =>
 function checkMsgpack(bytes: Uint8Array): void {
   const end = bytes.byteLength;
   let at = 0;
-  // One entry per open container: how many values it still needs, and whether keys alternate with values.
-  const left: number[] = [1];
-  const keyed: boolean[] = [false];
-  while (left.length > 0) {
-    const top = left.length - 1;
-    if (left[top] === 0) {
-      left.pop();
-      keyed.pop();
+  let top = 0;
+  left[0] = 1;
+  keyed[0] = 0;
+  while (top >= 0) {
+    const needed = left[top]!;
+    if (needed === 0) {
+      top--;
       continue;
     }
     if (at >= end) throw bad('the header is truncated');
     const token = bytes[at++]!;
-    if (keyed[top] && left[top]! % 2 === 0 && !isString(token)) throw bad('a key in the header is no string');
-    left[top]!--;
+    if (keyed[top] === 1 && needed % 2 === 0 && !isString(token))
+      throw bad('a key in the header is no string');
+    left[top] = needed - 1;
     if (token < 0x80 || token >= 0xe0) continue; // small integers
     let kind: Kind = 'bytes';
     let count: number;
@@ -244,8 +253,8 @@ function checkMsgpack(bytes: Uint8Array): void {
       count = kind === 'bytes' ? token & 31 : token & 15;
     } else if (token === 0xd4 && bytes[at] === 0) {
       count = 2; // msgpackr's `undefined`
-    } else if (FIXED[token] !== undefined) {
-      count = FIXED[token];
+    } else if (FIXED[token] !== 255) {
+      count = FIXED[token]!;
     } else {
       const counted = COUNTED[token];
       if (counted === undefined) throw bad(`the header has a value of kind 0x${token.toString(16)}`);
@@ -260,9 +269,10 @@ function checkMsgpack(bytes: Uint8Array): void {
     if (kind === 'bytes') {
       at += count;
     } else {
-      if (left.length > MAX_HEADER_DEPTH) throw bad(`the header is nested deeper than ${MAX_HEADER_DEPTH}`);
-      left.push(count);
-      keyed.push(kind === 'map');
+      if (top >= MAX_HEADER_DEPTH) throw bad(`the header is nested deeper than ${MAX_HEADER_DEPTH}`);
+      top++;
+      left[top] = count;
+      keyed[top] = kind === 'map' ? 1 : 0;
     }
   }
   if (at !== end) throw bad('bytes after the header');

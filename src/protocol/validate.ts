@@ -28,14 +28,16 @@ const tuple =
   (...checks: Check[]): Check =>
   (v) =>
     Array.isArray(v) && v.length <= checks.length && checks.every((check, i) => check(v[i]));
-const record =
-  (fields: Record<string, Check>): Check =>
-  (v) =>
-    typeof v === 'object' &&
-    v !== null &&
-    !Array.isArray(v) &&
-    Object.entries(fields).every(([name, check]) => check((v as Record<string, unknown>)[name]));
 const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
+const record = (fields: Record<string, Check>): Check => {
+  const checks = Object.entries(fields);
+  return (v) => object(v) && wrongField(checks, v as Record<string, unknown>) === undefined;
+};
+/** The first field that is missing or malformed. */
+function wrongField(checks: readonly [string, Check][], value: Record<string, unknown>): string | undefined {
+  for (const [name, check] of checks) if (!check(value[name])) return name;
+  return undefined;
+}
 const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
 const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 
@@ -227,14 +229,16 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   datasetReply: { id: natural, status: optional(object) },
 };
 
+/** Kind -> its fields as a list: they are walked for every message that arrives. */
+const CHECKS = new Map(Object.entries(FIELDS).map(([kind, fields]) => [kind, Object.entries(fields)]));
+
 /** A header that arrived, as the message it claims to be. @throws BAD_FRAME */
 export function toMessage(header: Record<string, unknown>): Message {
   const kind = header.t as Message['t'];
-  const fields = Object.hasOwn(FIELDS, kind) ? FIELDS[kind] : undefined;
-  if (!fields) throw new KintsugiError('BAD_FRAME', `unknown kind of message "${String(kind).slice(0, 40)}"`);
-  for (const [name, check] of Object.entries(fields)) {
-    if (!check(header[name]))
-      throw new KintsugiError('BAD_FRAME', `message "${kind}": field "${name}" is missing or malformed`);
-  }
+  const checks = CHECKS.get(kind);
+  if (!checks) throw new KintsugiError('BAD_FRAME', `unknown kind of message "${String(kind).slice(0, 40)}"`);
+  const wrong = wrongField(checks, header);
+  if (wrong !== undefined)
+    throw new KintsugiError('BAD_FRAME', `message "${kind}": field "${wrong}" is missing or malformed`);
   return header as unknown as Message;
 }

@@ -18,15 +18,12 @@ import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { ClientActor, NodeActor } from './actors.js';
 import type { SimConfig } from './config.js';
 import { remembering } from './engine.js';
-import { Lent } from './lent.js';
-import { Network, type Packet } from './network.js';
+import { type Delivery, Network } from './network.js';
 import { Promises } from './promises.js';
 import type { Random } from './random.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
-
-const lent = new Lent();
 
 /** What the cluster asks of the scheduler's side (control.ts). */
 export interface SchedulerSide {
@@ -188,30 +185,27 @@ export class Cluster {
     this.tickClient(index, this.clientAt(index));
   }
 
-  /** Parts are views that end with the call: what a machine kept without copying turns to garbage. */
-  receive(from: number, to: number, packet: Packet): void {
-    if (to === 0) this.control.receive(from, packet.message);
-    else if (to <= this.nodes.length) this.receiveNode(from, to, packet);
-    else this.receiveClient(from, to, packet);
+  receive(delivery: Delivery): void {
+    const { from, to, message } = delivery;
+    if (to === 0) this.control.receive(from, message);
+    else if (to <= this.nodes.length) this.receiveNode(delivery);
+    else this.receiveClient(delivery);
   }
 
-  private receiveNode(from: number, to: number, packet: Packet): void {
-    const { message, parts: sent } = packet;
+  private receiveNode({ letter, from, to, message, parts, sender = this.peerOf(from) }: Delivery): void {
     const actor = this.nodes[to - 1]!;
-    const sender = packet.sender ?? this.peerOf(from);
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
     else if (message.t === 'leave') this.leave(to, actor, message.inc);
     // Whoever asked for a change in its own name goes on; it is the scheduler that ends it.
     else if (message.t === 'changeReply') return;
     else if (actor.up && actor.node && sender !== undefined) {
-      const parts = lent.views(sent);
       const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
-      lent.spoil();
+      this.network.wire.done(letter);
       this.runNode(to, actor, effects);
     }
   }
 
-  private receiveClient(from: number, to: number, { message, parts }: Packet): void {
+  private receiveClient({ letter, from, to, message, parts }: Delivery): void {
     const actor = this.clientAt(to);
     if (message.t === 'welcome') {
       actor.id = message.id;
@@ -222,6 +216,7 @@ export class Cluster {
     else {
       const sender = this.peerOf(from) ?? SCHEDULER;
       this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
+      this.network.wire.done(letter);
       if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
     }
   }
@@ -254,7 +249,7 @@ export class Cluster {
       standby: false,
       ...actor.identity,
     };
-    this.network.send(index, 0, { message, parts: [] });
+    this.network.send(index, 0, message);
   }
 
   private welcomeNode(index: number, actor: NodeActor, welcome: Message & { t: 'welcome' }): void {
@@ -297,6 +292,8 @@ export class Cluster {
   private runNode(index: number, actor: NodeActor, effects: Effect[]): void {
     for (const effect of effects) {
       if (effect.kind === 'event') {
+        if (effect.name === 'message.refused')
+          throw new Violation(`node ${index} refused a message: ${JSON.stringify(effect.fields)}`);
         this.count(effect.name === 'sink.complete' && !effect.fields.complete ? 'sink.lacking' : effect.name);
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else this.transmit(index, effect.to, effect.message, effect.parts);
@@ -316,7 +313,7 @@ export class Cluster {
       actor.link = this.newLink(index);
       const message: Message = actor.id === undefined ? { t: 'attach' } : { t: 'attach', id: actor.id };
       if (actor.expired) return this.sessionLost(index, actor);
-      this.network.send(index, 0, { message, parts: [] });
+      this.network.send(index, 0, message);
     }
     if (this.phase === 'running') this.traffic.request(index, actor);
     this.runClient(index, actor.core.step({ kind: 'tick', now: this.now }));
@@ -363,12 +360,7 @@ export class Cluster {
     if (target === 0 && !this.control.running) return;
     if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
     this.observe(message);
-    // A copy, as a socket makes one: the sender may discard what it handed over.
-    this.network.send(from, target, {
-      message,
-      parts: parts.map((part) => part.slice()),
-      sender: this.peerOf(from),
-    });
+    this.network.send(from, target, message, parts, this.peerOf(from));
   }
 
   /** What a schedule went through, read off its messages. */

@@ -152,6 +152,11 @@ export class Control implements SchedulerSide {
     this.unrecoverable = true;
   }
 
+  /** A peer asks for something, over a connection that nothing happens to. */
+  told(from: PeerId, message: Message): void {
+    this.step({ kind: 'message', from, message: this.cluster.network.wire.passed(message) });
+  }
+
   /** Closed connections are noticed, refused ports probed. */
   events(): void {
     const { now, links } = this.cluster;
@@ -186,7 +191,7 @@ export class Control implements SchedulerSide {
         for (const link of cluster.links.values()) {
           if (link.peer === undefined) continue;
           cluster.promises.check(0, link.peer, effect.message);
-          cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
+          cluster.network.send(0, link.actor, effect.message);
         }
         return;
       case 'reply': {
@@ -201,7 +206,7 @@ export class Control implements SchedulerSide {
           link.inc = effect.admit.inc;
         }
         if (link.peer !== undefined) cluster.promises.check(0, link.peer, effect.message);
-        cluster.network.send(0, link.actor, { message: effect.message, parts: [] });
+        cluster.network.send(0, link.actor, effect.message);
         return;
       }
       case 'probe':

@@ -212,7 +212,7 @@ export class Faults {
       { t: 'rebalance', id: 0, dryRun: random.chance(0.3), timeoutMs },
     ]);
     this.cluster.count(message.t);
-    control.step({ kind: 'message', from: message.t === 'drain' && itself ? node.id : from, message });
+    control.told(message.t === 'drain' && itself ? node.id : from, message);
   }
 
   /**

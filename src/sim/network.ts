@@ -6,12 +6,22 @@
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Random } from './random.js';
+import { type Arrived, type Letter, Wire } from './wire.js';
 
-export interface Packet {
-  message: Message;
-  parts: readonly Uint8Array[];
+interface Packet {
+  letter: Letter;
   /** Who sent it; the process may be gone when it arrives, and another one in its place. */
-  sender?: PeerId | undefined;
+  sender: PeerId | undefined;
+}
+
+/** What a connection begins with, between a peer and the scheduler: nothing repeats it. */
+const INTRODUCTIONS: ReadonlySet<Message['t']> = new Set(['join', 'attach', 'welcome']);
+
+export interface Delivery extends Arrived {
+  letter: Letter;
+  from: number;
+  to: number;
+  sender: PeerId | undefined;
 }
 
 interface Queue {
@@ -30,6 +40,7 @@ export class Network {
   private readonly current = new Map<number, Queue>();
   private readonly blocked = new Set<number>();
   private readonly lagging = new Map<number, number>();
+  readonly wire = new Wire();
 
   constructor(
     private readonly random: Random,
@@ -43,7 +54,15 @@ export class Network {
     return from * this.actors + to;
   }
 
-  send(from: number, to: number, packet: Packet): void {
+  /** The parts are copied. */
+  send(
+    from: number,
+    to: number,
+    message: Message,
+    parts: readonly Uint8Array[] = [],
+    sender: PeerId | undefined = undefined,
+  ): void {
+    const packet = { letter: this.wire.encode(message, parts), sender };
     const pair = this.pair(from, to);
     let queue = this.current.get(pair);
     if (!queue) {
@@ -53,18 +72,17 @@ export class Network {
     if (queue.packets.length === 0) this.active.push(queue);
     queue.packets.push(packet);
     this.inFlight++;
-    const introduction =
-      packet.message.t === 'join' || packet.message.t === 'attach' || packet.message.t === 'welcome';
-    if (this.duplicate > 0 && !introduction && this.random.chance(this.duplicate)) {
+    if (this.duplicate > 0 && !INTRODUCTIONS.has(message.t) && this.random.chance(this.duplicate)) {
       // As if it had been sent again, and the first one had waited on an older connection.
       const ordered = from === 0 || to === 0;
-      this.active.push({ from, to, packets: [packet], asleepUntil: ordered ? 0 : this.late() });
+      const copy = { letter: this.wire.copy(packet.letter, parts), sender };
+      this.active.push({ from, to, packets: [copy], asleepUntil: ordered ? 0 : this.late() });
       this.inFlight++;
     }
   }
 
   /** The next packet of a random queue, or undefined when nothing can move now. */
-  next(now: number): { from: number; to: number; packet: Packet } | undefined {
+  next(now: number): Delivery | undefined {
     for (let attempt = 0; attempt < 4 && this.active.length > 0; attempt++) {
       const index = this.random.below(this.active.length);
       const queue = this.active[index]!;
@@ -73,10 +91,11 @@ export class Network {
       if (this.blocked.has(pair)) continue;
       const lag = this.lagging.get(pair);
       if (lag !== undefined && this.random.chance(lag)) continue;
-      const packet = queue.packets.shift()!;
+      const { letter, sender } = queue.packets.shift()!;
       this.inFlight--;
       if (queue.packets.length === 0) this.remove(index);
-      return { from: queue.from, to: queue.to, packet };
+      const { message, parts } = this.wire.decode(letter);
+      return { from: queue.from, to: queue.to, sender, letter, message, parts };
     }
     return undefined;
   }

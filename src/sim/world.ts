@@ -110,11 +110,10 @@ export class World {
     const { cluster } = this;
     const next = cluster.network.next(cluster.now);
     if (!next) return false;
-    const { from, to, packet } = next;
-    const { message } = packet;
+    const { from, to, message } = next;
     if (message.t !== 'heartbeat')
       cluster.log(() => `${from}->${to} ${JSON.stringify(message).slice(0, 300)}`);
-    cluster.receive(from, to, packet);
+    cluster.receive(next);
     this.faults.afterDelivery(message.t, from, to);
     return true;
   }
@@ -151,7 +150,7 @@ export class World {
       initializer: { kind: 'zeros' as const },
       seed: 0,
     };
-    this.control.step({ kind: 'message', from: id, message: { t: 'createTables', id: 1, specs: [spec] } });
+    this.control.told(id, { t: 'createTables', id: 1, specs: [spec] });
   }
 
   private settled(): boolean {

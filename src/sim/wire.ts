@@ -1,0 +1,110 @@
+/**
+ * Messages as they travel: a frame of the real codec, decoded and validated at its delivery. So a field that
+ * the codec or the validators do not let through is missing in a schedule, too.
+ */
+import { KintsugiError } from '../errors.js';
+import { decodeFrame, encodeFrame } from '../protocol/frame.js';
+import type { ClusterMap } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import { toMessage } from '../protocol/validate.js';
+import { Violation } from './violation.js';
+
+/** What a reader sees that kept a part beyond its call. */
+const GARBAGE = 0xa5;
+/** Sections start at such multiples; that any other start is right, too, is the engine's own test. */
+const ALIGNMENT = 8;
+const CHUNK_BYTES = 1 << 16;
+
+export interface Arrived {
+  message: Message;
+  /** Views of the frame that end with the call: see `done`. */
+  parts: readonly Uint8Array[];
+}
+
+/** Memory for frames; it is used again when all of them have been read. */
+interface Chunk {
+  bytes: Uint8Array;
+  used: number;
+  unread: number;
+}
+
+/** What travels. One map goes to many, and again to whoever is behind: its frame is made and read once. */
+export interface Letter {
+  readonly frame: Uint8Array;
+  readonly chunk: Chunk | undefined;
+  arrived: Arrived | undefined;
+}
+
+export class Wire {
+  private readonly options = { allocate: (bytes: number) => this.allocate(bytes) };
+  private chunk: Chunk | undefined;
+  private readonly free: Chunk[] = [];
+  /** Maps are replaced, never changed. */
+  private readonly maps = new WeakMap<ClusterMap, Letter>();
+
+  /** The parts are copied. */
+  encode(message: Message, parts: readonly Uint8Array[]): Letter {
+    if (parts.length > 0) {
+      const frame = encodeFrame(message, parts, this.options);
+      const chunk = frame.byteLength > CHUNK_BYTES ? undefined : this.chunk;
+      return { frame, chunk, arrived: undefined };
+    }
+    const known = message.t === 'map' ? this.maps.get(message.map) : undefined;
+    if (known) return known;
+    const letter = { frame: encodeFrame(message), chunk: undefined, arrived: undefined };
+    if (message.t === 'map') this.maps.set(message.map, letter);
+    return letter;
+  }
+
+  /** The same message once more, with parts of its own: `done` spoils them. */
+  copy(letter: Letter, parts: readonly Uint8Array[]): Letter {
+    if (parts.length === 0) return letter;
+    return { frame: letter.frame.slice(), chunk: undefined, arrived: undefined };
+  }
+
+  /** @throws Violation: whoever sent it is honest */
+  decode(letter: Letter): Arrived {
+    letter.arrived ??= this.read(letter.frame);
+    return letter.arrived;
+  }
+
+  private read(frame: Uint8Array): Arrived {
+    try {
+      const { header, parts } = decodeFrame(frame);
+      return { message: toMessage(header), parts };
+    } catch (error) {
+      if (!(error instanceof KintsugiError)) throw error;
+      throw new Violation(`a message was refused: ${error.message}`);
+    }
+  }
+
+  /** There and back, for what is said without a network between. */
+  passed(message: Message): Message {
+    return this.decode(this.encode(message, [])).message;
+  }
+
+  /** Nobody may look at its parts any more: what a machine kept without copying turns to garbage. */
+  done({ arrived, chunk }: Letter): void {
+    for (const part of arrived!.parts) part.fill(GARBAGE);
+    if (chunk && --chunk.unread === 0 && chunk !== this.chunk) this.recycle(chunk);
+  }
+
+  private recycle(chunk: Chunk): void {
+    chunk.used = 0;
+    this.free.push(chunk);
+  }
+
+  private allocate(bytes: number): Uint8Array {
+    if (bytes > CHUNK_BYTES) return new Uint8Array(bytes);
+    let { chunk } = this;
+    if (!chunk || chunk.used + bytes > CHUNK_BYTES) {
+      if (chunk?.unread === 0) this.recycle(chunk);
+      chunk = this.free.pop() ?? { bytes: new Uint8Array(CHUNK_BYTES), used: 0, unread: 0 };
+      this.chunk = chunk;
+    }
+    const start = chunk.used;
+    chunk.used = Math.ceil((start + bytes) / ALIGNMENT) * ALIGNMENT;
+    chunk.unread++;
+    return chunk.bytes.subarray(start, start + bytes);
+  }
+}
