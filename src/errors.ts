@@ -34,10 +34,13 @@ export const ERROR_CODES = {
   INTERNAL: 'a broken invariant; please report it',
 } as const;
 
+/** A stable code; {@link ERROR_CODES} says what each means. */
 export type ErrorCode = keyof typeof ERROR_CODES;
 
+/** Every error of this library that callers may want to tell apart. */
 export class KintsugiError extends Error {
   override readonly name = 'KintsugiError';
+  /** What callers branch on; messages may change. */
   readonly code: ErrorCode;
 
   constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {

@@ -1,8 +1,14 @@
-/** Public API of kintsugi-ps. */
+/**
+ * The library of kintsugi-ps: connect to a job, pull rows and push gradients, look after the job, and train
+ * models of your own.
+ *
+ * @packageDocumentation
+ */
 export {
   type Client,
   type ConnectOptions,
   connect,
+  type PullInto,
   type PullRequest,
   type PushCounts,
   type PushRequest,
@@ -10,21 +16,40 @@ export {
   type Table,
   type TableOptions,
 } from './client/client.js';
+export type { ClientPolicy } from './core/client/client.js';
+export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
-export type { InitializerSpec } from './native.js';
+export type { EngineTable, InitializerSpec } from './native.js';
 export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
-export type { ClusterMap, TableSpec } from './protocol/map.js';
+export type {
+  ClusterMap,
+  DataEntry,
+  Group,
+  NodeEntry,
+  PeerId,
+  Pool,
+  SinkEntry,
+  TableSpec,
+} from './protocol/map.js';
 export type {
   ChangeStatus,
   JobStatus,
   MoveStatus,
   NodeStatus,
+  RecoveryStats,
   Redundancy,
   ScalingStatus,
 } from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
-export type { Logger } from './runtime/log.js';
+export type { LogFields, Logger } from './runtime/log.js';
+export type { RunningPs } from './runtime/ps.js';
+export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js';
+export { type Digest, digest } from './tools/digest.js';
+export { type LoadOptions, type LoadProgress, type LoadResult, load } from './tools/load.js';
+export type { ParityCheck, SinkCheck } from './tools/parity.js';
+export { type SaveOptions, type SaveProgress, type SaveResult, save } from './tools/save.js';
 export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './tools/scaling.js';
+export { type ScrubOptions, type ScrubReport, scrub } from './tools/scrub.js';
 export type {
   Batch,
   DenseTensor,

@@ -27,6 +27,10 @@ import { PACKAGE_ROOT } from './package-root.js';
 
 export type { OptimizerSpec };
 
+/**
+ * Values of a row that was never pushed: zeros, a constant, or drawn by (seed, key) from a uniform distribution
+ * in [low, high) or a normal one.
+ */
 export type InitializerSpec =
   | { kind: 'zeros' }
   | { kind: 'constant'; value: number }
@@ -35,7 +39,9 @@ export type InitializerSpec =
 
 /** What the engine needs to know of a table. `seed` is an integer in 0..2^53-1. */
 export interface EngineTable {
+  /** Unique in the job, from 1. */
   id: number;
+  /** float32 values per row. */
   dim: number;
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;

@@ -88,6 +88,7 @@ export const OPTIMIZERS = {
   },
 } as const satisfies Record<string, Optimizer>;
 
+/** The optimizers by name. */
 export type OptimizerKind = keyof typeof OPTIMIZERS;
 
 type ParametersOf<Kind extends OptimizerKind> = {

@@ -9,7 +9,7 @@ export const MAX_COLUMNS = 110;
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const TEXT = /\.(ts|mjs|js|cc|h|md|json|yml|sh)$|^\.ci\/run$/;
 /** Written by programs. */
-const GENERATED = /^package-lock\.json$/;
+const GENERATED = /(^|\/)package-lock\.json$/;
 
 /** Files whose long lines are still being split. */
 const EXEMPT = new Set([

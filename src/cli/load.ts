@@ -1,11 +1,11 @@
 /** `kintsugi load DIR`: loads what `save` wrote into a running job, of any size and any code. */
 import type { Command } from 'commander';
-import { loadJob } from '../tools/load.js';
+import { load } from '../tools/load.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 
 async function run(directory: string, flags: ConnectFlags): Promise<void> {
-  await withClient(flags, (client) => loadJob(client, directory));
+  await withClient(flags, (client) => load(client, directory));
   process.stdout.write(`loaded ${directory}\n`);
 }
 

@@ -1,6 +1,6 @@
 /** `kintsugi save DIR`: writes every table of a running job, with optimizer state. */
 import type { Command } from 'commander';
-import { saveJob } from '../tools/save.js';
+import { save } from '../tools/save.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 
@@ -9,9 +9,7 @@ interface Flags extends ConnectFlags {
 }
 
 async function run(directory: string, flags: Flags): Promise<void> {
-  const { lost } = await withClient(flags, (client) =>
-    saveJob(client, directory, { partial: flags.partial }),
-  );
+  const { lost } = await withClient(flags, (client) => save(client, directory, { partial: flags.partial }));
   const without = lost > 0 ? `, without ${lost} shards of tables that are beyond repair` : '';
   process.stdout.write(`saved to ${directory}${without}\n`);
 }

@@ -136,11 +136,14 @@ export const PUSH_REQUEST = { ...PULL_REQUEST, gradients: true } satisfies Optio
 
 /** Counts of one (client, shard), for audits: what this client numbered and saw acknowledged. */
 export interface PushCounts {
+  /** Name of the pool. */
   pool: string;
   /** Number of the shard in its pool. */
   shard: number;
   /** Pushes that were given a number. */
   sent: number;
+  /** Pushes that are durable. */
   acknowledged: number;
+  /** Pushes that failed with a code. */
   refused: number;
 }

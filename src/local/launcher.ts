@@ -13,9 +13,9 @@ import type { JobStatus } from '../protocol/messages.js';
 import { monotonicMs } from '../runtime/log.js';
 import { checkPushes } from '../tools/audit.js';
 import { digest } from '../tools/digest.js';
-import { loadJob } from '../tools/load.js';
+import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
-import { saveJob } from '../tools/save.js';
+import { save } from '../tools/save.js';
 import { countRows } from '../train/criteo.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
@@ -138,11 +138,11 @@ class LocalJob {
     });
     await this.form();
     const client = this.client!;
-    if (options.resume !== undefined) await loadJob(client, options.resume);
+    if (options.resume !== undefined) await load(client, options.resume);
     await this.train();
     const status = await this.settle();
     if (options.test.length > 0) await this.evaluate();
-    if (options.save !== undefined) await saveJob(client, options.save);
+    if (options.save !== undefined) await save(client, options.save);
     this.display.line('checking pushes, parity and digest');
     const pushes = await this.checkPushes(client);
     const samples = samplesReport({

@@ -14,6 +14,7 @@ export const SCHEDULER: PeerId = 0;
  */
 export const INITIAL_GENERATION = 1;
 
+/** A PS node. */
 export interface NodeEntry {
   id: PeerId;
   /** New at every process start (rule 1). */
@@ -26,16 +27,21 @@ export interface NodeEntry {
   standby: boolean;
 }
 
+/** Where a data shard of a group is: its owner. */
 export interface DataEntry {
   /** 0 = nobody yet */
   node: PeerId;
+  /** Incarnation of the node. */
   inc: number;
+  /** Generation of the ownership; older ones are fenced. */
   gen: number;
   /** Born empty with the group: nothing to recover. */
   init: boolean;
 }
 
+/** Where a parity of a group, or a mirror of one of its data shards, is. */
 export interface SinkEntry {
+  /** Never reused. */
   sid: number;
   /** P: parity `index` of all members. M: mirror of member `index`, coefficient 1. */
   kind: 'P' | 'M';
@@ -61,30 +67,41 @@ export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'p
     M: { protects: false, acknowledges: true },
   };
 
+/** k data shards and r parities, on k+r nodes where there are so many. */
 export interface Group {
+  /** Its index in `ClusterMap.groups`. */
   id: number;
+  /** Index in `ClusterMap.pools`. */
   pool: number;
   /** Epoch of the last change of this entry. */
   version: number;
+  /** Index = number of the data shard in the group. */
   data: DataEntry[];
   sinks: SinkEntry[];
 }
 
+/** Shards with one code. */
 export interface Pool {
   name: string;
+  /** Data shards of a group. */
   k: number;
+  /** Parities of a group: it can lose so many nodes. */
   r: number;
   /** Ids of its groups: firstGroup .. firstGroup + groups - 1. */
   firstGroup: number;
   groups: number;
 }
 
+/** A table of the job. */
 export interface TableSpec extends EngineTable {
   name: string;
+  /** Name of its pool. */
   pool: string;
 }
 
+/** Who holds what in a job. */
 export interface ClusterMap {
+  /** Its version; higher is newer. */
   epoch: number;
   /** Made at job creation; a node or client of another job is refused. */
   job: string;

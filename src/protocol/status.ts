@@ -1,28 +1,46 @@
 /** What the scheduler tells of a job, for people and launchers. */
 import type { PeerId } from './map.js';
 
+/** How far the recovery of a data shard is. */
 export interface RecoveryStats {
+  /** Group. */
   g: number;
+  /** Data shard in the group. */
   m: number;
+  /** Generation of its new owner. */
   gen: number;
+  /** Blocks that the shard lost, each about 4 KiB. */
   blocksLost: number;
+  /** Those of them that are there again. */
   blocksPresent: number;
+  /** Those of them that requests waited for. */
   blocksOnDemand: number;
 }
 
+/**
+ * Whether every group can lose r nodes: `forming` (the job has not started), `full`, `recovering` (not yet
+ * again), `degraded` (not until nodes are added), `lost` (a shard is beyond repair).
+ */
 export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost';
 
+/** A PS node, by its newest report. */
 export interface NodeStatus {
   id: PeerId;
   name: string;
+  /** Its failure domain. */
   host: string;
+  /** host:port that others dial. */
   address: string;
   alive: boolean;
+  /** It joined without shards, to take over when a node is lost. */
   standby: boolean;
+  /** Incarnation: a new number at every start of its process. */
   inc: number;
   dataShards: number;
   parityShards: number;
+  /** Memory of its engine in bytes. */
   bytes: number;
+  /** Rows of its data shards, of all tables together. */
   rows: number;
 }
 
@@ -30,48 +48,67 @@ export interface NodeStatus {
 export interface MoveStatus {
   group: number;
   kind: 'data' | 'parity';
+  /** Number of the data shard or of the parity in the group. */
   index: number;
+  /** Name of a node. */
   from: string;
+  /** Name of a node. */
   to: string;
+  /** Size of the shard in bytes. */
   bytes: number;
 }
 
+/** A change of what serves: somebody asked for it, or a node joined. */
 export interface ChangeStatus {
   id: number;
   kind: 'scale' | 'drain' | 'rebalance' | 'join';
-  /** PS that served before, and that are to serve afterwards. */
+  /** PS that served before. */
   from: number;
+  /** PS that are to serve afterwards. */
   to: number;
   state: 'running' | 'done' | 'cancelled';
   /** Why it was cancelled, or what it waits for. */
   reason: string;
   /** Names of the nodes that it empties. */
   leaving: string[];
+  /** Shards that have moved. */
   shardsMoved: number;
+  /** Their bytes. */
   bytesMoved: number;
-  /** Moves that have begun and not ended, and those that are still to begin. */
+  /** Moves that have begun and not ended. */
   shardsMoving: number;
+  /** Moves that are still to begin. */
   shardsLeft: number;
 }
 
+/** How many PS serve, and what changes it. */
 export interface ScalingStatus {
   /** PS that are to serve when no change is under way. */
   wanted: number;
+  /** PS that serve now. */
   serving: number;
   /** The newest ones, oldest first. */
   changes: ChangeStatus[];
 }
 
+/** A job, as its scheduler knows it. */
 export interface JobStatus {
+  /** Id of the job. */
   job: string;
+  /** Version of the cluster map. */
   epoch: number;
   redundancy: Redundancy;
   /** One line per reason why redundancy is not full. */
   reasons: string[];
+  /** Nodes that have joined and not left. */
   nodes: NodeStatus[];
+  /** Pools with their code (`k+r`) and numbers of groups and of data shards. */
   pools: { name: string; code: string; groups: number; shards: number }[];
+  /** Tables with float32 values per row (`dim`) and kind of optimizer. */
   tables: { name: string; pool: string; dim: number; optimizer: string }[];
+  /** Recoveries of data shards. */
   recoveries: RecoveryStats[];
+  /** Data shards (m of group g) that are beyond repair, with the blocks and rows that are lost. */
   unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
   scaling: ScalingStatus;
 }

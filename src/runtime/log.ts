@@ -5,11 +5,16 @@
  */
 
 export type LogFormat = 'json' | 'text' | 'none';
+/** What belongs to an event, by name; anything that JSON can hold. */
 export type LogFields = Record<string, unknown>;
 
+/** Takes events by name, such as `ps.ready`. */
 export interface Logger {
+  /** An event of normal operation. */
   info(event: string, fields?: LogFields): void;
+  /** Something that somebody may want to look at. */
   warn(event: string, fields?: LogFields): void;
+  /** Something that failed. */
   error(event: string, fields?: LogFields): void;
 }
 

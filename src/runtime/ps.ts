@@ -52,8 +52,11 @@ export interface PsOptions {
   onStale?: ((error: KintsugiError) => void) | undefined;
 }
 
+/** A PS that runs in this process. */
 export interface RunningPs {
+  /** Its id in the job. */
   readonly id: PeerId;
+  /** host:port that others dial. */
   readonly address: string;
   /** Resolves when the scheduler has told this node to leave: it holds nothing any more. */
   readonly left: Promise<void>;

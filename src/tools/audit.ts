@@ -17,6 +17,7 @@ export interface ClientCounts {
   counts: PushCounts[];
 }
 
+/** What became of the pushes of some clients. */
 export interface PushAudit {
   /** Pushes that clients saw acknowledged; a push counts once per shard that it touches. */
   acked: number;
@@ -27,7 +28,9 @@ export interface PushAudit {
 }
 
 /**
- * Compares the counts of clients that connected with `audit` and have stopped pushing. @throws UNKNOWN_TABLE
+ * Compares the counts of clients that connected with `audit` and have stopped pushing with the rows that
+ * their pushes changed.
+ * @throws UNKNOWN_TABLE (nobody connected with `audit`), UNRECOVERABLE, CLOSED
  */
 export async function checkPushes(client: Client, counts: readonly ClientCounts[]): Promise<PushAudit> {
   const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };

@@ -13,14 +13,21 @@ import type { Client } from '../client/client.js';
 import type { TableSpec } from '../protocol/map.js';
 import { pullRows, type RowBatch, tableKeys } from './rows.js';
 
+/** A digest, and what it was made of. */
 export interface Digest {
   /** hexadecimal */
   sha256: string;
+  /** Rows of all tables together. */
   rows: number;
   tables: number;
 }
 
-/** Digest of every row of every table, without the tables of audits. @throws UNRECOVERABLE, CLOSED */
+/**
+ * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs of
+ * different shapes with the same rows have the same digest. Stop training first: a job that is being trained has
+ * no single state.
+ * @throws UNRECOVERABLE, CLOSED
+ */
 export async function digest(client: Client): Promise<Digest> {
   const hash = createHash('sha256');
   const tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));

@@ -19,7 +19,7 @@ import { SafetensorsReader, type TensorSpec } from './safetensors.js';
 /** Batches that are not durable yet. */
 const IN_FLIGHT = 4;
 
-/** Options of {@link loadJob}. */
+/** Options of {@link load}. */
 export interface LoadOptions {
   /** Called when a batch is durable. */
   onProgress?: ((progress: LoadProgress) => void) | undefined;
@@ -47,12 +47,12 @@ export interface LoadResult {
  * one would otherwise survive.
  * @throws BAD_CHECKPOINT, TABLE_EXISTS, BAD_ARGUMENT, MEMORY_LIMIT, UNRECOVERABLE, ABORTED, CLOSED
  */
-export async function loadJob(
+export async function load(
   client: Client,
   directory: string,
   options: LoadOptions = {},
 ): Promise<LoadResult> {
-  checkOptions('loadJob', options, LOAD_OPTIONS);
+  checkOptions('load', options, LOAD_OPTIONS);
   const manifest = await verify(directory, options.signal);
   for (const table of manifest.tables) await refuseFilled(client, table);
   await client.createTables(manifest.tables.map(({ rows: _, ...spec }) => spec));

@@ -14,6 +14,7 @@ import type { MessageOf } from '../protocol/messages.js';
 import { askOwner, unlessLost } from './ask.js';
 import { eachAtMost } from './concurrent.js';
 
+/** What a check of parities found, of all of them together. */
 export interface ParityCheck {
   /** Blocks of both columns of every table, each counted once per parity that the code has. */
   blocksExpected: number;
@@ -27,10 +28,15 @@ export interface ParityCheck {
 
 /** What the check of one parity found. */
 export interface SinkCheck {
+  /** Group. */
   g: number;
+  /** Id of the sink. */
   sid: number;
+  /** Number of the parity in its group. */
   index: number;
+  /** Blocks whose equation was evaluated. */
   checked: number;
+  /** Blocks where it does not hold. */
   mismatched: number;
 }
 

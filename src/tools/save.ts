@@ -19,7 +19,7 @@ import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manife
 import { poolOfTable, pullRows, shardKeys } from './rows.js';
 import { missing, SafetensorsWriter } from './safetensors.js';
 
-/** Options of {@link saveJob}. */
+/** Options of {@link save}. */
 export interface SaveOptions {
   /** Called after every batch. */
   onProgress?: ((progress: SaveProgress) => void) | undefined;
@@ -53,12 +53,12 @@ export interface SaveResult {
  * Saves every table, without the ones of audits, into `directory`, which must not exist or be empty.
  * @throws BAD_ARGUMENT (the directory cannot be used), UNRECOVERABLE, ABORTED, CLOSED
  */
-export async function saveJob(
+export async function save(
   client: Client,
   directory: string,
   options: SaveOptions = {},
 ): Promise<SaveResult> {
-  checkOptions('saveJob', options, SAVE_OPTIONS);
+  checkOptions('save', options, SAVE_OPTIONS);
   const target = resolve(directory);
   await refuseUsed(target, directory);
   const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.partial`);

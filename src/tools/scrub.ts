@@ -9,6 +9,7 @@ import { KintsugiError } from '../errors.js';
 import { checkOptions, type OptionKeys } from '../options.js';
 import { checkParity, type ParityCheck, type SinkCheck } from './parity.js';
 
+/** What a scrub found; after a repair the counts are those of a second check. */
 export interface ScrubReport extends ParityCheck {
   /** Parities with blocks that do not fit the equation. */
   wrong: SinkCheck[];

@@ -26,7 +26,9 @@ export interface DenseTensor {
   initializer: InitializerSpec;
 }
 
+/** Samples that are trained together; B is their number. */
 export interface Batch {
+  /** B */
   size: number;
   /** B labels, 0 or 1 */
   labels: Float32Array;
@@ -63,9 +65,11 @@ export interface Model {
   step(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<StepResult>;
   /** B probabilities that the label is 1. */
   predict(batch: Batch, rows: Float32Array[], dense: Float32Array[]): Promise<Float32Array>;
+  /** Frees what the model holds; nothing is called afterwards. */
   close?(): Promise<void>;
 }
 
+/** What a model is made with. */
 export interface ModelOptions {
   /** Width of an embedding row */
   dim: number;

@@ -4,16 +4,16 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import { digest } from '../../src/tools/digest.js';
-import { loadJob, verify } from '../../src/tools/load.js';
+import { load, verify } from '../../src/tools/load.js';
 import { encodeManifest, type Manifest, readManifest } from '../../src/tools/manifest.js';
-import { saveJob } from '../../src/tools/save.js';
+import { save } from '../../src/tools/save.js';
 import { fill, keysOf, redundancy, startJob, temporaryDirectory } from './support.js';
 
 async function saved(rows = 300): Promise<{ client: Client; directory: string }> {
   const { client } = await startJob({ ps: 3, code: '2+1' }, { audit: true });
   await fill(client, rows);
   const directory = join(temporaryDirectory(), 'job');
-  await saveJob(client, directory);
+  await save(client, directory);
   return { client, directory };
 }
 
@@ -28,7 +28,7 @@ describe('save and load', () => {
   ])('the digest is the same in a job of $ps nodes and code $code', async (options) => {
     const { client, directory } = await saved();
     const other = (await startJob(options)).client;
-    expect(await loadJob(other, directory)).toEqual({ tables: 6, rows: 1800 });
+    expect(await load(other, directory)).toEqual({ tables: 6, rows: 1800 });
     expect(await digest(other)).toEqual(await digest(client));
     expect(other.tables().map(({ id: _, ...spec }) => spec)).toEqual(
       expect.arrayContaining(client.tables().map(({ id: _, ...spec }) => spec)),
@@ -42,14 +42,14 @@ describe('save and load', () => {
     while (!(await reported()));
     await Promise.all([cluster.kill(0), cluster.kill(1)]);
     const folder = temporaryDirectory();
-    await expect(saveJob(client, join(folder, 'whole'))).rejects.toMatchObject({ code: 'UNRECOVERABLE' });
-    const { rows, lost } = await saveJob(client, join(folder, 'partial'), { partial: true });
+    await expect(save(client, join(folder, 'whole'))).rejects.toMatchObject({ code: 'UNRECOVERABLE' });
+    const { rows, lost } = await save(client, join(folder, 'partial'), { partial: true });
     expect(lost).toBeGreaterThan(0);
     expect(rows).toBeGreaterThan(0);
     expect(rows).toBeLessThan(1800);
     expect((await readManifest(join(folder, 'partial'))).lost).toHaveLength(lost);
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
-    expect((await loadJob(other, join(folder, 'partial'))).rows).toBe(rows);
+    expect((await load(other, join(folder, 'partial'))).rows).toBe(rows);
     const { unrecoverable, reasons } = await client.status();
     expect(unrecoverable.some((shard) => shard.rows > 0)).toBe(true);
     expect(reasons.join()).toMatch(/shard \d \(\d+ rows\) is beyond repair/);
@@ -58,7 +58,7 @@ describe('save and load', () => {
   test('a loaded job goes on as the saved one does', async () => {
     const { client, directory } = await saved();
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
-    await loadJob(other, directory);
+    await load(other, directory);
     for (const one of [client, other]) {
       await one.push([{ table: 't/adam', keys: keysOf(400), gradients: new Float32Array(2800).fill(0.5) }]);
     }
@@ -68,7 +68,7 @@ describe('save and load', () => {
   test('is protected when it returns: the loss of a node right after it changes nothing', async () => {
     const { client, directory } = await saved();
     const { cluster, client: other } = await startJob({ ps: 3, code: '2+1' });
-    await loadJob(other, directory);
+    await load(other, directory);
     await cluster.kill(0);
     await cluster.restart(0);
     await redundancy(other, 'full');
@@ -84,14 +84,14 @@ describe('save and load', () => {
     await client.push([{ table: 'wide', keys, gradients }]);
     const directory = join(temporaryDirectory(), 'new', 'job');
     const seen: number[] = [];
-    const result = await saveJob(client, directory, { onProgress: ({ rows }) => seen.push(rows) });
+    const result = await save(client, directory, { onProgress: ({ rows }) => seen.push(rows) });
     expect(result).toMatchObject({ tables: 1, rows: 600, files: 1 });
     expect(result.bytes).toBeGreaterThan(600 * (8 + 4096 * 4));
     expect(seen.length).toBeGreaterThan(2);
     expect(seen.at(-1)).toBe(600);
     const other = (await startJob({ ps: 1, code: 'none' })).client;
     const loaded: number[] = [];
-    await loadJob(other, directory, { onProgress: ({ rows }) => loaded.push(rows) });
+    await load(other, directory, { onProgress: ({ rows }) => loaded.push(rows) });
     expect(loaded.at(-1)).toBe(600);
     expect(await digest(other)).toEqual(await digest(client));
   });
@@ -100,9 +100,9 @@ describe('save and load', () => {
     const { client } = await startJob({ ps: 2, code: '1+1' });
     await client.createTable({ name: '../odd name/ü', dim: 3 });
     const directory = join(temporaryDirectory(), 'job');
-    expect(await saveJob(client, directory)).toEqual({ tables: 1, rows: 0, files: 0, bytes: 0, lost: 0 });
+    expect(await save(client, directory)).toEqual({ tables: 1, rows: 0, files: 0, bytes: 0, lost: 0 });
     const other = (await startJob({ ps: 1, code: 'none' })).client;
-    await loadJob(other, directory);
+    await load(other, directory);
     expect(await digest(other)).toEqual(await digest(client));
   });
 });
@@ -113,16 +113,16 @@ describe('the directory', () => {
     await fill(client, 30);
     const directory = temporaryDirectory();
     writeFileSync(join(directory, 'mine.txt'), 'x');
-    await expect(saveJob(client, directory)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
-    await expect(saveJob(client, join(directory, 'mine.txt'))).rejects.toMatchObject({
+    await expect(save(client, directory)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+    await expect(save(client, join(directory, 'mine.txt'))).rejects.toMatchObject({
       code: 'BAD_ARGUMENT',
     });
-    await expect(saveJob(client, join(directory, 'mine.txt', 'x'))).rejects.toMatchObject({
+    await expect(save(client, join(directory, 'mine.txt', 'x'))).rejects.toMatchObject({
       code: 'BAD_ARGUMENT',
     });
     expect(readdirSync(directory)).toEqual(['mine.txt']);
     mkdirSync(join(directory, 'empty'));
-    await saveJob(client, join(directory, 'empty'));
+    await save(client, join(directory, 'empty'));
     await verify(join(directory, 'empty'));
   });
 
@@ -132,7 +132,7 @@ describe('the directory', () => {
     const parent = temporaryDirectory();
     const abort = new AbortController();
     const onProgress = () => abort.abort();
-    const saving = saveJob(client, join(parent, 'job'), { onProgress, signal: abort.signal });
+    const saving = save(client, join(parent, 'job'), { onProgress, signal: abort.signal });
     await expect(saving).rejects.toMatchObject({ code: 'ABORTED' });
     expect(readdirSync(parent)).toEqual([]);
   });
@@ -161,7 +161,7 @@ describe('a damaged directory is refused with the name of the file, and nothing 
     onTestFinished(() => {
       target = undefined;
     });
-    await expect(loadJob(target, directory)).rejects.toMatchObject({
+    await expect(load(target, directory)).rejects.toMatchObject({
       code: 'BAD_CHECKPOINT',
       message: expect.stringContaining(name),
     });
@@ -187,7 +187,7 @@ describe('a damaged directory is refused with the name of the file, and nothing 
       await refused(directory, name);
     }
     writeFileSync(path, whole);
-    await loadJob(target!, directory);
+    await load(target!, directory);
   });
 
   test('two files exchanged', async () => {
@@ -266,8 +266,8 @@ describe('the job that it is loaded into', () => {
   test('must not have rows in these tables', async () => {
     const { client, directory } = await saved();
     const other = (await startJob({ ps: 1, code: 'none' })).client;
-    await loadJob(other, directory);
-    await expect(loadJob(other, directory)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+    await load(other, directory);
+    await expect(load(other, directory)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
     expect(await digest(other)).toEqual(await digest(client));
   });
 
@@ -275,7 +275,7 @@ describe('the job that it is loaded into', () => {
     const { directory } = await saved();
     const other = (await startJob({ ps: 1, code: 'none' })).client;
     await other.createTable({ name: 't/adam', dim: 9 });
-    await expect(loadJob(other, directory)).rejects.toMatchObject({ code: 'TABLE_EXISTS' });
+    await expect(load(other, directory)).rejects.toMatchObject({ code: 'TABLE_EXISTS' });
   });
 });
 

@@ -48,6 +48,7 @@ export type ClientEffect =
   | { kind: 'released'; ticket: number }
   | { kind: 'done'; ticket: number; error?: { code: ErrorCode; message: string } };
 
+/** When a client repeats its requests. */
 export interface ClientPolicy {
   /** Repeat what is not answered after this time, doubling up to `maxRetryMs`. */
   retryMs: number;

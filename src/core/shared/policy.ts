@@ -81,6 +81,7 @@ export const DEFAULT_POLICY: Policy = {
   requireRedundancy: false,
 };
 
+/** Limits and times of the scheduler. */
 export interface SchedulerPolicy {
   /** A node whose connection closed and that did not come back is dead after this time. */
   reconnectMs: number;
