@@ -1,7 +1,7 @@
 /**
- * Evidence that is independent of the protocol's own books: with an audit, every push adds 1 to a row that
- * belongs to its (client, shard) alone. The row lives in that shard and changes with the same push, so at the
- * end it says how often the pushes of that client were applied there.
+ * Evidence that does not depend on the protocol's own de-duplication. With an audit, every push adds 1 to a
+ * row that belongs to its (client, shard) alone. The row lives in that shard and changes with the same push,
+ * so it counts how often pushes of that client were applied there.
  */
 import type { InitializerSpec, NativeAddon, OptimizerSpec } from '../native.js';
 import { type Pool, shardCount } from '../protocol/map.js';

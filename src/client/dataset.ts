@@ -87,13 +87,13 @@ export class Dataset {
     return range && { id, range, session, done, begun, leaseMs };
   }
 
-  /** Keeps the lease. One way: what is lost is made up for by the next report. */
+  /** Keeps the lease. There is no answer: the next report replaces one that is lost. */
   report({ id, range }: Lease, done: number, begun: number, clock: number): void {
     const { name } = this;
     this.session.tell({ t: 'rangeProgress', name, number: range.number, lease: id, done, begun, clock });
   }
 
-  /** Resolves when the scheduler will not forget it. */
+  /** Ends the lease. Resolves when that is durable. */
   async release({ id: lease, range }: Lease, outcome: Outcome): Promise<void> {
     const { name } = this;
     await this.session.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));

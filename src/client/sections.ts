@@ -1,6 +1,6 @@
 /**
- * How large pushes and pulls are cut: what goes to one shard at once is a section, what is under way at once
- * is a round. Both stay far below the largest frame, also where they grow on the way: a delta carries
+ * Pushes and pulls are cut into sections and rounds. A section goes to one shard at once. A round is what is
+ * under way at once. Both stay far below the largest frame, also where they grow on the way: a delta carries
  * optimizer state and slots, up to four times the bytes of its push.
  */
 import type { ShardSection } from '../core/client/client.js';
@@ -15,16 +15,16 @@ import {
 } from '../protocol/map.js';
 import type { PartBuffer, PartMemory } from '../transport/index.js';
 
-/** What a push or pull asks of one shard beyond this, keys and rows together, goes in further sections. */
+/**
+ * Bytes of keys and rows in one section. What a push or pull asks of a shard beyond this goes in further
+ * sections.
+ */
 export const SECTION_BYTES = 4 << 20;
 /** Sections of one push or pull that are under way at once; the next ones follow when these are answered. */
 export const ROUND_BYTES = 16 << 20;
 /** Sections of one round: an answer has one part for each. */
 export const ROUND_SECTIONS = 4096;
-/**
- * Sections to one node that are less than this altogether have memory of their own, and are copied into their
- * frame.
- */
+/** Below so many bytes to one node, sections have memory of their own and are copied into their frame. */
 const ARRANGED_FROM = 16_384;
 
 /** What a request asks of one table: keys, and the rows that go with them. */
@@ -46,7 +46,7 @@ export interface Plan {
   pool: Pool;
   shard: number;
   pieces: Piece[];
-  /** Of the pieces, and what goes with them. */
+  /** Parts of the pieces, and an audit row if there is one. */
   parts: SectionPart[];
 }
 
@@ -120,7 +120,7 @@ function requestBytes(parts: readonly SectionPart[]): number {
   return bytes;
 }
 
-/** Keys and rows that go either way: of a pull the answer is what weighs. */
+/** Bytes of keys and rows, whichever way they go: a pull is measured by its answer. */
 const weight = (plan: Plan): number =>
   plan.parts.reduce((sum, part) => sum + (part.end - part.start) * rowBytes(part.width), 0);
 
@@ -148,8 +148,8 @@ export function encodeRounds(
 }
 
 /**
- * What goes to one node stands in one buffer, so that its frame can be built there; unless it is so little
- * that copying is less.
+ * Encodes the sections of one round. Sections to one node share a buffer, so that their frame can be built
+ * around them; where they are few, copying is cheaper.
  */
 function encodeRound(
   native: NativeAddon,

@@ -1,8 +1,8 @@
 /**
- * Pushes under the numbers of a session that several clients may work for, one after the other: whoever
- * repeats a push takes the same number for it, and no shard applies it twice. For that every push must be
- * made in the same order with the same keys, whoever makes it: which shards it goes to, and so its numbers,
- * depend on nothing else.
+ * Pushes under the numbers of a session that several clients work for, one after the other.
+ *
+ * Whoever repeats a push takes the same number for it, so no shard applies it twice. For that, every push
+ * must be made in the same order with the same keys: its shards, and so its numbers, depend on nothing else.
  */
 
 import { describe, KintsugiError } from '../errors.js';
@@ -13,7 +13,8 @@ import type { PullRequest, PushCounts, PushRequest, RequestOptions } from './opt
 export class PushSequence {
   private turn: Promise<void> = Promise.resolve();
   /**
-   * Why nothing has numbers here any more: those behind a push that never had any would be others' elsewhere.
+   * Set after a push that failed before it had its numbers. The pushes behind it would take numbers that mean
+   * other pushes at other clients.
    */
   private over: KintsugiError | undefined;
 

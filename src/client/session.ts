@@ -1,6 +1,6 @@
 /**
- * A client's life on the wire: the connection to the scheduler, the peers, the protocol machine, and everyone
- * who waits for an answer. The library on top of it knows tables and keys, this knows tickets.
+ * The connections of a client: to the scheduler and to the nodes, the protocol machine, and everyone who
+ * waits for an answer. The library on top of it knows tables and keys. A session knows tickets.
  */
 import {
   type ClientEffect,
@@ -22,7 +22,7 @@ import type { ConnectOptions, RequestOptions } from './options.js';
 
 const TICK_MS = 20;
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
-/** How long a connect that is out of time may still ask the scheduler why. */
+/** A connect that has timed out may ask the scheduler for the reasons for so long. */
 const REASONS_MS = 1000;
 const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
 
@@ -58,9 +58,9 @@ export class Session {
   private timer: NodeJS.Timeout | undefined;
   private inFlightBytes = 0;
   private readonly room: (() => void)[] = [];
-  /** What pushes hold of the room, whether somebody waits for them or not. */
+  /** Sections that count against `maxInFlightBytes`, by ticket, whether somebody waits for them or not. */
   private readonly held = new Map<number, Sections>();
-  /** Why nothing can be asked any more. */
+  /** Set when the session has ended: the error of everything that is asked later. */
   private closed: KintsugiError | undefined;
 
   private constructor(
@@ -103,7 +103,8 @@ export class Session {
   }
 
   /**
-   * Room is taken in the same breath as it is found, or pushes that begin at once would all find the same.
+   * Reserves `bytes` of `maxInFlightBytes`. The test and the reservation are one synchronous step; otherwise
+   * pushes that begin at once would all find the same free bytes.
    */
   private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
@@ -127,9 +128,9 @@ export class Session {
   }
 
   /**
-   * Pushes sections, when there is room for them. The room is free again when no section is kept any more: a
-   * push that nobody waits for is still delivered, one that has failed may still be under way to another
-   * shard.
+   * Pushes sections when `maxInFlightBytes` allows. Their bytes are free again when no section is kept any
+   * more, which may be after this settles: a push that was aborted is still delivered, and one that failed at
+   * a shard may be under way to another.
    */
   async push(
     sections: Sections,
@@ -164,7 +165,7 @@ export class Session {
     this.letGo(held);
   }
 
-  /** None is sent (again). */
+  /** No section of it will be sent (again). */
   private letGo({ bytes, done }: Sections): void {
     this.freeRoom(bytes);
     done();
@@ -223,7 +224,7 @@ export class Session {
     });
   }
 
-  /** Resolves when `condition` holds of a map that has arrived. */
+  /** Resolves when `condition` holds; it is tested again with every new map. */
   async until(
     condition: () => boolean,
     stops: readonly { signal: AbortSignal; error: Error }[] = [],
@@ -261,7 +262,7 @@ export class Session {
     }
   }
 
-  /** To the scheduler, without an answer; lost when there is no connection. */
+  /** Sends a message that has no answer to the scheduler. It is lost when there is no connection. */
   tell(message: Message): void {
     this.uplink?.send(message);
   }
@@ -271,7 +272,7 @@ export class Session {
   }
 
   /**
-   * A question to the scheduler; asked again when the connection to it comes back, UNREACHABLE after
+   * Asks the scheduler, and repeats the question until there is an answer. Rejects with UNREACHABLE after
    * `limitMs`.
    */
   async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
@@ -353,13 +354,13 @@ export class Session {
           break;
       }
     });
-    // Last: another effect of the same step may still send one of these sections.
+    // Released last: another effect of the same step may still send one of these sections.
     for (const ticket of released) this.released(ticket);
-    // It came with a message, whose connection is closed for it.
+    // The caller closes the connection that the message came on.
     if (unreadable) throw unreadable;
   }
 
-  /** What is wrong with an answer; whoever waits for it is told. */
+  /** Hands an answer to who waits for it. Returns what is wrong with it, after rejecting the request. */
   private read(effect: ClientEffect & { kind: 'rows' | 'answer' }): Error | undefined {
     const waiting = this.waiting.get(effect.ticket);
     try {
@@ -371,7 +372,7 @@ export class Session {
       this.waiting.delete(effect.ticket);
       waiting?.reject(error instanceof KintsugiError ? error : unreadable);
       this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
-      // Not the fault of the answer, nor of who sent it.
+      // The caller's own memory was unusable: neither the answer nor its sender is at fault.
       return error instanceof KintsugiError && error.code === 'BAD_ARGUMENT' ? undefined : unreadable;
     }
   }

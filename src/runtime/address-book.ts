@@ -1,6 +1,6 @@
 /**
- * Where the nodes of a map are dialed: it is asked for every message that is sent, so the addresses of a map
- * are read once.
+ * Addresses of the nodes of the newest map. They are parsed once per map, because every message that is sent
+ * asks for one.
  */
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import { parseAddress } from './address.js';

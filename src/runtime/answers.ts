@@ -8,13 +8,13 @@ import { type PartBuffer, PartMemory } from '../transport/index.js';
 
 /** Rows that do not fit get memory of their own, and are copied into their frame. */
 const ANSWER_BYTES = 4 << 20;
-/** An answer to less than this, some hundred keys, is copied sooner than arranged. */
+/** An answer to a request of fewer bytes, some hundred keys, is cheaper to copy. */
 const FROM_BYTES = 1024;
-/** Answers that wait for the end of a turn of the event loop, all in buffers of that size. */
+/** Answers that wait for the end of a turn of the event loop, in buffers of that size, all together. */
 const MAX_WAITING = 8;
 /**
- * While sockets hold so much, further answers have memory of their own: whoever reads slowly must not cost a
- * buffer for each.
+ * While sockets hold so many bytes, further answers have memory of their own. Otherwise every client that
+ * reads slowly would keep a buffer.
  */
 const MAX_LENT_BYTES = 64 << 20;
 
@@ -46,7 +46,7 @@ export class Answers {
       waiting.push(buffer);
       return result;
     } catch (error) {
-      // What it had answered before may still be sent, sometime.
+      // Answers that it had given before may still be sent.
       memory.abandon(buffer);
       throw error;
     } finally {

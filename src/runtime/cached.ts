@@ -1,4 +1,4 @@
-/** A value that is costly to compute, for those who ask often: computed anew at most once in so long. */
+/** Keeps the result of a costly computation for so long, for callers who ask often. */
 export class Cached<T> {
   private known: { value: T; at: number } | undefined;
 

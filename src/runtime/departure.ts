@@ -5,9 +5,9 @@
 import { KintsugiError } from '../errors.js';
 import type { Message } from '../protocol/messages.js';
 
-/** The question is repeated until there is an answer: the scheduler may be away for a moment. */
+/** The request is repeated until there is an answer, because the scheduler may be restarting. */
 const ASK_MS = 250;
-/** Without any answer in this time there is no scheduler that could see to it. */
+/** Without any answer in this time the drain fails with UNREACHABLE. */
 const ANSWER_MS = 5000;
 
 export class Departure {
@@ -25,8 +25,8 @@ export class Departure {
   }
 
   /**
-   * True when the message was one about leaving. `inc`: this process; what is meant for an older one says
-   * nothing.
+   * True if the message was about leaving. `inc` is this process; a message that names an older one is
+   * ignored.
    */
   take(message: Message, inc: number | undefined): boolean {
     if (message.t === 'changeReply') this.answered(message);
@@ -56,7 +56,7 @@ export class Departure {
         timers.push(silent, asking, fail('TIMEOUT', late, limit));
         this.answered = ({ code, message }) => {
           clearTimeout(silent);
-          // Others lack already: it stays, and asks again until they do not.
+          // Its groups lack other members now. It stays, and asks again until they are complete.
           if (code === 'UNRECOVERABLE') {
             rest = message ?? code;
             return;

@@ -1,4 +1,4 @@
-/** Carries out effects one by one: one that cannot be carried out must not take the others with it. */
+/** Carries out effects one by one. An effect that fails is logged, and the rest are still carried out. */
 import { describe } from '../errors.js';
 import type { Logger } from './log.js';
 

@@ -1,8 +1,8 @@
 /**
- * Connections to the other roles by identity: dials a peer when there is something for it, keeps a few
- * messages while that is under way, redials with a pause when it fails, and answers a peer that dialed us on
- * the connection it made. Losing a message is allowed (the protocol repeats); reordering within a connection
- * is not.
+ * Connections to the other roles, by identity. A peer is dialed when there is a message for it, and again
+ * after a pause when that fails. A few messages are kept meanwhile. A peer that dialed us is answered on the
+ * connection that it made. Messages may be lost (the protocol repeats them) but are not reordered within a
+ * connection.
  */
 import { Retry } from '../core/shared/retry.js';
 import { WaitingBytes } from '../core/shared/waiting-bytes.js';
@@ -16,19 +16,16 @@ import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import type { Logger } from './log.js';
 
-/** Messages and bytes kept for one peer while we connect to it; what is beyond is dropped. */
+/** Messages and bytes that are kept for one peer while it is dialed. Further ones are dropped. */
 const MAX_QUEUED_MESSAGES = 4096;
 const MAX_QUEUED_BYTES = 64 << 20;
-/** In a job of more nodes than this a newcomer is dialed by whoever needs it. */
+/** In a job of more nodes than this, a new node is dialed only when there is a message for it. */
 const MAX_WELCOMED = 64;
 /** Pause before dialing again, doubling. */
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
 
-/**
- * What is posted to one peer goes out as soon as it is this much: a frame that waits for more would only
- * arrive later.
- */
+/** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
 
@@ -80,8 +77,8 @@ export class Peers {
   };
 
   /**
-   * Whoever joins a running job is going to get shards: what is dialed now need not be dialed when they hand
-   * over.
+   * Dials the nodes that are new in a running job. They will get shards, and a connection that is there by
+   * then saves time at the hand-over.
    */
   welcome(before: ClusterMap, now: ClusterMap): void {
     if (before.groups.length === 0 || now.nodes.length > MAX_WELCOMED) return;
@@ -94,7 +91,7 @@ export class Peers {
   }
 
   /**
-   * The books on a peer of the incarnation that the map names now; undefined when it cannot be dialed and did
+   * State of a peer, of the incarnation that the map names now. Undefined when it cannot be dialed and did
    * not dial us.
    */
   private peerAt(id: PeerId, address: PeerAddress | undefined): Peer | undefined {
@@ -161,7 +158,8 @@ export class Peers {
       this.sentMessages += messages.length;
       for (const [, parts] of messages) this.sentBytes += bytesOf(parts);
     } catch (error) {
-      // Together they break a limit of frames, or one of them does alone: the others must not suffer for it.
+      // Together they break a limit of frames, or one of them does alone. Sending each alone lets the others
+      // arrive.
       if (messages.length > 1) for (const message of messages) this.transmit(link, [message]);
       else this.options.log.error('peer.unsent', { kind: messages[0]?.[0].t, message: describe(error) });
     }
@@ -266,8 +264,8 @@ export class Peers {
     // use here.
     this.byLink.set(link.id, message.peer);
     if (known?.link && known.inc === message.inc) {
-      // One that we cannot dial has only the newest of its connections: the older one may be dead and not
-      // know it.
+      // A peer that we cannot dial has only its newest connection: the older one may be dead without our
+      // knowing.
       if (!this.options.resolve(message.peer)) this.replaceLink(known, link);
       return;
     }

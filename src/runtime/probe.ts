@@ -1,7 +1,7 @@
 /**
- * Whether a process still listens where it said. A killed process leaves a port where nobody listens: where
- * the machine that ran it says so itself, that is certain and quick, unlike silence. A forwarder or a
- * firewall in between may refuse for reasons of its own.
+ * Whether a process still listens at its address. Nobody listens at the port of a killed process. A refusal
+ * by the machine that ran it proves that at once, which silence does not. A forwarder or a firewall in
+ * between may refuse for reasons of its own.
  */
 import { BlockList, connect, isIP } from 'node:net';
 import type { Address } from './address.js';

@@ -24,7 +24,7 @@ import { bytesOf, Peers } from './peers.js';
 import { Uplink } from './uplink.js';
 
 const TICK_MS = 20;
-/** Messages whose bytes were gathered for them alone: once sent, nobody has them any more. */
+/** Messages whose payload was made for them alone. Its memory is free once they are sent. */
 const GATHERED: ReadonlySet<Message['t']> = new Set(['rows', 'content', 'equation', 'install']);
 
 export interface PsOptions {
@@ -81,7 +81,7 @@ class PsRuntime {
   private readonly policy: Policy;
   private timer: NodeJS.Timeout | undefined;
   private endScheduled = false;
-  /** Payload that nobody needs once what is posted has been sent. */
+  /** Payload to be freed once what is posted has been sent. */
   private garbage: Uint8Array[] = [];
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
   private closed = false;
@@ -135,7 +135,7 @@ class PsRuntime {
       handlers: this.peers.incoming,
     });
     this.address = this.advertised(host, this.listener.port);
-    // Before joining: whoever stands in front of this port must know it when the first peer calls.
+    // Logged before joining: a proxy in front of this port must know it when the first peer calls.
     options.log.info('ps.listening', { port: this.listener.port });
     this.uplink = await Uplink.open({
       scheduler: options.scheduler,
@@ -154,7 +154,8 @@ class PsRuntime {
           discard: (bytes) => this.garbage.push(bytes),
           pull: (shard, section) => this.answers.pull(shard, section),
         });
-        // What arrives before the first tick must not look as old as the machine, or it is timed out at once.
+        // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
+        // the machine and time out at once.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, { t: 'map', map }, []);
       },
@@ -175,7 +176,7 @@ class PsRuntime {
     options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
   }
 
-  /** It goes on serving without its scheduler. */
+  /** A node that has lost its scheduler still serves, so the connection does not count. */
   private notReady(): string | undefined {
     if (!this.node) return 'this node has not joined the job';
     return this.node.map.groups.length > 0 ? undefined : 'the job is not formed';
@@ -235,9 +236,12 @@ class PsRuntime {
     this.garbage = [];
   }
 
-  /** An owner and a sink of one group on one node: through the event loop, so that no recovery hogs it. */
+  /**
+   * Messages between an owner and a sink on this node go through the event loop, so that a recovery leaves
+   * time for others.
+   */
   private sendToSelf(message: Message, parts: readonly Uint8Array[]): void {
-    // Copied, as a socket would: what was handed over may be discarded before it arrives.
+    // The parts are copied, as a socket would: their memory may be freed before they arrive.
     this.loopback.push([message, parts.map((part) => part.slice())]);
     if (this.loopback.length > 1) return;
     setImmediate(() => {

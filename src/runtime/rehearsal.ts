@@ -1,8 +1,7 @@
 /**
- * A recovery in miniature, before a real one. Code that has not run yet is interpreted, and compiled while it
- * is needed: a node would spend its first second after a loss on that, the second in which requests wait for
- * it. So it loses a shard of a group of its own making, all inside this process, and decodes it: the same
- * machines, the same engine, the same frames.
+ * A small recovery inside this process, at the start of a PS. V8 interprets code that has not run yet, and
+ * compiling it would take the first second after a loss, in which requests wait. So each PS loses a shard of
+ * a group of its own making and decodes it, with the same machines, engine and frames as a real recovery.
  */
 
 import { PsNode } from '../core/node/node.js';
@@ -35,7 +34,7 @@ const ROWS = 8192;
 const PUSHES = 32;
 const TICK_MS = 20;
 const MOST_TICKS = 1000;
-/** Many small messages: how often code runs decides whether it is compiled, not how much it moves. */
+/** Many small messages: V8 compiles what runs often, whatever the number of bytes. */
 const POLICY = { ...DEFAULT_POLICY, recoveryChunk: 1, recoveryWindow: 64 };
 
 class Rehearsal {

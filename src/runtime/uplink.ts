@@ -1,6 +1,6 @@
 /**
- * A role's connection to the scheduler: joins or attaches, keeps the identity it was given, and comes back by
- * itself when the scheduler was restarted.
+ * A role's connection to the scheduler. It joins or attaches, keeps the identity that it was given, and
+ * reconnects by itself after the scheduler was restarted.
  */
 import { Retry } from '../core/shared/retry.js';
 import { describe, KintsugiError } from '../errors.js';
@@ -13,7 +13,7 @@ import type { Logger } from './log.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
-/** How long a scheduler that took the connection may need for its welcome, which waits for its disk. */
+/** Limit of the welcome after the connection is open: the scheduler writes to its disk before it. */
 const WELCOME_MS = 5000;
 
 export interface UplinkOptions {
@@ -24,7 +24,10 @@ export interface UplinkOptions {
   introduce(identity: Identity | undefined): MessageOf<'join'> | MessageOf<'attach'>;
   onWelcome(message: MessageOf<'welcome'>): void;
   onMessage(message: Message): void;
-  /** A newer process took our name, our session has ended, or it is another job: this one must stop. */
+  /**
+   * This process must stop: a newer one took its name, its session has ended, or the scheduler serves another
+   * job.
+   */
   onStale(error: KintsugiError): void;
   log: Logger;
   /** Give up the first connection after this time; later ones are tried for ever. */
@@ -33,7 +36,7 @@ export interface UplinkOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Who the scheduler says we are; it means something in its job only. */
+/** The identity that the scheduler gave. It is valid in its job only. */
 interface Identity {
   id: PeerId;
   inc: number;
@@ -53,7 +56,7 @@ export class Uplink {
   private timer: NodeJS.Timeout | undefined;
   private readonly redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS });
   private welcomed: (() => void) | undefined;
-  /** Why this one must stop. */
+  /** Why this process must stop. */
   private stale: KintsugiError | undefined;
 
   private constructor(private readonly options: UplinkOptions) {}
@@ -69,7 +72,8 @@ export class Uplink {
       } catch (error) {
         const retry =
           error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
-        // A last attempt with no time left would only hide the reason of this one.
+        // With no time left for another attempt, report this failure: a last one would end in TIMEOUT and
+        // hide it.
         if (!retry || Date.now() + 2 * REDIAL_MS >= deadline || options.signal?.aborted) {
           uplink.close();
           throw error;
@@ -151,7 +155,7 @@ export class Uplink {
   private receive(message: Message): void {
     if (message.t === 'welcome') {
       const { job } = message.map;
-      // Its ids and maps would be taken for ours.
+      // Ids and maps of another job look like those of this one.
       if (this.identity && this.identity.job !== job) {
         const { t } = this.options.introduce(this.identity);
         return this.stop(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED');
@@ -179,7 +183,7 @@ export class Uplink {
 
   private redial(): void {
     if (this.closed) return;
-    // A connection that is lost before its welcome comes here twice: as closed and as a failed attempt.
+    // A connection that is lost before its welcome is reported twice: as closed and as a failed attempt.
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       this.connect(WELCOME_MS).then(

@@ -1,12 +1,12 @@
 /**
- * V8 as a role needs it. A role is a process of ours that does the same few things thousands of times a
- * second, beside a trainer that wants the cores: what V8 assumes of a program in general is wrong for it, and
- * was measured to be (bench/README.md). Whoever embeds the library keeps his own settings.
+ * V8 flags of the roles. A role does the same few things thousands of times a second, beside a trainer that
+ * needs the cores. V8's defaults were measured to be worse for it (bench/README.md). Programs that embed the
+ * library keep their own settings.
  */
 import { setFlagsFromString } from 'node:v8';
 
 const SETTINGS = [
-  // Code that has not run for a few collections would be forgotten, and recoveries are rare.
+  // Keep code that has not run for a few collections: recoveries are rare.
   '--no-flush-bytecode',
   // Rows and frames are arrays outside of the heap that live for a moment. V8 adds them to the old
   // generation, which is small here, and after 8 MB of them collects all of it, once a second for ever. With
