@@ -13,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import type { Command, Option } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { createProgram } from '../src/cli/program.js';
+import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
 import { ERROR_CODES } from '../src/errors.js';
 
@@ -140,6 +141,26 @@ describe('docs/limits.md', () => {
     const rows = rowsOf('docs/limits.md', section).slice(1);
     const inDocument = rows.map(([name, value]) => `${quoted(name!)[0]} = ${value!.split(' ')[0]}`);
     expect(compare(inCode, inDocument)).toEqual(SAME);
+  });
+});
+
+// ---- the library
+
+describe('docs/library.md', () => {
+  it.each([
+    ['Tables', TABLE_OPTIONS],
+    ['Options of `connect`', CONNECT_OPTIONS],
+  ])('%s: every option', (section, options) => {
+    const inDocument = firstCells('docs/library.md', section).flatMap(quoted);
+    expect(compare(Object.keys(options), inDocument)).toEqual(SAME);
+  });
+
+  it('functions that it names are exported', async () => {
+    const library = await import('../src/index.js');
+    const named = firstCells('docs/library.md', 'Looking after a job').flatMap(quoted);
+    const functions = named.filter((name) => !name.startsWith('client.')).map((name) => name.split('(')[0]!);
+    expect(functions.length).toBeGreaterThan(5);
+    expect(functions.filter((name) => !Object.hasOwn(library, name))).toEqual([]);
   });
 });
 
