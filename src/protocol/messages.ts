@@ -167,9 +167,16 @@ export interface Delta extends StreamOf {
   ids: StreamId[];
   committed: number;
 }
+/** Everything up to there is durable; sent when no delta says so for a while. */
+export interface Committed extends StreamOf {
+  t: 'committed';
+  committed: number;
+}
 export interface Applied extends StreamOf {
   t: 'applied';
   applied: number;
+  /** The sink's node has no room for more deltas: the owner waits for its batches to be committed. */
+  atLimit?: boolean;
 }
 /** parts: BLOCKS */
 export interface Want extends StreamOf {
@@ -405,6 +412,7 @@ export type Message =
   | Start
   | StartAck
   | Delta
+  | Committed
   | Applied
   | Want
   | Content

@@ -146,6 +146,14 @@ export class Peers {
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
   }
 
+  /** Bytes that are kept until they are sent: posted, waiting for a connection, or in one. */
+  get outgoingBytes(): number {
+    let total = 0;
+    for (const { link, queue } of this.peers.values()) total += (link?.bufferedBytes ?? 0) + queue.bytes;
+    for (const { bytes } of this.posted.values()) total += bytes;
+    return total;
+  }
+
   close(): void {
     this.closed = true;
     for (const [id, peer] of this.peers) this.forget(id, peer);

@@ -252,7 +252,10 @@ class PsRuntime {
   }
 
   private tick(): void {
-    this.timer = setInterval(() => this.run(this.node?.step({ kind: 'tick', now: monotonicMs() })), TICK_MS);
+    this.timer = setInterval(() => {
+      this.node?.deltaBytes.setOutgoing(this.peers.outgoingBytes);
+      this.run(this.node?.step({ kind: 'tick', now: monotonicMs() }));
+    }, TICK_MS);
   }
 
   async close(): Promise<void> {

@@ -18,6 +18,7 @@ import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
+import { DeltaBytes } from '../shared/delta-bytes.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
@@ -58,6 +59,7 @@ export class PsNode implements OwnerHost {
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
   readonly waiting: WaitingBytes;
+  readonly deltaBytes: DeltaBytes;
   private readonly hooks: NodeHooks;
   /** Owners with an open batch. */
   private readonly dirty = new Set<Deferred>();
@@ -78,6 +80,7 @@ export class PsNode implements OwnerHost {
   ) {
     this.hooks = { discard: () => {}, pull: (shard, section) => shard.pull(section), ...hooks };
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
+    this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes);
@@ -266,6 +269,8 @@ export class PsNode implements OwnerHost {
         return this.sinks.get(message.sid)?.onOpen(message, from);
       case 'start':
         return this.sinks.get(message.sid)?.onStart(message, from);
+      case 'committed':
+        return this.sinks.get(message.sid)?.onCommitted(message);
       case 'delta':
         return this.sinks.get(message.sid)?.onDelta(message, part(parts, 0), from);
       case 'content':

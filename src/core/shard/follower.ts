@@ -17,6 +17,12 @@ export interface Follower {
   extents: Extent[];
   /** It has acknowledged everything up to here to us. Never decreases. */
   acked: number;
+  /** Its node has no room for more deltas, by its newest acknowledgement. */
+  atLimit: boolean;
+  /** The committed position that it was told. */
+  told: number;
+  /** Deltas, and committed positions that come without one. */
+  readonly telling: Retry;
   /** Where its stream starts (new sinks). */
   base: number;
   /** Number of the newest Open. */
@@ -44,6 +50,9 @@ export function newFollower(entry: SinkEntry, born: boolean, policy: Policy, now
     dedup: undefined,
     extents: [],
     acked: bornTogether ? 0 : -1,
+    atLimit: false,
+    told: 0,
+    telling: new Retry({ waitMs: policy.retryMs }),
     base: 0,
     attempt: 0,
     coveredAttempt: 0,

@@ -86,6 +86,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   close(): void {
     this.lines.clear();
     this.pulls.clear();
+    this.stream.close();
     this.native.close();
   }
 
@@ -121,12 +122,8 @@ export class Owner implements StreamOwner, RecoveryOwner {
       this.tellGap(client, last + 1);
       return 'gap';
     }
-    const { maxUncommittedBytes, maxOpenBytes, requireRedundancy } = this.host.policy;
-    if (
-      this.stream.bufferBytes > maxUncommittedBytes ||
-      (requireRedundancy && this.stream.followers.size === 0)
-    )
-      return 'wait';
+    if (!this.mayApply) return 'wait';
+    const { maxOpenBytes } = this.host.policy;
     if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) this.flush();
     const status = this.apply(section);
     if (status === PushStatus.ABSENT) {
@@ -139,6 +136,16 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.openIds.push(id);
     this.host.markDirty(this);
     return 'done';
+  }
+
+  /** There is room for another batch until acknowledgements come. */
+  private get mayApply(): boolean {
+    const { policy, deltaBytes } = this.host;
+    const { bufferBytes, followers } = this.stream;
+    if (policy.requireRedundancy && followers.size === 0) return false;
+    if (bufferBytes > policy.maxUncommittedBytes) return false;
+    // With nothing uncommitted it goes on in any case: what fills the account may not go away by itself.
+    return bufferBytes === 0 || !(deltaBytes.full || this.stream.sinksAtLimit);
   }
 
   private apply(section: Uint8Array): number {
@@ -340,6 +347,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.flush();
     this.stream.drive();
     this.stream.reportStalled();
+    this.stream.tellCommitted();
     this.pulls.expire();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();

@@ -76,11 +76,28 @@ export class Stream {
   append(delta: Uint8Array, ids: StreamId[]): void {
     const batch: Batch = { seq: ++this.seq, delta, ids };
     this.buffer.push(batch);
-    this.bufferBytes += delta.byteLength;
+    this.addBytes(delta.byteLength);
     for (const follower of this.followers.values()) {
       if (follower.state === 'started') this.sendDelta(follower, batch);
     }
     this.commit();
+  }
+
+  private addBytes(bytes: number): void {
+    this.bufferBytes += bytes;
+    this.host.deltaBytes.addUncommitted(bytes);
+  }
+
+  /** The shard is not ours any more: what was not committed is the next owner's business. */
+  close(): void {
+    this.addBytes(-this.bufferBytes);
+    this.buffer = [];
+  }
+
+  /** The node of a sink has no room for more deltas. */
+  get sinksAtLimit(): boolean {
+    for (const follower of this.followers.values()) if (follower.atLimit) return true;
+    return false;
   }
 
   /** Rule 9: durable is what all sinks of the newest map known have, of those that acknowledge. */
@@ -95,7 +112,7 @@ export class Stream {
     for (const batch of this.buffer) {
       if (batch.seq > durable) break;
       this.committed = batch.seq;
-      this.bufferBytes -= batch.delta.byteLength;
+      this.addBytes(-batch.delta.byteLength);
       for (const id of batch.ids) this.committedDedup.record(id);
       durableIds.push(...batch.ids);
       count++;
@@ -220,7 +237,9 @@ export class Stream {
 
   onApplied(message: MessageOf<'applied'>): void {
     const follower = this.followers.get(message.sid);
-    if (follower && this.phase === 'ACTIVE') this.acknowledged(follower, message.applied);
+    if (!follower || this.phase !== 'ACTIVE') return;
+    follower.atLimit = message.atLimit === true;
+    this.acknowledged(follower, message.applied);
   }
 
   private acknowledged(follower: Follower, applied: number): void {
@@ -238,6 +257,8 @@ export class Stream {
   /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
   onPeerUp(node: PeerId): void {
     for (const follower of this.followers.values()) {
+      // What it was told may not have arrived.
+      if (follower.entry.node === node) follower.told = 0;
       if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
         this.sendOpen(follower);
       else if (follower.entry.node === node && follower.state === 'silent') follower.asking.reset();
@@ -281,6 +302,7 @@ export class Stream {
 
   private sendDelta(follower: Follower, batch: Batch): void {
     const { seq, ids, delta } = batch;
+    this.told(follower);
     this.host.out.send(
       follower.entry.node,
       {
@@ -295,6 +317,25 @@ export class Stream {
       },
       [delta],
     );
+  }
+
+  private told(follower: Follower): void {
+    follower.told = this.committed;
+    follower.telling.asked(this.host.now);
+  }
+
+  /** A sink keeps a log of what is not committed; without further deltas it must hear that it may forget. */
+  tellCommitted(): void {
+    if (this.phase !== 'ACTIVE') return;
+    const { now, out } = this.host;
+    for (const follower of this.followers.values()) {
+      if (follower.state !== 'started' || follower.told >= this.committed) continue;
+      if (!follower.telling.overdue(now)) continue;
+      this.told(follower);
+      const { sid, node } = follower.entry;
+      const stream = { g: this.group.id, m: this.owner.member, sid, gen: this.owner.gen };
+      out.send(node, { t: 'committed', ...stream, committed: this.committed });
+    }
   }
 
   /** What this phase cannot go on without. */

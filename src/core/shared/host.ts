@@ -1,4 +1,5 @@
 /** What every machine of a node gets from the node that runs it. */
+import type { DeltaBytes } from './delta-bytes.js';
 import type { Outbox } from './outbox.js';
 import type { Pace } from './pace.js';
 import type { Policy } from './policy.js';
@@ -7,6 +8,8 @@ import type { RateLimit } from './rate.js';
 export interface CoreHost {
   readonly out: Outbox;
   readonly policy: Policy;
+  /** Of all deltas on this node. */
+  readonly deltaBytes: DeltaBytes;
   /** Of background recovery on this node. */
   readonly pace: Pace;
   /** Of all planned moves to this node. */

@@ -11,6 +11,11 @@ export interface Policy {
    */
   maxUncommittedBytes: number;
   /**
+   * What deltas may take of a node's memory: uncommitted batches, logs of sinks and what connections have to
+   * send. At the limit a shard applies one batch at a time, when the one before is committed.
+   */
+  maxDeltaBytes: number;
+  /**
    * A larger section of a push is refused with LIMIT: its delta (up to 4 times as large) would not fit a
    * frame.
    */
@@ -64,6 +69,7 @@ export interface Policy {
 export const DEFAULT_POLICY: Policy = {
   retryMs: 250,
   maxUncommittedBytes: 64 << 20,
+  maxDeltaBytes: 1 << 30,
   maxSectionBytes: 12 << 20,
   maxOpenBytes: 8 << 20,
   maxRowsBytes: 32 << 20,

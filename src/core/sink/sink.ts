@@ -130,6 +130,7 @@ export class Sink {
   }
 
   close(): void {
+    for (const member of this.members.values()) this.forget(member.log);
     this.native.close();
   }
 
@@ -204,6 +205,7 @@ export class Sink {
       if (typeof again === 'number')
         throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
       member.log.push({ seq, delta: delta.slice(), ids: message.ids });
+      this.host.deltaBytes.addLogged(delta.byteLength);
       member.applied = seq;
       this.deltas++;
       if (again.length > 0) this.want(m, again);
@@ -216,8 +218,15 @@ export class Sink {
       sid: this.sid,
       gen,
       applied: member.applied,
+      ...(this.host.deltaBytes.full ? { atLimit: true } : {}),
     });
     this.completed();
+  }
+
+  /** Nothing up to there will be taken back; comes when no delta does that says so. */
+  onCommitted({ m, gen, committed }: MessageOf<'committed'>): void {
+    const member = this.member(m);
+    if (gen === member.sgen && gen >= member.fence) this.trim(member, committed);
   }
 
   /** Rule 15: content is exact only at our position in the member's stream. */
@@ -406,20 +415,13 @@ export class Sink {
       applied: member.applied,
     });
     this.dropAccumulators();
-    let entry = member.log.at(-1);
-    while (entry && entry.seq > base) {
-      this.native.apply(this.slotOf(m), entry.delta);
-      member.log.pop();
-      this.host.discard(entry.delta);
-      entry = member.log.at(-1);
-    }
-    member.applied = base;
-    for (const kept of member.log) {
-      for (const id of kept.ids) member.dedup.record(id);
-      this.host.discard(kept.delta);
-    }
+    const kept = member.log.filter((entry) => entry.seq <= base);
+    const undone = member.log.slice(kept.length);
+    for (const entry of undone.toReversed()) this.native.apply(this.slotOf(m), entry.delta);
+    for (const entry of kept) for (const id of entry.ids) member.dedup.record(id);
+    this.forget(member.log);
+    member.applied = member.trim = base;
     member.log = [];
-    member.trim = base;
   }
 
   private trim(member: MemberStream, committed: number): void {
@@ -430,6 +432,13 @@ export class Sink {
       member.trim = entry.seq;
       count++;
     }
-    if (count > 0) for (const { delta } of member.log.splice(0, count)) this.host.discard(delta);
+    if (count > 0) this.forget(member.log.splice(0, count));
+  }
+
+  private forget(entries: readonly LogEntry[]): void {
+    for (const { delta } of entries) {
+      this.host.deltaBytes.addLogged(-delta.byteLength);
+      this.host.discard(delta);
+    }
   }
 }

@@ -3,6 +3,7 @@
  * to 18).
  */
 import { afterEach, describe, expect, it } from 'vitest';
+import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
@@ -32,6 +33,7 @@ class Stage {
     out: this.out,
     policy: DEFAULT_POLICY,
     pace: this.pace,
+    deltaBytes: new DeltaBytes(1 << 30),
     moveRate: this.moveRate,
     now: 1000,
     // What is discarded too early shows.
