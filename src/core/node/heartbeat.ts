@@ -16,6 +16,11 @@ export function completeness(
   return { completeSinks, completeShards };
 }
 
+/** Something that belongs on this node is not there yet, and not because of a planned move. */
+export function isLacking(owners: readonly Owner[], sinks: readonly Sink[]): boolean {
+  return owners.some(({ complete }) => !complete) || sinks.some((sink) => !sink.complete && !sink.planned);
+}
+
 export function holdings(
   owners: Iterable<Owner>,
   sinks: Iterable<Sink>,

@@ -17,7 +17,6 @@ import {
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
-import { bytes } from '../shared/bytes.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
@@ -25,7 +24,8 @@ import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { Sink } from '../sink/sink.js';
-import { completeness, holdings } from './heartbeat.js';
+import { completeness, holdings, isLacking } from './heartbeat.js';
+import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
 import { WaitingMessages } from './waiting-messages.js';
 
@@ -66,6 +66,7 @@ export class PsNode implements OwnerHost {
   /** Owners that serve who waits at the end of this step. */
   private readonly serving = new Set<Deferred>();
   private readonly replies: Replies;
+  private readonly queries: Queries;
   private heartbeatAt = Number.NEGATIVE_INFINITY;
   private sessionsAt = Number.NEGATIVE_INFINITY;
   private lastReport = '';
@@ -84,6 +85,7 @@ export class PsNode implements OwnerHost {
     this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes);
+    this.queries = new Queries(this);
   }
 
   step(input: NodeInput): Effect[] {
@@ -262,9 +264,9 @@ export class PsNode implements OwnerHost {
       case 'pull':
         return this.onPull(from, message, parts);
       case 'keys':
-        return this.onKeys(from, message);
+        return this.queries.onKeys(from, message);
       case 'shardStats':
-        return this.onShardStats(from, message);
+        return this.queries.onShardStats(from, message);
       case 'open':
         return this.sinks.get(message.sid)?.onOpen(message, from);
       case 'start':
@@ -280,7 +282,7 @@ export class PsNode implements OwnerHost {
       case 'recover':
         return this.sinks.get(message.sid)?.onRecover(message, part(parts, 0));
       case 'check':
-        return this.onCheck(from, message);
+        return this.queries.onCheck(from, message);
       case 'openAck':
         return this.ownerOf(message)?.stream.onOpenAck(message);
       case 'startAck':
@@ -336,59 +338,23 @@ export class PsNode implements OwnerHost {
     if (elsewhere.length > 0) this.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
   }
 
-  private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
-    const owner = this.owners.get(`${message.g}/${message.m}`);
-    if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
-    this.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
-    return undefined;
-  }
-
-  private onKeys(from: PeerId, message: MessageOf<'keys'>): void {
-    const owner = this.readyOwner(from, message);
-    if (!owner) return;
-    const { keys, next } = owner.native.keys(
-      message.table,
-      message.from,
-      Math.min(message.max, MAX_KEYS_PER_PAGE),
-    );
-    this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
-  }
-
-  private onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
-    const owner = this.readyOwner(from, message);
-    if (!owner) return;
-    const { native } = owner;
-    const extents = native.extents();
-    this.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables: native.stats() });
-  }
-
-  private onCheck(from: PeerId, message: MessageOf<'check'>): void {
-    const sink = this.sinks.get(message.sid);
-    if (sink) sink.onCheck(message, from);
-    else {
-      const { id, g, sid } = message;
-      this.out.send(from, {
-        t: 'checked',
-        id,
-        g,
-        sid,
-        checked: 0,
-        unprotected: 0,
-        mismatched: 0,
-        unknown: true,
-      });
-    }
-  }
-
   // ---- timers
 
   private tick(now: number): void {
     this.now = now;
-    this.pace.tick(now, this.recovering, this.decoding, this.moving && !this.lacking);
+    const [owners, sinks] = [[...this.owners.values()], [...this.sinks.values()]];
+    const lacking = isLacking(owners, sinks);
+    const decoding = owners.some((owner) => owner.decoding);
+    this.pace.tick(
+      now,
+      lacking || sinks.some(({ complete }) => !complete),
+      decoding,
+      this.moving && !lacking,
+    );
     this.moveRate.tick(now);
-    for (const owner of this.owners.values()) owner.tick();
+    for (const owner of owners) owner.tick();
     this.dirty.clear();
-    for (const sink of this.sinks.values()) sink.tick();
+    for (const sink of sinks) sink.tick();
     this.heartbeat(now);
     this.askForSessions(now);
   }
@@ -402,25 +368,6 @@ export class PsNode implements OwnerHost {
       this.out.send(SCHEDULER, { t: 'sessions' });
       return;
     }
-  }
-
-  /** Something that belongs here is not here yet. */
-  private get recovering(): boolean {
-    if (this.lacking) return true;
-    for (const sink of this.sinks.values()) if (!sink.complete) return true;
-    return false;
-  }
-
-  /** The same, and it is not because of a planned move. */
-  private get lacking(): boolean {
-    for (const owner of this.owners.values()) if (!owner.complete) return true;
-    for (const sink of this.sinks.values()) if (!sink.complete && !sink.planned) return true;
-    return false;
-  }
-
-  private get decoding(): boolean {
-    for (const owner of this.owners.values()) if (owner.decoding) return true;
-    return false;
   }
 
   /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
@@ -458,8 +405,6 @@ function lostSomething(before: ClusterMap, after: ClusterMap): boolean {
     group.data.some((entry, m) => entry.gen !== after.groups[g]?.data[m]?.gen),
   );
 }
-
-const MAX_KEYS_PER_PAGE = 65_536;
 
 /** A part that the message must have; a missing one is an empty one, which the engine refuses. */
 function part(parts: readonly Uint8Array[], index: number): Uint8Array {

@@ -1,0 +1,52 @@
+/** Questions of tools to owners and sinks: keys, statistics, checks of parities. */
+import type { PeerId } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { Owner } from '../shard/owner.js';
+import { bytes } from '../shared/bytes.js';
+import type { Outbox } from '../shared/outbox.js';
+import type { Sink } from '../sink/sink.js';
+
+const MAX_KEYS_PER_PAGE = 65_536;
+
+/** Where they are. */
+export interface QueriesHost {
+  readonly out: Outbox;
+  ownerAt(g: number, m: number): Owner | undefined;
+  sinkAt(sid: number): Sink | undefined;
+}
+
+export class Queries {
+  constructor(private readonly host: QueriesHost) {}
+
+  onKeys(from: PeerId, message: MessageOf<'keys'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const max = Math.min(message.max, MAX_KEYS_PER_PAGE);
+    const { keys, next } = owner.native.keys(message.table, message.from, max);
+    this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+  }
+
+  onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
+    const owner = this.readyOwner(from, message);
+    if (!owner) return;
+    const extents = owner.native.extents();
+    const tables = owner.native.stats();
+    this.host.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
+  }
+
+  onCheck(from: PeerId, message: MessageOf<'check'>): void {
+    const sink = this.host.sinkAt(message.sid);
+    if (sink) return sink.onCheck(message, from);
+    const { id, g, sid } = message;
+    const nothing = { checked: 0, unprotected: 0, mismatched: 0, unknown: true };
+    this.host.out.send(from, { t: 'checked', id, g, sid, ...nothing });
+  }
+
+  /** The owner of a shard that has all its keys; without one the question is rejected. */
+  private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
+    const owner = this.host.ownerAt(message.g, message.m);
+    if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
+    this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    return undefined;
+  }
+}
