@@ -1,6 +1,16 @@
 /** What `bench chaos` can be told. */
-import { KintsugiError } from '../../src/errors.js';
 import { parseCode, poolsFor } from '../../src/runtime/job.js';
+import {
+  COMMON_FLAGS,
+  type Flags,
+  type Given,
+  LOG_FLAG,
+  number,
+  numberOrZero,
+  QUIET_FLAG,
+  teller,
+  whole,
+} from '../common/flags.js';
 
 export interface ChaosOptions {
   minutes: number;
@@ -31,68 +41,41 @@ export interface ChaosOptions {
 /** 200 faults in five minutes. */
 const FAULTS_PER_MINUTE = 40;
 const SMOKE_MINUTES = 0.25;
-const FLAGS = [
-  'minutes',
-  'seed',
-  'ps',
-  'code',
-  'groups',
-  'clients',
-  'rows',
-  'pause',
-  'recoveryRate',
-  'tls',
-  'token',
-  'json',
-  'log',
-  'quiet',
-  'smoke',
-];
-
-function number(flags: Record<string, unknown>, name: string, standard: number, least: number): number {
-  const given = flags[name];
-  if (given === undefined) return standard;
-  const value = Number(given);
-  if (given !== '' && Number.isFinite(value) && value >= least) return value;
-  throw new KintsugiError(
-    'BAD_ARGUMENT',
-    `--${name} must be a number of at least ${least}, not "${String(given)}"`,
-  );
-}
-
-function text(flags: Record<string, unknown>, name: string): string | undefined {
-  const given = flags[name];
-  return given === undefined ? undefined : String(given);
-}
+export const CHAOS_FLAGS = {
+  ...COMMON_FLAGS,
+  ...QUIET_FLAG,
+  ...LOG_FLAG,
+  minutes: { value: 'n', help: 'how long faults happen (default: 5)' },
+  seed: { value: 'n', help: 'of faults and pushes (default: 1)' },
+  ps: { value: 'n', help: 'PS (default: 6)' },
+  code: { value: 'k+r', help: 'code of the job (default: 3+2)' },
+  groups: { value: 'n', help: 'groups of the job (default: as of "kintsugi scheduler")' },
+  clients: { value: 'n', help: 'clients that push (default: 3)' },
+  rows: { value: 'n', help: 'rows that the clients share (default: 20000)' },
+  pause: { value: 'ms', help: 'between two pushes of a client (default: 8)' },
+  recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
+  tls: { help: 'with certificates that are made on the spot' },
+  token: { help: 'with a token that is made on the spot' },
+} as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
-export function parseChaosOptions(flags: Record<string, unknown>): ChaosOptions {
-  const unknown = Object.keys(flags).find((name) => !FLAGS.includes(name));
-  if (unknown !== undefined) {
-    const known = FLAGS.map((name) => `--${name}`).join(' ');
-    throw new KintsugiError('BAD_ARGUMENT', `--${unknown} is not a flag of chaos; there are ${known}`);
-  }
-  const smoke = flags.smoke === true;
-  const minutes = number(flags, 'minutes', smoke ? SMOKE_MINUTES : 5, 0);
+export function parseChaosOptions(flags: Given<typeof CHAOS_FLAGS>): ChaosOptions {
+  const { smoke = false, tls = false, token = false, recoveryRate, json, log } = flags;
+  const minutes = number(flags, 'minutes', smoke ? SMOKE_MINUTES : 5);
   const options: ChaosOptions = {
     minutes,
-    seed: number(flags, 'seed', 1, 0),
-    ps: number(flags, 'ps', 6, 1),
-    code: text(flags, 'code') ?? '3+2',
-    groups: flags.groups === undefined ? undefined : number(flags, 'groups', 1, 1),
-    clients: number(flags, 'clients', 3, 1),
-    sharedRows: number(flags, 'rows', 20_000, 1),
-    pauseMs: number(flags, 'pause', 8, 0),
+    seed: whole(flags, 'seed', 1, 0),
+    ps: whole(flags, 'ps', 6, 1),
+    code: flags.code ?? '3+2',
+    groups: flags.groups === undefined ? undefined : whole(flags, 'groups', 1, 1),
+    clients: whole(flags, 'clients', 3, 1),
+    sharedRows: whole(flags, 'rows', 20_000, 1),
+    pauseMs: numberOrZero(flags, 'pause', 8),
     faultPauseMs: [100, 1900],
     // A short run must at least have seen some.
     faultGoal: smoke ? 3 : Math.floor(minutes * FAULTS_PER_MINUTE),
-    recoveryRate: text(flags, 'recoveryRate'),
-    tls: flags.tls === true,
-    token: flags.token === true,
-    smoke,
-    json: text(flags, 'json'),
-    log: text(flags, 'log'),
-    tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
+    ...{ smoke, tls, token, recoveryRate, json, log },
+    tell: teller(flags),
   };
   poolsFor(parseCode(options.code), options.ps, options.groups);
   return options;

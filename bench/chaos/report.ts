@@ -1,7 +1,8 @@
 /** What a run of chaos shows, beside its goals. */
-import type { ChaosRun } from '../chaos.js';
-import { BenchReport } from '../report.js';
+
+import { BenchReport } from '../common/report.js';
 import type { ChaosOptions } from './options.js';
+import type { ChaosRun } from './run.js';
 
 /** Fields of the JSON that only this measurement has. */
 export interface ChaosDetails {
@@ -20,10 +21,9 @@ export interface ChaosDetails {
 }
 
 export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): BenchReport {
-  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token, smoke } = options;
+  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token } = options;
   const { pushes, parity, faults, changes } = chaotic;
-  const { json } = options;
-  const report = new BenchReport('chaos', { smoke, ...(json === undefined ? {} : { json }) });
+  const report = new BenchReport('chaos', options);
   const [least, most] = options.faultPauseMs;
   Object.assign(report.parameters, { minutes, seed, ps, code, clients, sharedRows, pauseMs });
   Object.assign(report.parameters, { faultPauseMs: `${least}-${most}`, tls, token });

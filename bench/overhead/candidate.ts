@@ -3,22 +3,21 @@
  * on one machine and a ratio compares seconds that lie side by side. CPU time is the kernel's, by role; an
  * idle cluster costs the same in every mode.
  */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Client, connect } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
 import { numberOf, type RoleEvent } from '../../src/local/events.js';
 import { Processes } from '../../src/local/processes.js';
-import { BenchClient } from '../recovery/client.js';
-import { localOptions } from '../recovery/cluster.js';
-import { TABLE } from '../recovery/keys.js';
-import type { Mode } from '../recovery/options.js';
+import { cpuSeconds } from '../common/processor-time.js';
+import { BenchClient } from '../common/training/client.js';
+import { localOptions } from '../common/training/cluster.js';
+import { TABLE } from '../common/training/keys.js';
+import type { Mode } from '../common/training/modes.js';
 import type { Job } from './options.js';
 
 const CONNECT_MS = 120_000;
-/** Of /proc/PID/stat: Linux has said 100 to user space for ever. */
-const TICKS_PER_SECOND = 100;
 
 export interface Round {
   samplesPerSecond: number;
@@ -166,7 +165,7 @@ export class Candidate {
 
   private cpuOf(role: string): number {
     let seconds = 0;
-    for (const [name, pid] of this.pids) if (name.startsWith(role)) seconds += cpuSeconds(pid);
+    for (const [name, pid] of this.pids) if (name.startsWith(role)) seconds += cpuSeconds(pid) || 0;
     return seconds;
   }
 
@@ -180,17 +179,5 @@ export class Candidate {
       }
     }
     return sent;
-  }
-}
-
-/** User and system time of a process; 0 when it is gone, or where there is no /proc. */
-export function cpuSeconds(pid: number | undefined): number {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name in parentheses may hold anything; the fields that follow are 3, 4, ...
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
-  } catch {
-    return 0;
   }
 }

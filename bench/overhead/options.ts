@@ -1,6 +1,15 @@
 /** What `bench overhead` can be told: jobs, and the modes that run them. */
-import { KintsugiError } from '../../src/errors.js';
-import { checkFlags, type Mode, modeOf, number, numbers, text } from '../recovery/options.js';
+import {
+  bad,
+  COMMON_FLAGS,
+  type Flags,
+  type Given,
+  number,
+  numbers,
+  QUIET_FLAG,
+  teller,
+} from '../common/flags.js';
+import { type Mode, modeOf } from '../common/training/modes.js';
 
 export interface Job {
   name: string;
@@ -24,7 +33,18 @@ export interface OverheadOptions {
 
 /** From so many PS on 8+2 is measured as well. */
 const WIDE_PS = 10;
-const FLAGS = ['jobs', 'modes', 'intervals', 'ps', 'rounds', 'json', 'quiet', 'smoke'];
+export const OVERHEAD_FLAGS = {
+  ...COMMON_FLAGS,
+  ...QUIET_FLAG,
+  jobs: { value: 'list', help: 'of ecrec-sgd, ecrec-adagrad (ecrec: both), light, pushes (default: all)' },
+  modes: {
+    value: 'list',
+    help: `codes, none, checkpoint (default: none,4+1,4+2,1+1,checkpoint; 8+2 from ${WIDE_PS} PS on)`,
+  },
+  intervals: { value: 'list', help: 'seconds between two checkpoints (default: 5,20)' },
+  ps: { value: 'n', help: 'PS (default: 6)' },
+  rounds: { value: 'n', help: 'rounds in which the modes take turns (default: 5)' },
+} as const satisfies Flags;
 
 /**
  * A round takes up to ten seconds on two cores: long enough that the first step, which compiles code, is not
@@ -54,29 +74,24 @@ function jobsNamed(wanted: string, smoke: boolean): Job[] {
   const jobs = jobsOf(smoke);
   const found = jobs.filter(({ name }) => name === wanted || name.startsWith(`${wanted}-`));
   if (found.length > 0) return found;
-  throw new KintsugiError(
-    'BAD_ARGUMENT',
-    `--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`,
-  );
+  throw bad(`--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`);
 }
 
 /** @throws BAD_ARGUMENT */
-export function parseOverheadOptions(flags: Record<string, unknown>): OverheadOptions {
-  checkFlags(flags, 'overhead', FLAGS);
-  const smoke = flags.smoke === true;
-  const wanted = text(flags, 'jobs')?.split(',');
+export function parseOverheadOptions(flags: Given<typeof OVERHEAD_FLAGS>): OverheadOptions {
+  const { smoke = false, json } = flags;
+  const wanted = flags.jobs?.split(',');
   const intervals = numbers(flags, 'intervals', [5, 20]);
   const ps = number(flags, 'ps', 6);
   const modes =
-    text(flags, 'modes') ??
-    (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
+    flags.modes ?? (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
   return {
     smoke,
     jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
     modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
     ps,
     rounds: number(flags, 'rounds', smoke ? 1 : 5),
-    json: text(flags, 'json'),
-    tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
+    json,
+    tell: teller(flags),
   };
 }

@@ -17,13 +17,14 @@ import { monotonicMs } from '../../src/runtime/log.js';
 import { askOwner } from '../../src/tools/ask.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { checkParity } from '../../src/tools/parity.js';
-import { cpuSeconds } from '../overhead/candidate.js';
-import type { ClientReport } from './child.js';
-import { BenchClient, type ClientDone } from './client.js';
-import { localOptions } from './cluster.js';
-import { TABLE } from './keys.js';
+import { cpuSeconds } from '../common/processor-time.js';
+import type { ClientReport } from '../common/training/child.js';
+import { BenchClient, type ClientDone } from '../common/training/client.js';
+import { localOptions } from '../common/training/cluster.js';
+import { TABLE } from '../common/training/keys.js';
+import type { Mode } from '../common/training/modes.js';
 import { type Measured, measure } from './measure.js';
-import type { Mode, RecoveryOptions } from './options.js';
+import type { RecoveryOptions } from './options.js';
 
 const CONNECT_MS = 60_000;
 const WARM_UP_MS = 2000;
@@ -177,7 +178,7 @@ export class RecoveryRun {
 
   private psCpu(): number {
     let seconds = 0;
-    for (const [name, pid] of this.pids) if (name !== psName(VICTIM)) seconds += cpuSeconds(pid);
+    for (const [name, pid] of this.pids) if (name !== psName(VICTIM)) seconds += cpuSeconds(pid) || 0;
     return seconds;
   }
 

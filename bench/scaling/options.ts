@@ -1,5 +1,16 @@
 /** What `bench scaling` can be told. */
-import { bad, checkFlags, number, text } from '../recovery/options.js';
+import {
+  bad,
+  COMMON_FLAGS,
+  type Flags,
+  type Given,
+  LOG_FLAG,
+  number,
+  numberOrZero,
+  QUIET_FLAG,
+  teller,
+} from '../common/flags.js';
+import { COMPUTE, TRAINING_FLAGS } from '../common/training/flags.js';
 
 export interface ScalingOptions {
   smoke: boolean;
@@ -23,28 +34,22 @@ export interface ScalingOptions {
   tell(text: string): void;
 }
 
-const FLAGS = [
-  'rows',
-  'ps',
-  'to',
-  'dim',
-  'batch',
-  'compute',
-  'calm',
-  'moveRate',
-  'html',
-  'json',
-  'log',
-  'quiet',
-  'smoke',
-];
-/** As in `bench recovery`. */
-const COMPUTE = 4;
+export const SCALING_FLAGS = {
+  ...COMMON_FLAGS,
+  ...QUIET_FLAG,
+  ...LOG_FLAG,
+  ...TRAINING_FLAGS,
+  rows: { value: 'n', help: 'rows of the table in millions (default: 0.5)' },
+  ps: { value: 'n', help: 'PS at first and at the end, at least 5 (default: 5)' },
+  to: { value: 'n', help: 'PS in between (default: 7)' },
+  calm: { value: 'seconds', help: 'steady training before and after each scaling (default: 20)' },
+  moveRate: { value: 'size', help: 'as of "kintsugi ps" (default: what leaves room for requests)' },
+  html: { value: 'file', help: 'write a picture' },
+} as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT */
-export function parseScalingOptions(flags: Record<string, unknown>): ScalingOptions {
-  checkFlags(flags, 'scaling', FLAGS);
-  const smoke = flags.smoke === true;
+export function parseScalingOptions(flags: Given<typeof SCALING_FLAGS>): ScalingOptions {
+  const { smoke = false, moveRate, html, json, log } = flags;
   const ps = number(flags, 'ps', 5);
   const to = number(flags, 'to', 7);
   if (ps < 5 || to <= ps) throw bad(`--ps must be at least 5 and --to more than --ps, not ${ps} and ${to}`);
@@ -56,12 +61,9 @@ export function parseScalingOptions(flags: Record<string, unknown>): ScalingOpti
     to,
     dim: number(flags, 'dim', smoke ? 16 : 64),
     batch: number(flags, 'batch', smoke ? 128 : 512),
-    compute: flags.compute === '0' ? 0 : number(flags, 'compute', smoke ? 1 : COMPUTE),
+    compute: numberOrZero(flags, 'compute', smoke ? 1 : COMPUTE),
     calmSeconds: number(flags, 'calm', smoke ? 0.5 : 20),
-    moveRate: text(flags, 'moveRate'),
-    html: text(flags, 'html'),
-    json: text(flags, 'json'),
-    log: text(flags, 'log'),
-    tell: flags.quiet === true ? () => {} : (line) => process.stderr.write(`${line}\n`),
+    ...{ moveRate, html, json, log },
+    tell: teller(flags),
   };
 }

@@ -12,10 +12,10 @@ import { monotonicMs } from '../../src/runtime/log.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { checkParity } from '../../src/tools/parity.js';
 import { scale } from '../../src/tools/scaling.js';
-import type { ClientReport } from '../recovery/child.js';
-import { BenchClient } from '../recovery/client.js';
-import { localOptions } from '../recovery/cluster.js';
-import { TABLE } from '../recovery/keys.js';
+import type { ClientReport } from '../common/training/child.js';
+import { BenchClient } from '../common/training/client.js';
+import { localOptions } from '../common/training/cluster.js';
+import { TABLE } from '../common/training/keys.js';
 import {
   type Calm,
   type MeasuredScaling,

@@ -1,24 +1,34 @@
 /**
- * `kintsugi bench NAME`: the measurements; each is a module of its own that is loaded when it is asked for.
+ * `kintsugi bench NAME`: runs a benchmark. The benchmarks are programs on top of everything else, compiled by
+ * themselves (bench/), so they are loaded when they are asked for and may be missing.
  */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
+import { KintsugiError } from '../errors.js';
 
-export function registerBench(program: Command): void {
+const REGISTRY = new URL('../../bench/registry.js', import.meta.url);
+
+/** `registry`: the compiled bench/registry.ts. */
+export function registerBench(program: Command, registry = REGISTRY): void {
   program
     .command('bench')
-    .description('Measure: recovery under random failures (chaos), speed, overhead.')
-    .argument('<name>', 'which one, for example chaos')
-    .argument(
-      '[flags...]',
-      'its flags; chaos: --minutes 5 --seed 1 --ps 6 --code 3+2 --clients 3 --rows 20000 --recovery-rate SIZE --tls --token --json FILE --log FILE --quiet --smoke',
-    )
+    .description('Measure: speed, overhead, recovery, scaling, random failures. "bench --help" lists them.')
+    .argument('[name]', 'which benchmark')
+    .argument('[flags...]', 'its flags')
+    // Names, flags and help are the registry's.
+    .helpOption(false)
     .allowUnknownOption()
-    .action(async (name: string, args: readonly string[]) => {
-      // The benchmarks are programs on top of everything else, compiled by themselves.
-      const file = new URL('../../bench/flags.js', import.meta.url).href;
-      const { runBench } = (await import(file)) as {
-        runBench(name: string, args: readonly string[]): Promise<void>;
+    .action(async (name: string | undefined, flags: readonly string[]) => {
+      if (!existsSync(fileURLToPath(registry))) {
+        throw new KintsugiError(
+          'DEPENDENCY_MISSING',
+          'this installation has no benchmarks (dist/bench); "npm run build" in a checkout makes them',
+        );
+      }
+      const { runBench } = (await import(registry.href)) as {
+        runBench(args: readonly string[]): Promise<void>;
       };
-      await runBench(name, args);
+      await runBench(name === undefined ? flags : [name, ...flags]);
     });
 }

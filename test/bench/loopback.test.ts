@@ -6,11 +6,18 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { predictedBytes } from '../../bench/loopback/growth.js';
-import { cpuSeconds, latency, median, quantile, turn } from '../../bench/loopback/measure.js';
-import { DIM, loopbackOptions } from '../../bench/loopback/options.js';
-import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../bench/loopback/redis.js';
-import { consecutive, gradients, keySets } from '../../bench/loopback/requests.js';
+import { predictedBytes } from '../../bench/common/loopback/growth.js';
+import { addLatencies } from '../../bench/common/loopback/latency.js';
+import { type Contender, ending, latency, turn } from '../../bench/common/loopback/measure.js';
+import { DIM, loopbackOptions } from '../../bench/common/loopback/options.js';
+import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../bench/common/loopback/redis.js';
+import { consecutive, gradients, keySets } from '../../bench/common/loopback/requests.js';
+import { cpuSeconds } from '../../bench/common/processor-time.js';
+import { BenchReport } from '../../bench/common/report.js';
+import { median, quantile } from '../../bench/common/statistics.js';
+import { BareTransport } from '../../dist/bench/common/loopback/bare.js';
+import { OnePs } from '../../dist/bench/common/loopback/cluster.js';
+import { describe as describeError } from '../../src/errors.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';
@@ -18,6 +25,9 @@ beforeAll(() => {
   directory = mkdtempSync(join(tmpdir(), 'kintsugi-loopback-test-'));
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Of a contender in this process. */
+const ALIVE = { serverPid: process.pid, ended: new Promise<never>(() => {}) };
 
 interface Written {
   name: string;
@@ -53,8 +63,7 @@ describe.each([
 });
 
 describe('flags', () => {
-  it('are refused when they are unknown or no numbers', () => {
-    expect(() => loopbackOptions({ colour: 'red' })).toThrow(/colour/);
+  it('are refused when they are no numbers', () => {
     expect(() => loopbackOptions({ rows: 'many' })).toThrow(/many/);
     expect(loopbackOptions({ rows: '9000', growTo: '0' })).toMatchObject({
       rows: 9000,
@@ -74,7 +83,7 @@ describe('measuring', () => {
   it('counts every request of a turn once, with consecutive numbers', async () => {
     const seen: number[] = [];
     const request = async (i: number) => void seen.push(i);
-    const { requestsPerSecond } = await turn({ name: 'x', serverPid: process.pid, request }, 1, 10);
+    const { requestsPerSecond } = await turn({ name: 'x', ...ALIVE, request }, 1, 10);
     expect(seen).toEqual(seen.map((_, i) => 10 + i));
     expect(requestsPerSecond).toBeGreaterThan(0);
   });
@@ -86,7 +95,7 @@ describe('measuring', () => {
         answers.push(resolve);
         if (answers.length === 10) for (const answer of answers) answer();
       });
-    const took = await latency({ name: 'x', serverPid: process.pid, request }, 1000, 10);
+    const took = await latency({ name: 'x', ...ALIVE, request }, 1000, 10);
     // None was answered before all were sent, or this would not end.
     expect(took.length).toBe(10);
     expect([...took]).toEqual([...took].sort((a, b) => a - b));
@@ -94,13 +103,86 @@ describe('measuring', () => {
 
   it('fails when a request fails', async () => {
     const request = () => Promise.reject(new Error('no'));
-    await expect(latency({ name: 'x', serverPid: process.pid, request }, 1000, 2)).rejects.toThrow('no');
+    await expect(latency({ name: 'x', ...ALIVE, request }, 1000, 2)).rejects.toThrow('no');
   });
 
   it('reads the processor time of a process whatever its name', () => {
     expect(cpuSeconds(process.pid)).toBeGreaterThan(0);
     expect(cpuSeconds(-1)).toBeNaN();
   });
+});
+
+describe('a contender that dies ends the measurement with an error', () => {
+  /** Kills the server while a turn has requests under way. */
+  async function killed(contender: Contender): Promise<string> {
+    let asked = 0;
+    const request = async (i: number) => {
+      if (++asked === 8) process.kill(contender.serverPid, 'SIGKILL');
+      await contender.request(i);
+    };
+    return turn({ ...contender, request }, 600_000).then(() => 'none', describeError);
+  }
+
+  it.each([
+    ['a turn', (contender: Contender) => turn(contender, 600_000)],
+    ['requests at a fixed rate', (contender: Contender) => latency(contender, 1000, 600_000)],
+  ])('%s whose requests are never answered', async (_, measure) => {
+    const { ended, end } = ending('fake');
+    const request = (i: number) => {
+      if (i === 3) end('its connection was closed');
+      return new Promise<void>(() => {});
+    };
+    const measured = measure({ name: 'fake', serverPid: process.pid, ended, request });
+    await expect(measured).rejects.toThrow('fake: its connection was closed');
+  });
+
+  it('the bare transport', async () => {
+    const bare = await BareTransport.start();
+    try {
+      expect(await killed(bare.contender('push', 1000, 0))).toMatch(/bare transport/);
+      // A measurement that begins afterwards fails as well.
+      await expect(latency(bare.contender('push', 1000, 0), 1000, 10)).rejects.toThrow(/bare transport/);
+    } finally {
+      await bare.close();
+    }
+  });
+
+  it('a PS', async () => {
+    const ps = await OnePs.start();
+    try {
+      const table = await ps.fill('rows', 100);
+      const keys = consecutive(0, 10);
+      expect(await killed(ps.contender('library', () => table.pull(keys)))).toMatch(/ps-0/);
+    } finally {
+      await ps.close();
+    }
+  });
+
+  it.skipIf(redisVersion() === undefined)('Redis', async () => {
+    const redis = await Redis.start();
+    try {
+      const command = mset(consecutive(0, 1), new Float32Array(DIM));
+      expect(await killed(redis.contender('redis', () => redis.ok(command)))).toMatch(/redis/);
+    } finally {
+      await redis.close();
+    }
+  });
+});
+
+it('the offered rate stays below what the slowest contender can do', async () => {
+  let free = Promise.resolve();
+  const slow = () => {
+    free = free.then(() => new Promise((resolve) => setTimeout(resolve, 4)));
+    return free;
+  };
+  const contenders = [
+    { name: 'fast', ...ALIVE, request: () => new Promise<void>((resolve) => setImmediate(resolve)) },
+    { name: 'slow', ...ALIVE, request: slow },
+  ];
+  const report = new BenchReport('test', { smoke: true });
+  await addLatencies(report, 'test', [[1, contenders]], 40);
+  // One request at a time and 3 ms or more for each; the fast one does thousands.
+  expect(report.results[0]!.values['requests/s']).toBeLessThan(1000 / 3 / 2);
 });
 
 describe('requests', () => {

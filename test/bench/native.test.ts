@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { tableBytes } from '../../bench/memory.js';
+import { tableBytes } from '../../bench/common/table-memory.js';
 import { loadNative } from '../../src/native.js';
 
 const TIMEOUT = 600_000; // a compiler on a busy machine
@@ -26,9 +26,13 @@ interface Written {
 
 function smoke(name: string): Written {
   const json = join(directory, `${name}.json`);
-  const run = spawnSync(process.execPath, ['dist/bench/main.js', name, '--smoke', '--json', json], {
-    encoding: 'utf8',
-  });
+  const run = spawnSync(
+    process.execPath,
+    ['dist/src/cli/main.js', 'bench', name, '--smoke', '--json', json],
+    {
+      encoding: 'utf8',
+    },
+  );
   expect(run.stderr).toBe('');
   expect(run.status).toBe(0);
   const written = JSON.parse(readFileSync(json, 'utf8')) as Written;

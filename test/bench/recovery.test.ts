@@ -3,9 +3,10 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { KeyStream } from '../../bench/recovery/keys.js';
+import { KeyStream } from '../../bench/common/training/keys.js';
+import { groupsOf, modeOf } from '../../bench/common/training/modes.js';
 import { measure, newSamples } from '../../bench/recovery/measure.js';
-import { groupsOf, modeOf, parseRecoveryOptions } from '../../bench/recovery/options.js';
+import { parseRecoveryOptions } from '../../bench/recovery/options.js';
 import { overlaySvg, recoverySvg } from '../../bench/recovery/picture.js';
 import type { RunResult } from '../../bench/recovery/run.js';
 import type { RoleEvent } from '../../src/local/events.js';
@@ -61,7 +62,7 @@ describe('options', () => {
   });
 
   it('refuses what makes no sense', () => {
-    for (const flags of [{ sizes: '1,x' }, { modes: 'half' }, { ps: '3,4' }, { nonsense: true }])
+    for (const flags of [{ sizes: '1,x' }, { modes: 'half' }, { ps: '3,4' }])
       expect(() => parseRecoveryOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
     expect(parseRecoveryOptions({ sizes: '0.5,2' }).sizes).toEqual([500_000, 2_000_000]);
   });

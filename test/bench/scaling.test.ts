@@ -95,5 +95,4 @@ it('the picture stands alone', () => {
 it('says what is wrong with its flags', () => {
   expect(parseScalingOptions({ smoke: true })).toMatchObject({ ps: 5, to: 7, rows: 10_000 });
   expect(() => parseScalingOptions({ to: '5' })).toThrow(/--to more than --ps/);
-  expect(() => parseScalingOptions({ cores: '5' })).toThrow(/--cores is not a flag of scaling/);
 });

@@ -1,0 +1,30 @@
+/**
+ * `kintsugi bench chaos`: a cluster of real processes under load, killed, stopped, cut off and scaled at
+ * random for minutes, and then the proof that every acknowledged push is in the tables exactly once and that
+ * every parity is right. A second run of the same pushes without faults must give the same digest.
+ */
+import { KintsugiError } from '../../src/errors.js';
+import type { Given } from '../common/flags.js';
+import { type CHAOS_FLAGS, parseChaosOptions } from './options.js';
+import { chaosReport } from './report.js';
+import { Run } from './run.js';
+import { makeSecrets } from './secrets.js';
+
+/** @throws BAD_ARGUMENT, TIMEOUT when something hangs, INTERNAL when a goal of safety is missed */
+export async function run(given: Given<typeof CHAOS_FLAGS>): Promise<void> {
+  const options = parseChaosOptions(given);
+  const secrets = makeSecrets(options.token, options.tls);
+  try {
+    const chaotic = await new Run(options, secrets).run();
+    options.tell('the same pushes without faults');
+    const repeat = chaotic.clients.map((client) => client.pushes);
+    const quiet = await new Run(options, secrets, repeat).run();
+    const report = chaosReport(options, chaotic, quiet);
+    report.finish();
+    for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);
+    const missed = report.goals.filter((goal) => !goal.met).map((goal) => goal.name);
+    if (missed.length > 0) throw new KintsugiError('INTERNAL', `missed: ${missed.join(', ')}`);
+  } finally {
+    secrets.remove();
+  }
+}

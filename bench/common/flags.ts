@@ -1,0 +1,91 @@
+/**
+ * Flags of benchmarks. Each benchmark declares its flags in a table; the command line, its help, and the types
+ * of what a benchmark is given follow from that table. Values arrive as text, and the functions here turn them
+ * into numbers.
+ */
+import { KintsugiError } from '../../src/errors.js';
+
+export interface Flag {
+  /** What stands for the value in the help; absent: a switch without a value. */
+  value?: string;
+  help: string;
+}
+
+/** By their names in the code: `recoveryRate` is --recovery-rate. */
+export type Flags = Readonly<Record<string, Flag>>;
+
+/** What the command line gives to a benchmark that declares these flags. */
+export type Given<Declared extends Flags> = {
+  readonly [Name in keyof Declared]?: Declared[Name] extends { value: string }
+    ? string | undefined
+    : boolean | undefined;
+};
+
+/** Flags of every benchmark. */
+export const COMMON_FLAGS = {
+  smoke: { help: 'tiny sizes and one round: shows that the benchmark works, measures nothing' },
+  json: { value: 'file', help: 'write the report as JSON' },
+} as const satisfies Flags;
+
+/** Of those that say on standard error what they are at. */
+export const QUIET_FLAG = {
+  quiet: { help: 'no progress on standard error' },
+} as const satisfies Flags;
+
+export const LOG_FLAG = {
+  log: { value: 'file', help: 'append every log record of every role' },
+} as const satisfies Flags;
+
+/** As it is typed: --recovery-rate. */
+export function flagName(name: string): string {
+  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+export function bad(message: string): KintsugiError {
+  return new KintsugiError('BAD_ARGUMENT', message);
+}
+
+type Texts<Name extends string> = { readonly [Key in Name]?: string | undefined };
+
+/** A list of numbers above zero: "1,2.5,5". @throws BAD_ARGUMENT */
+export function numbers<Name extends string>(
+  given: Texts<Name>,
+  name: Name,
+  standard: readonly number[],
+): number[] {
+  const text = given[name];
+  if (text === undefined) return [...standard];
+  const values = text.split(',').map(Number);
+  if (values.every((value) => Number.isFinite(value) && value > 0)) return values;
+  throw bad(`${flagName(name)} must be numbers above 0 with commas between them, not "${text}"`);
+}
+
+/** A number above zero. @throws BAD_ARGUMENT */
+export function number<Name extends string>(given: Texts<Name>, name: Name, standard: number): number {
+  const [value, more] = numbers(given, name, [standard]);
+  if (more === undefined) return value!;
+  throw bad(`${flagName(name)} must be one number, not "${given[name]}"`);
+}
+
+/** A number above zero, or zero. @throws BAD_ARGUMENT */
+export function numberOrZero<Name extends string>(given: Texts<Name>, name: Name, standard: number): number {
+  return given[name] === '0' ? 0 : number(given, name, standard);
+}
+
+/** A whole number of at least `least`. @throws BAD_ARGUMENT */
+export function whole<Name extends string>(
+  given: Texts<Name>,
+  name: Name,
+  standard: number,
+  least: number,
+): number {
+  const text = given[name];
+  const value = text === undefined ? standard : Number(text || Number.NaN);
+  if (Number.isSafeInteger(value) && value >= least) return value;
+  throw bad(`${flagName(name)} must be a whole number of at least ${least}, not "${text}"`);
+}
+
+/** Where progress is told. */
+export function teller(given: { quiet?: boolean | undefined }): (text: string) => void {
+  return given.quiet === true ? () => {} : (line) => void process.stderr.write(`${line}\n`);
+}

@@ -1,0 +1,34 @@
+/** The cluster of a run: the roles of `kintsugi local`, with as many shards in every mode. */
+import type { LocalOptions } from '../../../src/local/options.js';
+import { groupsOf, type Mode } from './modes.js';
+
+export interface ClusterShape {
+  ps: number;
+  recoveryRate?: string | undefined;
+}
+
+export function localOptions({ ps, recoveryRate }: ClusterShape, mode: Mode): LocalOptions {
+  return {
+    ps,
+    code: mode.code,
+    groups: groupsOf(mode, ps),
+    recoveryRate,
+    moveRate: undefined,
+    workers: 0,
+    standby: 0,
+    data: [],
+    test: [],
+    epochs: 0,
+    workerArgs: [],
+    seed: 1,
+    deterministic: false,
+    audit: true,
+    kills: [],
+    scales: [],
+    respawnMs: undefined,
+    memory: undefined,
+    resume: undefined,
+    save: undefined,
+    log: undefined,
+  };
+}

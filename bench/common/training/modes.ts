@@ -1,0 +1,37 @@
+/** The modes that are compared: codes, replication, checkpoints, or nothing at all. */
+import { bad } from '../flags.js';
+
+export interface Mode {
+  name: string;
+  /** As of `kintsugi scheduler --code`. */
+  code: string;
+  /** Data shards of a group: all modes have the same number of shards. */
+  k: number;
+  /** Training has stopped when the failure comes: how fast is recovery when it has the machine? */
+  idle?: boolean;
+  /** Seconds between two checkpoints; undefined: this mode takes none. */
+  intervalSeconds?: number;
+}
+
+/** @throws BAD_ARGUMENT */
+export function modeOf(name: string, intervals: readonly number[]): Mode[] {
+  const match = /^(\d+)\+(\d+)(\/idle)?$/.exec(name);
+  if (match && Number(match[1]) > 0) {
+    const code = `${match[1]}+${match[2]}`;
+    return [{ name, code, k: Number(match[1]), idle: match[3] !== undefined }];
+  }
+  if (name === 'none') return [{ name, code: 'none', k: 1 }];
+  if (name !== 'checkpoint')
+    throw bad(`--modes must name codes like 4+1, 1+1 and 4+1/idle, none, or checkpoint, not "${name}"`);
+  return intervals.map((seconds) => ({
+    name: `checkpoint/${seconds}s`,
+    code: 'none',
+    k: 1,
+    intervalSeconds: seconds,
+  }));
+}
+
+/** Every mode has as many data shards as 4+1 has with a group per PS. */
+export function groupsOf(mode: Mode, ps: number): number {
+  return Math.max(1, Math.round((ps * 4) / mode.k));
+}

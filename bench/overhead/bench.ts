@@ -1,0 +1,112 @@
+/**
+ * `kintsugi bench overhead`: what redundancy costs while nothing fails. The same job in every mode, in rounds
+ * that take turns, so that whatever else the machine does meets all of them; a ratio is the median over
+ * rounds of a mode against `none` in the same round.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { writeDemoData } from '../../src/train/demo-data.js';
+import type { Given } from '../common/flags.js';
+import { BenchReport } from '../common/report.js';
+import { median } from '../common/statistics.js';
+import { Candidate, type Round } from './candidate.js';
+import { type Job, type OVERHEAD_FLAGS, type OverheadOptions, parseOverheadOptions } from './options.js';
+
+/** Throughput of 4+1 against `none`. */
+const GOALS: Record<string, number> = { 'ecrec-sgd': 0.95, 'ecrec-adagrad': 0.95, light: 0.85, pushes: 0.5 };
+const MEMORY_GOAL = 1.27;
+const CODE = '4+1';
+const KEYS = 200_000;
+
+/** Median over rounds of a field against the same field of the base in the same round. */
+export function pairedRatio(rounds: readonly Round[], base: readonly Round[], field: keyof Round): number {
+  return median(rounds.map((round, index) => round[field] / base[index]![field]));
+}
+
+async function measureJob(options: OverheadOptions, job: Job, data: string, report: BenchReport) {
+  if (job.worker) await writeDemoData({ train: data, rows: job.samples, keys: KEYS, seed: 1 });
+  const candidates = options.modes.map((mode) => new Candidate(mode, options.ps, job, data));
+  try {
+    for (const candidate of candidates) await candidate.start();
+    const rounds = candidates.map((): Round[] => []);
+    // The first one fills the tables, and is left out.
+    for (let round = 0; round <= options.rounds; round++) {
+      for (const [index, candidate] of candidates.entries()) {
+        const result = await candidate.round();
+        if (round > 0) rounds[index]!.push(result);
+        options.tell(
+          `${job.name}, round ${round}, ${candidate.mode.name}: ${Math.round(result.samplesPerSecond)} samples/s`,
+        );
+      }
+    }
+    const memory = await Promise.all(candidates.map((candidate) => candidate.bytesPerRow()));
+    judge(report, job, candidates, rounds, memory);
+  } finally {
+    for (const candidate of candidates) await candidate.stop();
+  }
+}
+
+function judge(
+  report: BenchReport,
+  job: Job,
+  candidates: readonly Candidate[],
+  rounds: readonly Round[][],
+  memory: readonly number[],
+): void {
+  const names = candidates.map(({ mode }) => mode.name);
+  const values = (value: (index: number) => number) =>
+    Object.fromEntries(names.map((name, index) => [name, value(index)]));
+  const medians = (field: keyof Round) => values((i) => median(rounds[i]!.map((round) => round[field])));
+  const name = (what: string) => `${job.name}: ${what}`;
+  report.add({ name: name('throughput'), unit: 'samples/s', values: medians('samplesPerSecond') });
+  report.add({ name: name('CPU of PS'), unit: 's per M samples', values: medians('psCpu') });
+  report.add({ name: name('CPU of worker'), unit: 's per M samples', values: medians('workerCpu') });
+  report.add({
+    name: name('CPU of scheduler'),
+    unit: 's per M samples',
+    values: medians('schedulerCpu'),
+  });
+  report.add({
+    name: name('sent by PS'),
+    unit: 'KB per step',
+    values: scaled(medians('bytesPerStep'), 1e-3),
+  });
+  report.add({ name: name('messages of PS'), unit: 'per step', values: medians('messagesPerStep') });
+  report.add({ name: name('frames of PS'), unit: 'per step', values: medians('framesPerStep') });
+  report.add({ name: name('memory'), unit: 'bytes per row', values: values((i) => memory[i]!) });
+  const none = names.indexOf('none');
+  const coded = names.indexOf(CODE);
+  if (none < 0) return;
+  const ratios = values((i) => pairedRatio(rounds[i]!, rounds[none]!, 'samplesPerSecond'));
+  report.add({ name: name('throughput, of none'), unit: '', values: ratios });
+  const cpu = values((i) => pairedRatio(rounds[i]!, rounds[none]!, 'psCpu'));
+  report.add({ name: name('CPU of PS, of none'), unit: '', values: cpu });
+  report.goal(name(`${CODE} of none`), ratios[CODE], GOALS[job.name] ?? 0);
+  if (coded < 0) return;
+  const ratio = memory[coded]! / memory[none]!;
+  report.atMost(name(`memory of ${CODE}, of none`), ratio, MEMORY_GOAL);
+}
+
+function scaled(values: Record<string, number>, factor: number): Record<string, number> {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value * factor]));
+}
+
+/** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
+export async function run(given: Given<typeof OVERHEAD_FLAGS>): Promise<void> {
+  const options = parseOverheadOptions(given);
+  const { ps, rounds } = options;
+  const report = new BenchReport('overhead', options);
+  Object.assign(report.parameters, { ps, rounds });
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-overhead-data-'));
+  try {
+    for (const job of options.jobs) {
+      const { samples, batch, dim } = job;
+      report.parameters[job.name] = `${samples} samples a round, batch ${batch}, dim ${dim}`;
+      await measureJob(options, job, join(directory, 'train.tsv'), report);
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+  report.finish();
+}

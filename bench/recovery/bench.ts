@@ -1,0 +1,96 @@
+/**
+ * `kintsugi bench recovery`: the same table, training and SIGKILL of one PS for each mode (erasure coding,
+ * replication, checkpoints), at growing sizes, on one time axis. Modes follow each other within a size, so
+ * that they see the same machine.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { checkWritable } from '../../src/local/options.js';
+import { countText, table } from '../../src/local/text.js';
+import type { Given } from '../common/flags.js';
+import { BenchReport } from '../common/report.js';
+import { parseRecoveryOptions, type RECOVERY_FLAGS } from './options.js';
+import { COLUMNS, recoveryHtml, recoverySvg } from './picture.js';
+import { RecoveryRun, type RunResult } from './run.js';
+
+/** The code that the goals are stated for. */
+const CODE = '4+1';
+/** Lost rows up to which keys must be ready in time. */
+const GOAL_LOST_ROWS = 5e6;
+
+function show(runs: readonly RunResult[]): string {
+  const heads = COLUMNS.map(([head]) => head);
+  const rows = runs.map((run) => COLUMNS.map(([, cell]) => cell(run)));
+  return table(heads, rows, 1).join('\n');
+}
+
+function judge(report: BenchReport, runs: readonly RunResult[], ps: number): void {
+  for (const run of runs) {
+    const where = `${countText(run.rows)} rows`;
+    report.add({
+      name: `${run.mode}, ${where}`,
+      unit: '(ms since SIGKILL; samples/s; GB/s)',
+      values: {
+        steady: run.steadySamplesPerSecond,
+        detected: run.detectedMs ?? Number.NaN,
+        back: run.backMs ?? Number.NaN,
+        redundant: run.redundantMs ?? Number.NaN,
+        'bytes per row': run.bytesPerRow,
+        'PS CPU s': run.psCpuSeconds ?? Number.NaN,
+      },
+    });
+    const { pushes, mismatchedBlocks } = run;
+    const intact = pushes.lost + pushes.duplicated + run.rowsLost + (mismatchedBlocks ?? 0);
+    report.exactly(`${run.mode}, ${where}: lost or wrong rows, pushes and parity blocks`, intact, 0);
+    if (run.mode === `${CODE}/idle`)
+      report.goal(`${where}: rebuild GB/s`, run.rebuildGBPerSecond ?? undefined, 0.5);
+    if (run.mode !== CODE) continue;
+    if (run.rows / ps <= GOAL_LOST_ROWS) {
+      const ready = run.keysReadyAfterDetectionMs ?? undefined;
+      report.atMost(`${where}: keys ready (ms after detection)`, ready, 100);
+    }
+    report.goal(`${where}: worst second of steady`, run.worstSecond ?? undefined, 0.93);
+    report.goal(`${where}: mean of steady`, run.mean ?? undefined, 0.97);
+    for (const other of runs) {
+      if (other.rows !== run.rows || !other.mode.startsWith('checkpoint')) continue;
+      const times = [other.backAfterDetectionMs, run.backAfterDetectionMs];
+      const ratio = times[0] && times[1] ? times[0] / times[1] : undefined;
+      report.goal(`${where}: faster than ${other.mode}`, ratio, 20);
+    }
+  }
+}
+
+/** The windows of every run beside the report's medians: what the picture was drawn from. */
+function addRuns(file: string, runs: readonly RunResult[]): void {
+  const report = JSON.parse(readFileSync(file, 'utf8')) as object;
+  writeFileSync(file, `${JSON.stringify({ ...report, runs }, null, 2)}\n`);
+}
+
+/** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, TIMEOUT when something hangs */
+export async function run(given: Given<typeof RECOVERY_FLAGS>): Promise<void> {
+  const options = parseRecoveryOptions(given);
+  if (options.html !== undefined) checkWritable('--html', options.html);
+  if (options.svg !== undefined) checkWritable('--svg', options.svg);
+  const report = new BenchReport('recovery', options);
+  const { ps, dim, batch, compute, recoveryRate } = options;
+  const rate = recoveryRate ?? 'default';
+  Object.assign(report.parameters, { ps, dim, batch, compute, optimizer: 'adagrad', recoveryRate: rate });
+  const runs: RunResult[] = [];
+  for (const rows of options.sizes) {
+    for (const mode of options.modes) {
+      options.tell(`${countText(rows)} rows, ${mode.name}`);
+      const result = await new RecoveryRun(options, mode, rows).run();
+      runs.push(result);
+      options.tell(show([result]));
+    }
+  }
+  judge(report, runs, ps);
+  process.stdout.write(`${show(runs)}\n`);
+  if (options.html !== undefined) {
+    const step = `${batch} keys and ${compute} units of computation a step`;
+    const subtitle = `${ps} PS, dim ${dim}, Adagrad, ${step}, recovery rate ${rate}`;
+    writeFileSync(options.html, recoveryHtml(runs, subtitle));
+  }
+  if (options.svg !== undefined) writeFileSync(options.svg, recoverySvg(runs));
+  report.finish();
+  if (options.json !== undefined) addRuns(options.json, runs);
+}

@@ -1,0 +1,111 @@
+/**
+ * All benchmarks, by name. `kintsugi bench` loads this file; a benchmark itself is loaded when it is run.
+ * A benchmark is a folder of this one, whose bench.ts exports `run`; what several share is in common/.
+ */
+import { Command } from 'commander';
+import { CHAOS_FLAGS } from './chaos/options.js';
+import { bad, COMMON_FLAGS, type Flags, flagName, type Given } from './common/flags.js';
+import { LOOPBACK_FLAGS } from './common/loopback/options.js';
+import { OVERHEAD_FLAGS } from './overhead/options.js';
+import { RECOVERY_FLAGS } from './recovery/options.js';
+import { SCALING_FLAGS } from './scaling/options.js';
+
+interface Benchmark {
+  description: string;
+  flags: Flags;
+  run(given: object): Promise<void>;
+}
+
+/** Checks that what is loaded takes the flags that are declared. */
+function benchmark<Declared extends Flags>(
+  description: string,
+  flags: Declared,
+  load: () => Promise<{ run(given: Given<Declared>): Promise<void> }>,
+): Benchmark {
+  return { description, flags, run: async (given) => (await load()).run(given as Given<Declared>) };
+}
+
+export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
+  code: benchmark(
+    'Reed-Solomon encode with every instruction set, against other libraries',
+    COMMON_FLAGS,
+    () => import('./code/bench.js'),
+  ),
+  rows: benchmark(
+    'row kernels (delta, optimizers, gather, index), alone and through the addon',
+    COMMON_FLAGS,
+    () => import('./rows/bench.js'),
+  ),
+  pull: benchmark(
+    'rows from one PS over loopback, against the bare transport and Redis',
+    LOOPBACK_FLAGS,
+    () => import('./pull/bench.js'),
+  ),
+  push: benchmark(
+    'gradients to one PS over loopback, against the bare transport and Redis',
+    LOOPBACK_FLAGS,
+    () => import('./push/bench.js'),
+  ),
+  overhead: benchmark(
+    'what redundancy costs while nothing fails',
+    OVERHEAD_FLAGS,
+    () => import('./overhead/bench.js'),
+  ),
+  recovery: benchmark(
+    'SIGKILL of one PS: erasure coding, replication and checkpoints',
+    RECOVERY_FLAGS,
+    () => import('./recovery/bench.js'),
+  ),
+  scaling: benchmark(
+    'training while a job grows and shrinks',
+    SCALING_FLAGS,
+    () => import('./scaling/bench.js'),
+  ),
+  chaos: benchmark(
+    'random faults under load for minutes, then a proof that nothing was lost',
+    CHAOS_FLAGS,
+    () => import('./chaos/bench.js'),
+  ),
+};
+
+function commandOf(name: string, { description, flags, run }: Benchmark): Command {
+  const command = new Command(name).description(description);
+  for (const [flag, { value, help }] of Object.entries(flags))
+    command.option(value === undefined ? flagName(flag) : `${flagName(flag)} <${value}>`, help);
+  return command.action((given: object) => run(given));
+}
+
+/** Every benchmark with its flags, for the help. */
+function overview(commands: readonly Command[]): string {
+  return commands
+    .map((command) => {
+      const help = command.createHelp();
+      const flags = help.visibleOptions(command).filter(({ long }) => long !== '--help');
+      const lines = flags.map((flag) => `    ${flag.flags.padEnd(24)} ${flag.description}`);
+      return [`  ${command.name().padEnd(10)} ${command.description()}`, ...lines].join('\n');
+    })
+    .join('\n\n');
+}
+
+/**
+ * Runs `kintsugi bench` with these arguments: the name of a benchmark and its flags. @throws BAD_ARGUMENT for a
+ * name that does not exist, CommanderError for flags that do not, and whatever the benchmark throws
+ */
+export async function runBench(args: readonly string[]): Promise<void> {
+  const names = Object.keys(BENCHMARKS).join(', ');
+  const [name] = args;
+  if (name === undefined) throw bad(`a benchmark is needed, one of ${names}; see kintsugi bench --help`);
+  if (!name.startsWith('-') && !Object.hasOwn(BENCHMARKS, name))
+    throw bad(`"${name}" is not a benchmark; there are ${names}`);
+  const program = new Command('kintsugi bench')
+    .description('Runs a benchmark and prints what it measured.')
+    .usage('<name> [flags]')
+    .helpCommand(false)
+    .exitOverride()
+    .configureOutput({ writeErr: () => {} })
+    .configureHelp({ visibleCommands: () => [] });
+  for (const [each, declared] of Object.entries(BENCHMARKS))
+    program.addCommand(commandOf(each, declared).copyInheritedSettings(program));
+  program.addHelpText('after', `\nBenchmarks:\n${overview(program.commands)}`);
+  await program.parseAsync(args, { from: 'user' });
+}
