@@ -88,8 +88,9 @@ function overview(commands: readonly Command[]): string {
 }
 
 /**
- * Runs `kintsugi bench` with these arguments: the name of a benchmark and its flags. @throws BAD_ARGUMENT for a
- * name that does not exist, CommanderError for flags that do not, and whatever the benchmark throws
+ * Runs `kintsugi bench` with these arguments: the name of a benchmark and its flags.
+ * @throws BAD_ARGUMENT for a name that does not exist, CommanderError for flags that do not, and whatever the
+ * benchmark throws
  */
 export async function runBench(args: readonly string[]): Promise<void> {
   const names = Object.keys(BENCHMARKS).join(', ');

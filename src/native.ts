@@ -7,15 +7,18 @@
  * padded to one; the section itself may start at any address):
  *
  *   REQUEST section (pull, push; one shard, any number of tables)
- *     u32 tableCount, u32 mode (0 = gradient or plain pull, 1 = whole rows: values + optimizer state, no padding)
+ *     u32 tableCount, u32 mode (0 = gradient or plain pull, 1 = whole rows: values + optimizer state)
+ *     (whole rows have no padding)
  *     tableCount x { u32 tableId, u32 count, u32 width (floats per row), u32 zero }
  *     per table: u64 keys[count]; push only: f32 rows[count * width]
  *   ROWS section (answer to a pull)
  *     per table of the request, in order: f32 rows[count * width]
  *   DELTA section (one batch of one shard)
  *     u32 tableCount, u32 zero
- *     tableCount x { u32 tableId, u32 stride (bytes per row), u32 extent, u32 keyCount, u32 rowCount, u32 zero }
- *     per table: u32 keySlots[keyCount], u64 keyXor[keyCount], u32 rowSlots[rowCount], u8 rowXor[rowCount * stride]
+ *     tableCount x { u32 tableId, u32 stride (bytes per row), u32 extent, u32 keyCount, u32 rowCount,
+ *                    u32 zero }
+ *     per table: u32 keySlots[keyCount], u64 keyXor[keyCount], u32 rowSlots[rowCount],
+ *                u8 rowXor[rowCount * stride]
  *   BLOCKS: u32 pairs (column, index); column = tableId * 2 + (0 = keys, 1 = rows)
  *     bytes of a list of blocks: the blocks one after the other, each of its column's fixed block size
  */
@@ -28,8 +31,8 @@ import { PACKAGE_ROOT } from './package-root.js';
 export type { OptimizerSpec };
 
 /**
- * Values of a row that was never pushed: zeros, a constant, or drawn by (seed, key) from a uniform distribution
- * in [low, high) or a normal one.
+ * Values of a row that was never pushed: zeros, a constant, or drawn by (seed, key) from a uniform
+ * distribution in [low, high) or a normal one.
  */
 export type InitializerSpec =
   | { kind: 'zeros' }
@@ -301,7 +304,9 @@ export function loadNative(): NativeAddon {
   } catch (error) {
     throw new KintsugiError(
       'ADDON_NOT_LOADED',
-      `the native addon could not be loaded (${describe(error).slice(0, 200)}); run "npm rebuild kintsugi-ps", or "npm run build" in a checkout; it needs a C++20 compiler, make and Python 3`,
+      `the native addon could not be loaded (${describe(error).slice(0, 200)}); ` +
+        'run "npm rebuild kintsugi-ps", or "npm run build" in a checkout; ' +
+        'it needs a C++20 compiler, make and Python 3',
       { cause: error },
     );
   }

@@ -12,6 +12,8 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command, Option } from 'commander';
 import { describe, expect, it } from 'vitest';
+import { flagName } from '../bench/common/flags.js';
+import { BENCHMARKS } from '../bench/registry.js';
 import { createProgram } from '../src/cli/program.js';
 import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
@@ -111,18 +113,16 @@ describe('commands', () => {
     for (const file of ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs'])
       for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
     for (const other of ['--no-save', '--save-dev', '--max-semi-space-size']) known.add(other);
-    const benchmarks = filesOf('bench/*.ts').map(text).join('\n');
-    const ofBenchmark = (flag: string) =>
-      new RegExp(`\\b${flag.slice(2).replace(/-([a-z])/g, (_, c: string) => c.toUpperCase())}\\b`).test(
-        benchmarks,
-      );
+    const ofBenchmarks = new Set(
+      Object.values(BENCHMARKS).flatMap((it) => Object.keys(it.flags).map(flagName)),
+    );
     const unknown = current.flatMap((file) =>
       text(file)
         .split('\n')
         .flatMap((line) => [...line.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)].map(([flag]) => ({ flag, line })))
         .filter(({ flag, line }) => {
           const bench = file.startsWith('bench/') || /\bbench\b/.test(line);
-          return !known.has(flag) && !(bench && ofBenchmark(flag));
+          return !known.has(flag) && !(bench && ofBenchmarks.has(flag));
         })
         .map(({ flag }) => `${file}: ${flag}`),
     );

@@ -13,14 +13,6 @@ const GENERATED = /(^|\/)package-lock\.json$/;
 
 /** Files whose long lines are still being split. */
 const EXEMPT = new Set([
-  'bench/chaos/pushes.ts',
-  'bench/overhead.ts',
-  'bench/recovery.ts',
-  'bench/recovery/picture.ts',
-  'bench/report.ts',
-  'bench/scaling.ts',
-  'bench/scaling/picture.ts',
-  'src/cli/bench.ts',
   'src/cli/demo.ts',
   'src/cli/flags.ts',
   'src/cli/ps.ts',
@@ -29,7 +21,6 @@ const EXEMPT = new Set([
   'src/cli/scrub.ts',
   'src/cli/worker.ts',
   'src/client/client.ts',
-  'src/native.ts',
   'src/protocol/frame.ts',
   'src/runtime/job.ts',
   'src/sim/coverage.ts',

@@ -140,8 +140,10 @@ export class PushStream {
       const most = this.sent[row]!;
       let prefix = least[i]!;
       while (prefix < most && prefixSum(prefix) !== found[0]) prefix++;
-      if (prefixSum(prefix) !== found[0])
-        return `${where} holds ${found[0]}, which no prefix of ${least[i]} acknowledged to ${most} sent pushes gives`;
+      if (prefixSum(prefix) !== found[0]) {
+        const pushes = `${least[i]} acknowledged to ${most} sent pushes`;
+        return `${where} holds ${found[0]}, which no prefix of ${pushes} gives`;
+      }
     }
     return undefined;
   }

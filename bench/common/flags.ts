@@ -1,7 +1,6 @@
 /**
- * Flags of benchmarks. Each benchmark declares its flags in a table; the command line, its help, and the types
- * of what a benchmark is given follow from that table. Values arrive as text, and the functions here turn them
- * into numbers.
+ * Flags of benchmarks. Each benchmark declares its flags in a table. The command line, its help, and the
+ * types of what a benchmark is given follow from it. Values arrive as text; functions here parse them.
  */
 import { KintsugiError } from '../../src/errors.js';
 

@@ -34,6 +34,8 @@ export interface Result {
 const plain = (value: number): string =>
   value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 
+const short = (value: number): string => (Number.isInteger(value) ? `${value}` : value.toFixed(2));
+
 export class BenchReport {
   readonly results: Result[] = [];
   readonly goals: Goal[] = [];
@@ -93,7 +95,8 @@ export class BenchReport {
   finish(): void {
     const { machine } = this;
     const lines = [
-      `${this.name}: ${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, Node ${machine.node}, load ${machine.loadBefore.toFixed(1)}`,
+      `${this.name}: ${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB`,
+      `Node ${machine.node}, load ${machine.loadBefore.toFixed(1)}`,
       Object.entries(this.parameters)
         .map(([name, value]) => `${name} ${value}`)
         .join(', '),
@@ -104,8 +107,8 @@ export class BenchReport {
             .join(', ')} ${r.unit}`,
       ),
       ...this.goals.map(
-        (g) =>
-          `  ${g.met ? 'met   ' : 'MISSED'} ${g.name}: ${Number.isInteger(g.value) ? g.value : g.value.toFixed(2)} (goal ${SIGNS[g.is ?? 'at least']} ${g.goal})`,
+        ({ met, name, value, is, goal }) =>
+          `  ${met ? 'met   ' : 'MISSED'} ${name}: ${short(value)} (goal ${SIGNS[is ?? 'at least']} ${goal})`,
       ),
       ...this.skipped.map((what) => `  SKIPPED ${what}`),
     ];

@@ -35,9 +35,8 @@ async function measureJob(options: OverheadOptions, job: Job, data: string, repo
       for (const [index, candidate] of candidates.entries()) {
         const result = await candidate.round();
         if (round > 0) rounds[index]!.push(result);
-        options.tell(
-          `${job.name}, round ${round}, ${candidate.mode.name}: ${Math.round(result.samplesPerSecond)} samples/s`,
-        );
+        const rate = `${Math.round(result.samplesPerSecond)} samples/s`;
+        options.tell(`${job.name}, round ${round}, ${candidate.mode.name}: ${rate}`);
       }
     }
     const memory = await Promise.all(candidates.map((candidate) => candidate.bytesPerRow()));

@@ -52,9 +52,9 @@ export async function run(given: Given<typeof SCALING_FLAGS>): Promise<void> {
   const heads = COLUMNS.map(([head]) => head);
   process.stdout.write(`${table(heads, cells, 1).join('\n')}\n`);
   if (options.html !== undefined) {
-    const table = `${countText(rows)} rows of dim ${dim} with Adagrad (${bytesText(result.bytes)} with parity)`;
+    const size = `${countText(rows)} rows of dim ${dim} with Adagrad, ${bytesText(result.bytes)} with parity`;
     const step = `${batch} keys and ${compute} units of computation a step`;
-    const subtitle = `${ps} to ${to} to ${ps} PS, code 4+1, ${table}, ${step}, move rate ${moveRate}`;
+    const subtitle = `${ps} to ${to} to ${ps} PS, code 4+1, ${size}, ${step}, move rate ${moveRate}`;
     writeFileSync(options.html, scalingHtml(result, subtitle));
   }
   report.finish();

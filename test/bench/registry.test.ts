@@ -1,4 +1,4 @@
-/** `kintsugi bench`: every benchmark has a name, its flags are in the help, and everything else is refused. */
+/** `kintsugi bench`: every benchmark has a name, the help has its flags, everything else is refused. */
 import { existsSync, readdirSync } from 'node:fs';
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';

@@ -42,8 +42,8 @@ export function ending(name: string): { ended: Promise<never>; end(why: string):
 }
 
 /**
- * Keeps WINDOW requests under way for `ms`, at least one for each. @throws when a request fails, or the server
- * ends
+ * Keeps WINDOW requests under way for `ms`, at least one for each.
+ * @throws when a request fails, or the server ends
  */
 export async function turn(contender: Contender, ms: number, first = 0): Promise<Turn> {
   let next = first;
@@ -92,8 +92,8 @@ export async function compare(
 
 /**
  * Latency in ms when requests come at a fixed rate, whether or not earlier ones are answered; counted from
- * the moment when the request was due, so that a stall counts for all that it delays. @throws when a request
- * fails, or the server ends
+ * the moment when the request was due, so that a stall counts for all that it delays.
+ * @throws when a request fails, or the server ends
  */
 export async function latency(contender: Contender, perSecond: number, ms: number): Promise<Float64Array> {
   const total = Math.max(1, Math.floor((perSecond * ms) / 1000));
