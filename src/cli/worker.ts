@@ -2,10 +2,9 @@
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../errors.js';
 import { tuneV8 } from '../runtime/v8.js';
-import { isPacked } from '../train/criteo.js';
 import { RANGE_BATCHES } from '../train/files.js';
-import { MAX_SPOOL_LEAD } from '../train/spool.js';
-import { runWorker, type WorkerOptions } from '../worker/role.js';
+import { checkWork, spoolOf } from '../worker/options.js';
+import { runWorker } from '../worker/role.js';
 import {
   certificateOf,
   clientTlsOf,
@@ -39,26 +38,6 @@ interface Flags extends SharedFlags, TrainingFlags {
   evaluate: boolean;
 }
 
-/** Where standard input is kept, if it is what is trained. @throws BAD_ARGUMENT */
-function spoolOf({ data = [], follow, spool: file, spoolLead }: Flags): WorkerOptions['spool'] {
-  const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
-  if (!data.includes('-')) {
-    if (file !== undefined)
-      throw refuse('--spool needs --data - --follow: it keeps what standard input brings');
-    if (spoolLead !== undefined) throw refuse('--spool-lead needs --spool');
-    return undefined;
-  }
-  if (!follow || file === undefined) {
-    const text = 'standard input can be read only once, and what a worker dies with would be lost';
-    throw refuse(`--data -: ${text}: add --follow --spool FILE, and its lines are kept there`);
-  }
-  if (data.length > 1) throw refuse('--data - takes no further files: standard input ends, they do not');
-  if (isPacked(file)) throw refuse(`--spool ${file}: lines are kept as they are, not compressed`);
-  if (process.env[LIFELINE_ENV] === 'stdin')
-    throw refuse('--data -: standard input is what ties this worker to its launcher');
-  return { file, maxLead: spoolLead ?? MAX_SPOOL_LEAD };
-}
-
 /** A lead of nothing would never let anything in. */
 function leadOf(text: string): number {
   const bytes = size('--spool-lead')(text);
@@ -69,15 +48,10 @@ function leadOf(text: string): number {
 async function run(flags: Flags): Promise<void> {
   followLauncher();
   tuneV8();
-  const { name, evaluate } = flags;
-  if (evaluate && !flags.test) throw new KintsugiError('BAD_ARGUMENT', '--evaluate needs --test');
-  if (!evaluate && !flags.data)
-    throw new KintsugiError('BAD_ARGUMENT', '--data is needed: the files to train on');
-  if (flags.follow && (evaluate || flags.test || flags.epochs !== 1)) {
-    const text = 'goes on until it is stopped: it takes no --epochs, --test and --evaluate';
-    throw new KintsugiError('BAD_ARGUMENT', `--follow ${text}`);
-  }
-  const spool = spoolOf(flags);
+  const { name, evaluate, follow, epochs, data = [], test = [] } = flags;
+  checkWork({ data, test, epochs, evaluate, follow });
+  const inputTaken = process.env[LIFELINE_ENV] === 'stdin';
+  const spool = spoolOf({ data, follow, spool: flags.spool, spoolLead: flags.spoolLead }, inputTaken);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
   await runWorker({
@@ -91,10 +65,10 @@ async function run(flags: Flags): Promise<void> {
     log: loggerOf(flags, { role: 'worker', name }),
     bar: process.stderr.isTTY && flags.logFormat !== 'json',
     signal: abort.signal,
-    data: evaluate ? [] : spool ? [spool.file] : (flags.data ?? []),
-    test: flags.test ?? [],
-    epochs: evaluate ? 0 : flags.epochs,
-    follow: flags.follow,
+    data: evaluate ? [] : spool ? [spool.file] : data,
+    test,
+    epochs: evaluate ? 0 : epochs,
+    follow,
     spool,
     name,
     run: flags.run,

@@ -4,68 +4,21 @@
  * `worker.range` (a range of samples that it is done with, for the audit), `worker.done` and `worker.test`.
  * Of standard input, `worker.spool` says where it is kept, and `worker.input` that no more of it is read.
  */
-import cliProgress from 'cli-progress';
 import { type Client, connect } from '../client/client.js';
 import type { DatasetSpec } from '../client/dataset.js';
 import { loadNative } from '../native.js';
 import { formatAddress, parseAddress } from '../runtime/address.js';
 import { type EndpointOptions, serveEndpoints } from '../runtime/endpoints.js';
-import { type Logger, monotonicMs } from '../runtime/log.js';
 import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
 import { cutFiles, cutGrowingFiles } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import { Spool } from '../train/spool.js';
-import type { Model, ModelOptions, ParameterStore } from '../train/trainer.js';
-import type { ClientTls, ServerTls } from '../transport/index.js';
+import type { Model, ParameterStore } from '../train/trainer.js';
+import type { WorkerOptions } from './options.js';
+import { Progress } from './progress.js';
 import { checkTrained, trainRanges } from './training.js';
-
-/**
- * Progress events are at least so far apart: often enough to place a failure on the time axis, too few to
- * matter.
- */
-const PROGRESS_MS = 50;
-
-export interface WorkerOptions {
-  scheduler: string;
-  /** Where /healthz, /readyz and /metrics answer. */
-  listen: string;
-  token: string | undefined;
-  metricsToken: string | undefined;
-  tls: ClientTls | undefined;
-  /** For its endpoints. */
-  certificate: ServerTls | undefined;
-  connectTimeoutMs: number;
-  log: Logger;
-  /** Show a progress bar on standard error. */
-  bar: boolean;
-  /**
-   * Before training it ends the connecting; then the batch is finished and the rest of its range handed back.
-   */
-  signal: AbortSignal;
-  name: string;
-  data: string[];
-  test: string[];
-  epochs: number;
-  /** The files grow: train what is there, and then what comes, until `signal`. */
-  follow: boolean;
-  /** Standard input is appended to this file, which is all of `data`. */
-  spool?: { file: string; maxLead: number } | undefined;
-  /** Name of the data set: workers that give the same share the samples. */
-  run: string;
-  /** Batches of a range of samples; undefined: by the size of the data. */
-  rangeBatches: number | undefined;
-  /** Batches that a worker may be ahead of the slowest. */
-  staleness: number;
-  audit: boolean;
-  inFlight: number;
-  deterministic: boolean;
-  batch: number;
-  /** A model file; default DLRM. */
-  model: string | undefined;
-  modelOptions: ModelOptions;
-}
 
 /** The client as the loop sees it. */
 function storeOf(client: Client): ParameterStore {
@@ -76,47 +29,6 @@ function storeOf(client: Client): ParameterStore {
     pull: (requests) => client.pull(requests),
     push: (updates) => client.push(updates),
   };
-}
-
-/** Throttled progress: events for a launcher and, on a terminal, a bar. */
-class Progress {
-  private readonly bar: cliProgress.SingleBar | undefined;
-  private told = Number.NEGATIVE_INFINITY;
-  private samples = 0;
-  private loss = 0;
-
-  constructor(
-    private readonly log: Logger,
-    rows: number | undefined,
-  ) {
-    if (rows === undefined) return;
-    this.bar = new cliProgress.SingleBar({
-      format: '[{bar}] {percentage} % | {value}/{total} samples | loss {loss} | {eta_formatted} left',
-      hideCursor: true,
-    });
-    this.bar.start(rows, 0, { loss: '-' });
-  }
-
-  get state(): { samples: number; loss: number } {
-    return { samples: this.samples, loss: this.loss };
-  }
-
-  update(samples: number, loss: number): void {
-    this.samples = samples;
-    this.loss = loss;
-    if (monotonicMs() - this.told >= PROGRESS_MS) this.tell();
-  }
-
-  private tell(): void {
-    this.told = monotonicMs();
-    if (this.bar) this.bar.update(this.samples, { loss: this.loss.toFixed(4) });
-    else this.log.info('worker.progress', { samples: this.samples, loss: this.loss });
-  }
-
-  end(): void {
-    this.tell();
-    this.bar?.stop();
-  }
 }
 
 async function trainAll(

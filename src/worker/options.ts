@@ -1,0 +1,100 @@
+/** What `kintsugi worker` can be told, and the checks that need no job. */
+import { KintsugiError } from '../errors.js';
+import type { Logger } from '../runtime/log.js';
+import { isPacked } from '../train/criteo.js';
+import { MAX_SPOOL_LEAD } from '../train/spool.js';
+import type { ModelOptions } from '../train/trainer.js';
+import type { ClientTls, ServerTls } from '../transport/index.js';
+
+export interface WorkerOptions {
+  scheduler: string;
+  /** Where /healthz, /readyz and /metrics answer. */
+  listen: string;
+  token: string | undefined;
+  metricsToken: string | undefined;
+  tls: ClientTls | undefined;
+  /** For its endpoints. */
+  certificate: ServerTls | undefined;
+  connectTimeoutMs: number;
+  log: Logger;
+  /** Show a progress bar on standard error. */
+  bar: boolean;
+  /**
+   * Before training it ends the connecting; then the batch is finished and the rest of its range handed back.
+   */
+  signal: AbortSignal;
+  name: string;
+  data: string[];
+  test: string[];
+  epochs: number;
+  /** The files grow: train what is there, and then what comes, until `signal`. */
+  follow: boolean;
+  /** Standard input is appended to this file, which is all of `data`. */
+  spool?: { file: string; maxLead: number } | undefined;
+  /** Name of the data set: workers that give the same share the samples. */
+  run: string;
+  /** Batches of a range of samples; undefined: by the size of the data. */
+  rangeBatches: number | undefined;
+  /** Batches that a worker may be ahead of the slowest. */
+  staleness: number;
+  audit: boolean;
+  inFlight: number;
+  deterministic: boolean;
+  batch: number;
+  /** A model file; default DLRM. */
+  model: string | undefined;
+  modelOptions: ModelOptions;
+}
+
+const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
+
+/** What a worker is asked to do, as its flags say it. */
+export interface Work {
+  data: readonly string[];
+  test: readonly string[];
+  epochs: number;
+  evaluate: boolean;
+  follow: boolean;
+}
+
+/** @throws BAD_ARGUMENT for flags that contradict each other */
+export function checkWork({ data, test, epochs, evaluate, follow }: Work): void {
+  if (evaluate && test.length === 0) throw refuse('--evaluate needs --test');
+  if (!evaluate && data.length === 0) throw refuse('--data is needed: the files to train on');
+  if (follow && (evaluate || test.length > 0 || epochs !== 1)) {
+    throw refuse('--follow goes on until it is stopped: it takes no --epochs, --test and --evaluate');
+  }
+}
+
+/** Where standard input is kept, as the flags say it. */
+export interface SpoolFlags {
+  data: readonly string[];
+  follow: boolean;
+  /** Path of the file. */
+  spool: string | undefined;
+  /** Bytes. */
+  spoolLead: number | undefined;
+}
+
+/**
+ * Where standard input is kept, if it is what is trained.
+ * @param inputTaken standard input ties this worker to its launcher
+ * @throws BAD_ARGUMENT
+ */
+export function spoolOf(flags: SpoolFlags, inputTaken: boolean): WorkerOptions['spool'] {
+  const { data, follow, spool: file, spoolLead } = flags;
+  if (!data.includes('-')) {
+    if (file !== undefined)
+      throw refuse('--spool needs --data - --follow: it keeps what standard input brings');
+    if (spoolLead !== undefined) throw refuse('--spool-lead needs --spool');
+    return undefined;
+  }
+  if (!follow || file === undefined) {
+    const text = 'standard input can be read only once, and what a worker dies with would be lost';
+    throw refuse(`--data -: ${text}: add --follow --spool FILE, and its lines are kept there`);
+  }
+  if (data.length > 1) throw refuse('--data - takes no further files: standard input ends, they do not');
+  if (isPacked(file)) throw refuse(`--spool ${file}: lines are kept as they are, not compressed`);
+  if (inputTaken) throw refuse('--data -: standard input is what ties this worker to its launcher');
+  return { file, maxLead: spoolLead ?? MAX_SPOOL_LEAD };
+}
