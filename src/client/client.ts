@@ -179,16 +179,16 @@ export class Client {
    * const keys = BigUint64Array.of(42n, 43n);
    * await client.push([{ table: 'items', keys, gradients: new Float32Array(2 * 16).fill(0.1) }]);
    * ```
-   * @throws LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE, UNRECOVERABLE,
-   * BAD_ARGUMENT, ABORTED, CLOSED
+   * @throws LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, KEY_RESERVED, MEMORY_LIMIT, UNKNOWN_TABLE,
+   * UNRECOVERABLE, BAD_ARGUMENT, ABORTED, CLOSED
    */
   async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
     await this.#requests.push(requests, 'values', options);
   }
 
   /**
-   * Sets whole rows (values, then optimizer state, without padding) instead of applying gradients: for loading
-   * what was saved. `gradients` of each request are the rows, keys.length x `rowWidth`.
+   * Sets whole rows (values, then optimizer state, without padding) instead of applying gradients: for
+   * loading what was saved. `gradients` of each request are the rows, keys.length x `rowWidth`.
    * @throws what {@link push} throws; BAD_ARGUMENT for a client that connected with `audit`
    */
   async assign(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {

@@ -177,9 +177,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a restarted node counts as the one that died',
-    file: 'scheduler/scheduler',
-    from: '!liveness.dead && liveness.inc === inc',
-    to: '!liveness.dead',
+    file: 'scheduler/liveness',
+    from: 'return this.of(id, inc)?.dead === false;',
+    to: 'return this.nodes.get(id)?.dead === false;',
   },
   {
     name: 'messages for an older generation reach the new owner',
@@ -306,7 +306,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a sink that has stalled is given up though it is needed',
     file: 'scheduler/scheduler',
-    from: 'return this.isLost(group) || canDoWithout(group, sink, this.state.map.pools[group.pool], this.view());',
+    from: 'return this.reports.isLost(group) || canDoWithout(group, sink, this.map.pools[group.pool], this.view());',
     to: 'return true;',
   },
   {
@@ -357,13 +357,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'change: a mirror in use is taken back',
-    file: 'scheduler/scaling/scaler',
+    file: 'scheduler/scaling/moving',
     from: 'sink.movesMember === undefined || !which(group, sink)',
     to: "(sink.kind === 'P' && sink.movesMember === undefined) || !which(group, sink)",
   },
   {
     name: 'change: a parity in use is taken back',
-    file: 'scheduler/scaling/scaler',
+    file: 'scheduler/scaling/moving',
     from: 'sink.movesMember === undefined || !which(group, sink)',
     to: "(sink.kind === 'M' && sink.movesMember === undefined) || !which(group, sink)",
   },
@@ -372,6 +372,36 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'placement/agenda',
     from: 'key !== this.key',
     to: "this.key === ''",
+  },
+  {
+    name: 'report: a node speaks for a sink of another one',
+    file: 'scheduler/reports',
+    from: 'sink?.node !== from || sink.inc !== inc ||',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/reports.test.ts',
+      because: 'every node of a schedule is honest',
+    },
+  },
+  {
+    name: 'report: anybody may say that a shard is lost',
+    file: 'scheduler/reports',
+    from: 'entry?.node !== from || entry.gen !== gen',
+    to: 'false',
+    scenario: {
+      test: 'test/core/scheduler/reports.test.ts',
+      because: 'every node of a schedule is honest',
+    },
+  },
+  {
+    name: 'names: a node that lives is forgotten',
+    file: 'scheduler/scheduler',
+    from: 'this.liveness.newest(id)?.dead !== false &&',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/names.test.ts',
+      because: 'a schedule has fewer nodes than are remembered',
+    },
   },
   {
     name: 'capability: a push does not wait for the target of a move',

@@ -94,7 +94,10 @@ export function clientHandshake(token: string | undefined): Handshake {
   };
 }
 
-/** True if an Authorization header carries this token, which is never the job's; takes the same time for every wrong one. */
+/**
+ * True if an Authorization header carries this token, which is never the job's; takes the same time for every
+ * wrong one.
+ */
 export function bearerMatches(authorization: string | undefined, token: string): boolean {
   return sameText(authorization ?? '', `Bearer ${token}`);
 }

@@ -2,6 +2,7 @@
 // the others.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client, Table } from '../../src/client/client.js';
+import type { MessageOf } from '../../src/protocol/messages.js';
 import type { LocalCluster } from '../../src/runtime/cluster.js';
 import { listen } from '../../src/transport/index.js';
 import { RawClient } from '../transport/support.js';
@@ -210,30 +211,37 @@ describe('a scheduler', () => {
     await works();
   });
 
-  it('does not let heartbeats of nobody count', async () => {
+  it('does not let heartbeats and reports of nobody count', async () => {
     const { job, trainer, works } = await start();
     const peer = await raw(job.address);
     peer.send({ t: 'attach' });
-    await peer.next();
-    const inc = 1;
-    peer.send({
-      t: 'heartbeat',
-      inc,
-      epoch: 0,
-      completeSinks: [1e6],
-      completeShards: [],
-      recoveries: [],
-      owned: [],
-      bytes: 1,
-      rows: 1e9,
-    });
-    peer.send({ t: 'unrecoverable', g: 1e6, m: 0, gen: 1, v: 1, blocks: 1 });
+    const { id, map } = (await peer.next()) as unknown as MessageOf<'welcome'>;
+    const [group] = map.groups;
+    const [entry] = group!.data;
+    // As itself, and as the process that owns the shard.
+    for (const inc of [0, entry!.inc]) {
+      peer.send({
+        t: 'heartbeat',
+        inc,
+        epoch: 0,
+        completeSinks: group!.sinks.map(({ sid }) => sid),
+        completeShards: [[0, 0, entry!.gen]],
+        recoveries: [{ g: 0, m: 0, gen: entry!.gen, blocksLost: 9, blocksPresent: 0, blocksOnDemand: 0 }],
+        owned: [[0, 0, 1e9]],
+        bytes: 1,
+        rows: 1e9,
+      });
+    }
+    peer.send({ t: 'unrecoverable', g: 0, m: 0, gen: entry!.gen, v: group!.version, blocks: 1 });
+    peer.send({ t: 'stalled', g: 0, m: 0, sid: group!.sinks[0]!.sid, gen: entry!.gen, v: group!.version });
     peer.send({ t: 'status', id: 3 });
     let answer = await peer.next();
     while (answer.t !== 'statusReply') answer = await peer.next();
-    expect(answer.status).toMatchObject({ redundancy: 'full', unrecoverable: [] });
+    expect(answer.status).toMatchObject({ redundancy: 'full', unrecoverable: [], recoveries: [] });
     await works();
-    expect((await trainer.status()).nodes.length).toBe(3);
+    const { nodes } = await trainer.status();
+    expect(nodes.length).toBe(3);
+    expect(nodes.filter((node) => node.id === id || node.rows >= 1e9)).toEqual([]);
   });
 });
 

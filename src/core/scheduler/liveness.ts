@@ -1,25 +1,95 @@
 /**
- * What the scheduler knows of a node's process: soft, it comes back with connections and heartbeats (rule
- * 29).
+ * Which processes of nodes are alive. All of it is soft state: it comes back with connections and heartbeats
+ * (rule 29).
  */
+import type { NodeEntry, PeerId } from '../../protocol/map.js';
+import type { SchedulerPolicy } from '../shared/policy.js';
 
+/** What is known of a node's newest process. */
 export interface NodeLiveness {
   inc: number;
   connected: boolean;
   dead: boolean;
-  /** Would be given up, if the data could do without it. */
+  /** It was silent for too long, and was not given up because a group cannot do without it (rule 30). */
   suspected: boolean;
   heardAt: number;
   closedAt: number;
 }
 
-export function newLiveness(inc: number, now: number): NodeLiveness {
-  return {
-    inc,
-    connected: false,
-    dead: false,
-    suspected: false,
-    heardAt: now,
-    closedAt: now,
-  };
+export class Liveness {
+  private readonly nodes = new Map<PeerId, NodeLiveness>();
+
+  constructor(private readonly policy: Pick<SchedulerPolicy, 'reconnectMs' | 'silentMs'>) {}
+
+  /** After a restart: alive until we know better, and not connected yet. */
+  expect({ id, inc }: NodeEntry): void {
+    this.nodes.set(id, newLiveness(inc, 0));
+  }
+
+  /** The process is connected (again). */
+  joined(id: PeerId, inc: number, now: number): void {
+    const previous = this.nodes.get(id);
+    const node = previous?.inc === inc ? previous : newLiveness(inc, now);
+    node.connected = true;
+    node.dead = false;
+    node.heardAt = now;
+    this.nodes.set(id, node);
+  }
+
+  /** What is known of this process; undefined when a newer one has its name, or it was forgotten. */
+  of(id: PeerId, inc: number): NodeLiveness | undefined {
+    const node = this.nodes.get(id);
+    return node?.inc === inc ? node : undefined;
+  }
+
+  newest(id: PeerId): NodeLiveness | undefined {
+    return this.nodes.get(id);
+  }
+
+  isAlive(id: PeerId, inc: number): boolean {
+    return this.of(id, inc)?.dead === false;
+  }
+
+  /**
+   * Alive and connected: something new can be put there. After a restart most are alive until we know better.
+   */
+  isPresent({ id, inc }: NodeEntry): boolean {
+    return this.isAlive(id, inc) && this.nodes.get(id)?.connected === true;
+  }
+
+  forget(id: PeerId): void {
+    this.nodes.delete(id);
+  }
+
+  /**
+   * Time in which this process did not run is nobody's silence. `now`: the first tick, from which time
+   * counts.
+   */
+  startAt(now: number): void {
+    for (const node of this.nodes.values()) node.heardAt = node.closedAt = now;
+  }
+
+  slept(ms: number): void {
+    if (ms === 0) return;
+    for (const node of this.nodes.values()) {
+      node.heardAt += ms;
+      node.closedAt += ms;
+    }
+  }
+
+  /** Processes that were not heard of for too long, with the reason. */
+  late(now: number): [id: PeerId, reason: string][] {
+    const late: [PeerId, string][] = [];
+    for (const [id, node] of this.nodes) {
+      if (node.dead) continue;
+      const gone = !node.connected && now - node.closedAt > this.policy.reconnectMs;
+      if (gone || now - node.heardAt > this.policy.silentMs)
+        late.push([id, gone ? 'did not reconnect' : 'silent']);
+    }
+    return late;
+  }
+}
+
+function newLiveness(inc: number, now: number): NodeLiveness {
+  return { inc, connected: false, dead: false, suspected: false, heardAt: now, closedAt: now };
 }

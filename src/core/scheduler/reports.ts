@@ -1,35 +1,122 @@
 /**
- * What heartbeats have told. All of it is soft: after a restart of the scheduler it comes back with them
- * (rule 29). Sinks and ownerships that were complete once stay so: their numbers are never used again.
+ * What nodes have reported. All of it is soft state: after a restart of the scheduler it comes back with
+ * heartbeats (rule 29). A report counts only for what the newest map gives to the reporting process, and it
+ * is forgotten when the map no longer names what it is about.
+ *
+ * Sinks and ownerships that were complete once stay so: their numbers are never used again.
  */
-import type { PeerId } from '../../protocol/map.js';
-import type { Heartbeat } from '../../protocol/messages.js';
+import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
+import { seatOf } from '../../protocol/map.js';
+import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
 import { Loads } from './loads.js';
 
+/** A data shard that its owner has reported as beyond repair. */
+export interface LostShard {
+  g: number;
+  m: number;
+  /** Version of the group that it was reported in. */
+  v: number;
+  blocks: number;
+}
+
+type NodeReport = Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>;
+
 export class Reports {
-  readonly completeSinks = new Set<number>();
-  readonly heartbeats = new Map<PeerId, Heartbeat>();
+  /** The newest of each node. */
+  readonly nodes = new Map<PeerId, NodeReport>();
   readonly loads = new Loads();
-  private readonly completeShards = new Set<string>();
+  private readonly completeSinks = new Set<number>();
+  /** Shard -> the generation that is complete. */
+  private readonly completeShards = new Map<string, number>();
   private readonly shardRows = new Map<string, number>();
+  private readonly lostShards = new Map<string, LostShard>();
+  /** Of the map that was looked at last. */
+  private groups: readonly Group[] = [];
+  private readonly sinks = new Map<number, SinkEntry>();
+
+  constructor(private readonly newest: () => readonly Group[]) {}
+
+  /** Forgets what the newest map does not name. */
+  private follow(): void {
+    const groups = this.newest();
+    if (groups === this.groups) return;
+    this.groups = groups;
+    this.sinks.clear();
+    for (const group of groups) for (const sink of group.sinks) this.sinks.set(sink.sid, sink);
+    for (const sid of this.completeSinks) if (!this.sinks.has(sid)) this.completeSinks.delete(sid);
+    for (const [shard, { g, v }] of this.lostShards)
+      if (groups[g]?.version !== v) this.lostShards.delete(shard);
+  }
 
   /** True when something is complete that was not known to be. */
   learn(from: PeerId, heartbeat: Heartbeat, now: number): boolean {
-    const { completeSinks, completeShards, owned } = heartbeat;
-    const before = this.completeSinks.size + this.completeShards.size;
-    this.heartbeats.set(from, heartbeat);
-    this.loads.update(heartbeat, now);
-    for (const [g, m, rows] of owned) this.shardRows.set(`${g}/${m}`, rows);
-    for (const sid of completeSinks) this.completeSinks.add(sid);
-    for (const entry of completeShards) this.completeShards.add(entry.join('/'));
-    return this.completeSinks.size + this.completeShards.size > before;
+    this.follow();
+    const { inc, bytes, rows } = heartbeat;
+    const owns = (g: number, m: number, gen?: number): boolean => {
+      const entry = this.groups[g]?.data[m];
+      return entry?.node === from && entry.inc === inc && (gen === undefined || gen === entry.gen);
+    };
+    const recoveries = heartbeat.recoveries.filter(({ g, m, gen }) => owns(g, m, gen));
+    this.nodes.set(from, { bytes, rows, recoveries });
+    for (const [g, seat, size, count] of heartbeat.held ?? [])
+      if (owns(g, seat) || this.holdsParity(from, inc, g, seat)) this.loads.update(g, seat, size, count, now);
+    for (const [g, m, count] of heartbeat.owned) if (owns(g, m)) this.shardRows.set(`${g}/${m}`, count);
+    let news = false;
+    for (const sid of heartbeat.completeSinks) {
+      const sink = this.sinks.get(sid);
+      if (sink?.node !== from || sink.inc !== inc || this.completeSinks.has(sid)) continue;
+      this.completeSinks.add(sid);
+      news = true;
+    }
+    for (const [g, m, gen] of heartbeat.completeShards) {
+      if (!owns(g, m, gen) || this.isShardComplete(g, m, gen)) continue;
+      this.completeShards.set(`${g}/${m}`, gen);
+      news = true;
+    }
+    return news;
   }
 
-  isShardComplete(group: number, member: number, gen: number): boolean {
-    return this.completeShards.has(`${group}/${member}/${gen}`);
+  private holdsParity(node: PeerId, inc: number, g: number, seat: number): boolean {
+    const group = this.groups[g];
+    const here = (sink: SinkEntry) => sink.protects && sink.node === node && sink.inc === inc;
+    return group?.sinks.some((sink) => here(sink) && seatOf(group, sink) === seat) === true;
   }
 
+  isSinkComplete(sid: number): boolean {
+    return this.completeSinks.has(sid);
+  }
+
+  isShardComplete(g: number, m: number, gen: number): boolean {
+    return this.completeShards.get(`${g}/${m}`) === gen;
+  }
+
+  /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number {
     return this.shardRows.get(`${g}/${m}`) ?? 0;
+  }
+
+  /** Takes a report of a loss: true if it is of the owner, and of the newest version of the group. */
+  lose(from: PeerId, { g, m, gen, v, blocks }: MessageOf<'unrecoverable'>): boolean {
+    this.follow();
+    const group = this.groups[g];
+    const entry = group?.data[m];
+    if (group?.version !== v || entry?.node !== from || entry.gen !== gen) return false;
+    this.lostShards.set(`${g}/${m}`, { g, m, v, blocks });
+    return true;
+  }
+
+  get lost(): LostShard[] {
+    if (this.lostShards.size > 0) this.follow();
+    return [...this.lostShards.values()];
+  }
+
+  /** Something of the group is beyond repair. */
+  isLost({ id, version }: Group): boolean {
+    if (this.lostShards.size === 0) return false;
+    return this.lost.some(({ g, v }) => g === id && v === version);
+  }
+
+  forget(node: PeerId): void {
+    this.nodes.delete(node);
   }
 }

@@ -11,13 +11,14 @@ import { type ClusterView, canDoWithout, isIndispensable } from '../placement/he
 import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
-import { type NodeLiveness, newLiveness } from './liveness.js';
+import { Liveness } from './liveness.js';
+import { Names } from './names.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import { type DurableState, withCapabilities } from './state.js';
-import { type LostShard, redundancyOf, type StatusInput, statusOf } from './status.js';
+import { redundancyOf, type StatusInput, statusOf } from './status.js';
 import { addTables } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
@@ -31,11 +32,11 @@ export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
   private readonly samples: Samples;
-  private readonly liveness = new Map<PeerId, NodeLiveness>();
-  private readonly reports = new Reports();
+  private readonly names: Names;
+  private readonly liveness: Liveness;
+  private readonly reports: Reports;
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
-  private readonly lost = new Map<string, LostShard>();
   private readonly scaler: Scaler;
   private now = 0;
   private redundancyBefore: Redundancy = 'forming';
@@ -49,18 +50,22 @@ export class Scheduler {
     restarted: boolean,
   ) {
     this.ledger = new Ledger(restarted ? withCapabilities(state) : state, restarted);
-    this.sessions = new Sessions(this.ledger, policy);
+    this.names = new Names(this.ledger, policy);
+    this.liveness = new Liveness(policy);
+    this.reports = new Reports(() => this.ledger.map.groups);
+    this.samples = new Samples(this.ledger, policy);
+    this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
+      names: this.names,
       loads: this.reports.loads,
       view: () => this.view(),
-      isLost: (group) => this.isLost(group),
+      isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.forget(node),
     });
-    this.samples = new Samples(this.ledger, policy);
-    if (restarted) for (const node of state.map.nodes) this.liveness.set(node.id, newLiveness(node.inc, 0));
+    if (restarted) for (const node of state.map.nodes) this.liveness.expect(node);
   }
 
   /** The newest map, durable or not: for tests and status only. */
@@ -122,56 +127,44 @@ export class Scheduler {
 
   // ---- membership
 
-  /**
-   * Rule 1: a new process gets a new incarnation; a reconnecting one keeps its own unless a newer one exists.
-   */
   private onJoin(link: number, join: MessageOf<'join'>): void {
-    const known = this.state.names[join.name];
-    if (join.id !== undefined && join.inc !== undefined) {
-      if (known?.id !== join.id || known.inc !== join.inc || this.isForeign(join.job)) {
-        this.ledger.afterwards({ kind: 'reply', link, message: { t: 'stale', code: 'STALE_NODE' } });
-        return;
-      }
-      if (known.left) {
-        this.ledger.afterwards({ kind: 'reply', link, message: { t: 'leave', inc: join.inc } });
-        return;
-      }
-    } else {
-      const id = known?.id ?? this.state.nextPeer++;
-      this.state.names[join.name] = { id, inc: (known?.inc ?? 0) + 1 };
-      this.ledger.touch();
-    }
-    const { id, inc } = this.state.names[join.name]!;
-    const previous = this.liveness.get(id);
-    const liveness = previous?.inc === inc ? previous : newLiveness(inc, this.now);
-    liveness.connected = true;
-    liveness.dead = false;
-    liveness.heardAt = this.now;
-    this.liveness.set(id, liveness);
-    const entry: NodeEntry = {
-      id,
-      inc,
-      name: join.name,
-      host: join.host,
-      address: join.address,
-      standby: join.standby,
-    };
-    const listed = this.state.map.nodes.find((node) => node.id === id);
-    if (!listed || listed.inc !== inc || listed.address !== join.address) {
-      const nodes = [...this.state.map.nodes.filter((node) => node.id !== id), entry];
+    const identity = this.names.identify(join);
+    if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
+    if (identity === 'left') return this.refuse(link, { t: 'leave', inc: join.inc ?? 0 });
+    const { id, inc } = identity;
+    this.liveness.joined(id, inc, this.now);
+    const { name, host, address, standby } = join;
+    const entry: NodeEntry = { id, inc, name, host, address, standby };
+    const listed = this.map.nodes.find((node) => node.id === id);
+    if (!listed || listed.inc !== inc || listed.address !== address) {
+      const nodes = [...this.map.nodes.filter((node) => node.id !== id), entry];
       nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
-      this.ledger.setMap({ nodes }, 'join', { node: id, name: join.name, inc });
+      this.ledger.setMap({ nodes }, 'join', { node: id, name, inc });
     }
-    const running = this.state.map.groups.length > 0;
+    const running = this.map.groups.length > 0;
     this.form();
     this.reconfigure('join');
     if (running && listed?.inc !== inc) this.scaler.joined(entry);
-    this.ledger.afterwards({
-      kind: 'reply',
-      link,
-      message: { t: 'welcome', id, inc, map: this.state.map },
-      admit: { peer: id, inc },
-    });
+    if (listed?.inc !== inc) this.forgetAbsent();
+    this.admit(link, id, inc);
+  }
+
+  private refuse(link: number, message: Message): void {
+    this.ledger.afterwards({ kind: 'reply', link, message });
+  }
+
+  private admit(link: number, peer: PeerId, inc: number): void {
+    const message: Message = { t: 'welcome', id: peer, inc, map: this.map };
+    this.ledger.afterwards({ kind: 'reply', link, message, admit: { peer, inc } });
+  }
+
+  /** Nodes that are given up and hold nothing are remembered up to a limit. */
+  private forgetAbsent(): void {
+    const { holders } = this.scaler;
+    const { leaving } = this.scaler;
+    const isAbsent = (id: PeerId): boolean =>
+      this.liveness.newest(id)?.dead !== false && !holders.has(id) && !leaving.has(id);
+    for (const node of this.names.forgetAbsent(isAbsent)) this.forget(node);
   }
 
   private onAttach(link: number, attach: MessageOf<'attach'>): void {
@@ -179,61 +172,51 @@ export class Scheduler {
     const resumed = known && !this.isForeign(attach.job) && this.sessions.resume(attach.id!, link);
     const id = known ? (resumed ? attach.id : undefined) : this.sessions.lease(link);
     if (id === undefined) {
-      const code = known ? 'SESSION_EXPIRED' : 'LIMIT';
-      this.ledger.afterwards({ kind: 'reply', link, message: { t: 'stale', code } });
-      return;
+      return this.refuse(link, { t: 'stale', code: known ? 'SESSION_EXPIRED' : 'LIMIT' });
     }
     this.samples.attached(id);
-    this.ledger.afterwards({
-      kind: 'reply',
-      link,
-      message: { t: 'welcome', id, inc: 0, map: this.state.map },
-      admit: { peer: id, inc: 0 },
-    });
+    this.admit(link, id, 0);
   }
 
   private forget(node: PeerId): void {
-    this.liveness.delete(node);
-    this.reports.heartbeats.delete(node);
+    this.liveness.forget(node);
+    this.reports.forget(node);
   }
 
   /** A peer that comes back from another job, whose ids mean nothing here. */
   private isForeign(job: string | undefined): boolean {
-    return job !== undefined && job !== this.state.map.job;
+    return job !== undefined && job !== this.map.job;
   }
 
   private onClosed(peer: PeerId, inc: number): void {
-    const liveness = this.liveness.get(peer);
-    if (!liveness || liveness.inc !== inc) return;
-    liveness.connected = false;
-    liveness.closedAt = this.now;
-    const node = this.state.map.nodes.find((entry) => entry.id === peer);
+    const known = this.liveness.of(peer, inc);
+    if (!known) return;
+    known.connected = false;
+    known.closedAt = this.now;
+    const node = this.map.nodes.find((entry) => entry.id === peer);
     if (node) this.probe(node);
   }
 
-  /** It is given up as a silent one then, not as one that does not come back. */
+  /**
+   * The process lives: it is given up when it stays silent, and not because it does not come back at once.
+   */
   private onListening(node: PeerId, inc: number): void {
-    const liveness = this.liveness.get(node);
-    if (liveness?.inc === inc) liveness.closedAt = this.now;
+    const known = this.liveness.of(node, inc);
+    if (known) known.closedAt = this.now;
   }
 
   private onRefused(node: PeerId, inc: number): void {
-    const liveness = this.liveness.get(node);
-    if (liveness && liveness.inc === inc && !liveness.connected) this.lose([node, 'refused']);
+    if (this.liveness.of(node, inc)?.connected === false) this.lose([node, 'refused']);
   }
 
   private indispensable(node: PeerId): boolean {
-    const { groups, pools } = this.state.map;
-    return isIndispensable(node, groups, pools, this.view(), (group) => this.isLost(group));
-  }
-
-  private isLost(group: Group): boolean {
-    return [...this.lost.values()].some((lost) => lost.g === group.id && lost.v === group.version);
+    const { groups, pools } = this.map;
+    return isIndispensable(node, groups, pools, this.view(), (group) => this.reports.isLost(group));
   }
 
   /**
-   * Whoever is lost at once is lost in one decision: before the second is known, the first one's repair would
-   * count on it.
+   * Nodes that are lost together are lost in one decision. Otherwise the repair of the first would count on
+   * the second.
    */
   private lose(...late: [node: PeerId, reason: string][]): void {
     for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
@@ -241,19 +224,19 @@ export class Scheduler {
   }
 
   private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
-    const liveness = this.liveness.get(node);
-    if (!liveness || liveness.dead) return [];
-    const lost = { node, inc: liveness.inc, reason };
+    const known = this.liveness.newest(node);
+    if (!known || known.dead) return [];
+    const lost = { node, inc: known.inc, reason };
     if (reason !== 'refused' && this.indispensable(node)) {
-      if (!liveness.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
-      liveness.suspected = true;
+      if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
+      known.suspected = true;
       return [];
     }
     this.changed();
-    liveness.dead = true;
-    const name = this.state.map.nodes.find((entry) => entry.id === node)?.name;
+    known.dead = true;
+    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
     this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
-    return [{ node, name, inc: liveness.inc }];
+    return [{ node, name, inc: known.inc }];
   }
 
   private onTick(now: number): void {
@@ -269,23 +252,16 @@ export class Scheduler {
       this.avoided.delete(node);
       this.changed();
     }
-    const late: [PeerId, string][] = [];
-    for (const [id, liveness] of this.liveness) {
-      liveness.heardAt = first ? now : liveness.heardAt + slept;
-      liveness.closedAt = first ? now : liveness.closedAt + slept;
-      if (liveness.dead) continue;
-      const gone = !liveness.connected && now - liveness.closedAt > this.policy.reconnectMs;
-      if (gone || now - liveness.heardAt > this.policy.silentMs)
-        late.push([id, gone ? 'did not reconnect' : 'silent']);
-    }
-    this.lose(...late);
+    if (first) this.liveness.startAt(now);
+    else this.liveness.slept(slept);
+    this.lose(...this.liveness.late(now));
     this.scaler.tick(now);
   }
 
   /** Who died while no scheduler ran may be found out at once; the others come back by themselves. */
   private onFirstTick(now: number): void {
     this.sessions.restartLeases(now);
-    for (const node of this.state.map.nodes) this.probe(node);
+    for (const node of this.map.nodes) this.probe(node);
   }
 
   private probe({ id: node, inc, address }: NodeEntry): void {
@@ -294,7 +270,7 @@ export class Scheduler {
 
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
-    if (this.samples.receive(from, message)) return;
+    if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {
       case 'unrecoverable':
@@ -330,26 +306,23 @@ export class Scheduler {
   }
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
-    const liveness = this.liveness.get(from);
-    if (!liveness) this.scaler.stranger(from, heartbeat.inc);
-    if (!liveness || liveness.inc !== heartbeat.inc) return;
-    liveness.heardAt = this.now;
-    const revived = liveness.dead;
+    if (!this.liveness.newest(from)) this.scaler.stranger(from, heartbeat.inc);
+    const known = this.liveness.of(from, heartbeat.inc);
+    if (!known) return;
+    known.heardAt = this.now;
+    const revived = known.dead;
     const news = this.reports.learn(from, heartbeat, this.now);
-    if (news || liveness.dead || !liveness.connected) this.changed();
-    liveness.dead = false;
-    liveness.suspected = false;
-    liveness.connected = true;
-    if (heartbeat.epoch < this.state.map.epoch) {
-      this.ledger.answer(from, { t: 'map', map: this.state.map });
-    }
+    if (news || known.dead || !known.connected) this.changed();
+    known.dead = false;
+    known.suspected = false;
+    known.connected = true;
+    if (heartbeat.epoch < this.map.epoch) this.ledger.answer(from, { t: 'map', map: this.map });
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
   }
 
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
-    const { g, m, gen, v, blocks } = report;
-    if (this.state.map.groups[g]?.version !== v) return;
-    this.lost.set(`${g}/${m}`, { g, m, v, blocks });
+    if (!this.reports.lose(from, report)) return;
+    const { g, m, gen, v } = report;
     this.ledger.answer(from, { t: 'confirmedLost', g, m, gen, v });
   }
 
@@ -360,7 +333,7 @@ export class Scheduler {
    * meanwhile.
    */
   private onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
-    const group = this.state.map.groups[report.g];
+    const group = this.map.groups[report.g];
     const owner = group?.data[report.m];
     if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return;
     const sink = group.sinks.find((entry) => entry.sid === report.sid);
@@ -371,7 +344,7 @@ export class Scheduler {
   }
 
   private canDoWithout(group: Group, sink: SinkEntry): boolean {
-    return this.isLost(group) || canDoWithout(group, sink, this.state.map.pools[group.pool]!, this.view());
+    return this.reports.isLost(group) || canDoWithout(group, sink, this.map.pools[group.pool]!, this.view());
   }
 
   /** Drops a sink; repair puts another in its place. */
@@ -381,7 +354,6 @@ export class Scheduler {
     const wrong = group?.sinks.find((sink) => sink.sid === sid);
     if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
     const sinks = keepSinks(group, (sink) => sink.sid !== sid);
-    this.reports.completeSinks.delete(sid);
     this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
     this.reconfigure(reason);
     return true;
@@ -389,25 +361,13 @@ export class Scheduler {
 
   private view(): ClusterView {
     return {
-      nodes: this.state.map.nodes.filter((node) => this.isPresent(node)),
-      alive: (id, inc) => this.isAlive(id, inc),
-      sinkComplete: (sid) => this.reports.completeSinks.has(sid),
+      nodes: this.map.nodes.filter((node) => this.liveness.isPresent(node)),
+      alive: (id, inc) => this.liveness.isAlive(id, inc),
+      sinkComplete: (sid) => this.reports.isSinkComplete(sid),
       shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),
       avoid: new Set(this.avoided.keys()),
       leaving: this.scaler.leaving,
     };
-  }
-
-  private isAlive(id: PeerId, inc: number): boolean {
-    const liveness = this.liveness.get(id);
-    return liveness !== undefined && !liveness.dead && liveness.inc === inc;
-  }
-
-  /**
-   * Alive and connected: something new can be put there. After a restart most are alive until we know better.
-   */
-  private isPresent(node: NodeEntry): boolean {
-    return this.isAlive(node.id, node.inc) && this.liveness.get(node.id)?.connected === true;
   }
 
   /** Forms the groups once enough nodes have joined. */
@@ -444,8 +404,8 @@ export class Scheduler {
     return {
       state: this.state,
       view: this.view(),
-      lost: [...this.lost.values()],
-      heartbeats: this.reports.heartbeats,
+      lost: this.reports.lost,
+      reports: this.reports.nodes,
       rows: (g, m) => this.reports.rows(g, m),
       scaling: () => this.scaler.status(),
     };
@@ -456,7 +416,7 @@ export class Scheduler {
     const { state } = redundancyOf(this.statusInput());
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
-    const fields = { state, epoch: this.state.map.epoch };
+    const fields = { state, epoch: this.map.epoch };
     this.ledger.afterwards({ kind: 'event', name: 'redundancy', fields });
   }
 }

@@ -21,6 +21,7 @@ export class Sessions {
   constructor(
     private readonly ledger: Ledger,
     private readonly policy: SchedulerPolicy,
+    private readonly ended: (id: PeerId) => void,
   ) {
     for (const { id, leased } of ledger.state.sessions)
       if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
@@ -34,8 +35,14 @@ export class Sessions {
     return id;
   }
 
+  isOpen(id: PeerId): boolean {
+    return this.leases.has(id);
+  }
+
   end(id: PeerId): void {
-    if (this.leases.delete(id)) this.ledger.endSession(id);
+    if (!this.leases.delete(id)) return;
+    this.ledger.endSession(id);
+    this.ended(id);
   }
 
   /** The client of a session is back, on another connection. False: there is no such session. */

@@ -2,21 +2,14 @@
 import { type Group, mirrorOf, type PeerId, parities } from '../../protocol/map.js';
 import type { Heartbeat, JobStatus, NodeStatus, Redundancy, ScalingStatus } from '../../protocol/messages.js';
 import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
+import type { LostShard } from './reports.js';
 import type { DurableState } from './state.js';
-
-export interface LostShard {
-  g: number;
-  m: number;
-  /** Version of the group that it was reported in. */
-  v: number;
-  blocks: number;
-}
 
 export interface StatusInput {
   state: DurableState;
   view: ClusterView;
   lost: LostShard[];
-  heartbeats: ReadonlyMap<PeerId, Heartbeat>;
+  reports: ReadonlyMap<PeerId, Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number;
   scaling(): ScalingStatus;
@@ -89,7 +82,7 @@ export function statusOf(input: StatusInput): JobStatus {
   const { state, reasons } = redundancyOf(input);
   const load = shardsPerNode(map.groups);
   const nodes = map.nodes.map((node): NodeStatus => {
-    const heartbeat = input.heartbeats.get(node.id);
+    const report = input.reports.get(node.id);
     const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
     return {
       id: node.id,
@@ -101,11 +94,11 @@ export function statusOf(input: StatusInput): JobStatus {
       inc: node.inc,
       dataShards,
       parityShards: (load.get(node.id) ?? 0) - dataShards,
-      bytes: heartbeat?.bytes ?? 0,
-      rows: heartbeat?.rows ?? 0,
+      bytes: report?.bytes ?? 0,
+      rows: report?.rows ?? 0,
     };
   });
-  const recoveries = [...input.heartbeats.values()].flatMap((heartbeat) => heartbeat.recoveries);
+  const recoveries = [...input.reports.values()].flatMap(({ recoveries }) => recoveries);
   return {
     job: map.job,
     epoch: map.epoch,

@@ -93,6 +93,12 @@ export interface SchedulerPolicy {
   reconnectMs: number;
   /** A node that sends nothing is dead after this time. */
   silentMs: number;
+  /**
+   * Nodes that are dead or have left, and that hold nothing, are remembered up to this number; beyond it,
+   * those with the lowest ids are forgotten. A process that comes back under a forgotten identity stops with
+   * STALE_NODE, and joins as a new node when it is started again.
+   */
+  maxAbsentNodes: number;
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
@@ -102,7 +108,10 @@ export interface SchedulerPolicy {
   avoidMs: number;
   /** Planned moves that are under way at once, each in another group. */
   maxMoves: number;
-  /** And at most one for so many groups (but one): while a shard moves, its deltas go to one sink more. */
+  /**
+   * At most one move per `groupsPerMove` groups, but always at least one. A moving shard sends its deltas to
+   * an extra sink.
+   */
   groupsPerMove: number;
   /** A PS that joins a running job, and is no standby, gets its share without being asked for. */
   balanceJoining: boolean;
@@ -117,6 +126,7 @@ export interface SchedulerPolicy {
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
+  maxAbsentNodes: 1024,
   maxTables: 4096,
   sessionMs: 600_000,
   maxSessions: 16_384,

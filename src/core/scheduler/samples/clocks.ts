@@ -44,6 +44,12 @@ export class Clocks {
     clock.works = true;
   }
 
+  /** Its session is over: it never comes back. */
+  forget(worker: PeerId): void {
+    this.clocks.delete(worker);
+    this.asking.delete(worker);
+  }
+
   stop(worker: PeerId): void {
     const clock = this.clocks.get(worker);
     if (clock) clock.works = false;

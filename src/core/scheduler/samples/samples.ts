@@ -133,6 +133,15 @@ export class Samples {
     if (this.holds(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
   }
 
+  /** Its session is over, and with it its id. */
+  ended(worker: PeerId): void {
+    for (const live of this.live.values()) {
+      live.waiting.delete(worker);
+      live.clocks.forget(worker);
+      this.grant(live);
+    }
+  }
+
   private holds(worker: PeerId): boolean {
     for (const { state } of this.live.values())
       if (state.open.some((range) => range.worker === worker)) return true;

@@ -11,7 +11,8 @@ export class Ending {
   private readonly until = new Map<PeerId, number>();
 
   /** It was told that it cannot be emptied. */
-  add(id: PeerId, until: number): void {
+  add(id: PeerId, until: number, now: number): void {
+    for (const [other, end] of this.until) if (end <= now) this.until.delete(other);
     this.until.set(id, until);
   }
 

@@ -5,43 +5,19 @@
  * back.
  */
 import type { ErrorCode } from '../../../errors.js';
-import {
-  type ClusterMap,
-  type Group,
-  hasMove,
-  isMoveTarget,
-  type NodeEntry,
-  type PeerId,
-  type SinkEntry,
-} from '../../../protocol/map.js';
-import type { ChangeStatus, MessageOf, MoveStatus, ScalingStatus } from '../../../protocol/messages.js';
+import { type ClusterMap, isMoveTarget, type NodeEntry, type PeerId } from '../../../protocol/map.js';
+import type { ChangeStatus, MessageOf, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
 import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
-import { type ClusterView, isHealthy } from '../../placement/health.js';
-import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
-import type { SchedulerPolicy } from '../../shared/policy.js';
-import type { Ledger } from '../ledger.js';
-import type { Loads } from '../loads.js';
+import { isHealthy } from '../../placement/health.js';
 import type { Change } from '../state.js';
 import { Changes } from './changes.js';
 import { Ending } from './ending.js';
+import type { ScalerHost } from './host.js';
+import { Moving } from './moving.js';
 import { Roster } from './roster.js';
 
-/** What the scheduler lends. */
-export interface ScalerHost {
-  readonly ledger: Ledger;
-  readonly policy: SchedulerPolicy;
-  readonly loads: Loads;
-  view(): ClusterView;
-  /** Beyond repair: nothing of it can move, and nothing waits for it. */
-  isLost(group: Group): boolean;
-  /** Where things may go has changed: repair looks again. */
-  unsettle(): void;
-  /** The process was told to leave and is nobody any more. */
-  forget(node: PeerId): void;
-}
-
-/** What waits for time rather than for news is looked at so often. */
+/** Changes that wait for time to pass, and not for an event, are looked at in this interval. */
 const LOOK_MS = 250;
 
 type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
@@ -49,34 +25,33 @@ type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'mes
 const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
 const accepted = (change: number): Verdict => ({ change, moves: [] });
 
-interface MoveUnderWay extends PlannedMove {
-  /** Which change it is for. */
-  change: number | undefined;
-  told: MoveStatus;
-}
-
 export class Scaler {
   private now = 0;
   private lookedAt = Number.NEGATIVE_INFINITY;
   /** When each running change was first seen by this process. */
   private readonly since = new Map<number, number>();
-  /** Moves under way, by sink. Soft: after a restart they go on, only nobody counts them. */
-  private readonly moving = new Map<number, MoveUnderWay>();
   private readonly agenda = new Agenda();
   private readonly ending = new Ending();
   private left = 0;
 
   private readonly changes: Changes;
   private readonly roster: Roster;
+  private readonly moving: Moving;
 
   constructor(private readonly host: ScalerHost) {
     this.changes = new Changes(host.ledger);
+    this.moving = new Moving(host, this.changes);
     this.roster = new Roster(host.ledger, this.changes, () => host.view());
   }
 
   /** Nodes that are being emptied: nothing new goes there. */
   get leaving(): ReadonlySet<PeerId> {
     return this.roster.leaving;
+  }
+
+  /** Nodes that an entry of the map names. */
+  get holders(): ReadonlySet<PeerId> {
+    return this.roster.holders;
   }
 
   // ---- what is asked for
@@ -122,7 +97,7 @@ export class Scaler {
       // A process that asks for itself ends when it is refused.
       if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
         return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
-      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs);
+      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs, this.now);
       return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
     }
     const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
@@ -132,7 +107,10 @@ export class Scaler {
 
   private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): Verdict {
     if (dryRun)
-      return { change: 0, moves: this.plan((seat) => this.weigh(seat)).map((move) => this.described(move)) };
+      return {
+        change: 0,
+        moves: this.plan((seat) => this.weigh(seat)).map((move) => this.moving.described(move)),
+      };
     const same = this.running.find((change) => change.kind === 'rebalance');
     if (same) return accepted(same.id);
     return accepted(this.changes.begin({ kind: 'rebalance', to: this.wanted, timeoutMs, leaving: [] }));
@@ -150,7 +128,7 @@ export class Scaler {
   /** Rule 28, for one shard and by hand. */
   move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
     const node = this.map.nodes.find((other) => other.id === to);
-    if (node && this.map.groups[g]) this.add(g, { member, index, node });
+    if (node && this.map.groups[g]) this.moving.add(g, { member, index, node });
   }
 
   // ---- what is known
@@ -173,21 +151,12 @@ export class Scaler {
     return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
   }
 
-  /** Those of which something can move. */
-  private get movable(): Group[] {
-    return this.map.groups.filter((group) => !this.host.isLost(group));
-  }
-
-  private get underWay(): number {
-    return this.movable.filter(hasMove).length;
-  }
-
   private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
     const nodes = serving.length < this.roster.widest ? present : serving;
     return plan({
-      groups: this.movable,
+      groups: this.moving.movable,
       nodes,
       leaving: emptied,
       weight,
@@ -206,22 +175,7 @@ export class Scaler {
   private cancel(change: Change, reason: string): void {
     this.changes.cancel(change.id, reason);
     this.host.unsettle();
-    if (this.running.length === 0) this.dropMoves(isMoveTarget);
-  }
-
-  /** Takes back moves that are not over: the sink goes, and the shard stays where it is. */
-  private dropMoves(which: (group: Group, sink: SinkEntry) => boolean): void {
-    const epoch = this.map.epoch + 1;
-    let dropped = false;
-    const groups = this.map.groups.map((group) => {
-      const sinks = group.sinks.filter((sink) => sink.movesMember === undefined || !which(group, sink));
-      if (sinks.length === group.sinks.length) return group;
-      dropped = true;
-      return { ...group, version: epoch, sinks };
-    });
-    if (!dropped) return;
-    this.host.ledger.setMap({ groups }, 'moves cancelled');
-    this.host.unsettle();
+    if (this.running.length === 0) this.moving.drop(isMoveTarget);
   }
 
   // ---- progress
@@ -259,18 +213,18 @@ export class Scaler {
   /** As far as it goes now. */
   advance(): void {
     this.lookedAt = this.now;
-    this.count();
+    this.moving.count();
     if (this.running.length === 0) return;
     this.mark();
     const { leaving } = this.roster;
-    if (leaving.size > 0) this.dropMoves((_, sink) => leaving.has(sink.node));
+    if (leaving.size > 0) this.moving.drop((_, sink) => leaving.has(sink.node));
     const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
-      if (this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy)) break;
-      this.start(move);
+      if (this.moving.isFull) break;
+      if (this.moving.begin(move, this.causeOf(move))) this.left--;
     }
     this.release();
-    if (moves?.length === 0 && this.underWay === 0) this.complete();
+    if (moves?.length === 0 && this.moving.underWay === 0) this.complete();
   }
 
   /** Nodes beyond the number that was asked for leave, the newest first. */
@@ -296,7 +250,7 @@ export class Scaler {
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
     const make = (weight: (seat: Seat) => Weight) =>
       this.plan(weight).filter((move) => balancing || leaving.has(move.from));
-    const moves = this.agenda.open(key, this.movable, (seat) => this.weigh(seat), make);
+    const moves = this.agenda.open(key, this.moving.movable, (seat) => this.weigh(seat), make);
     this.left = moves.length;
     return moves;
   }
@@ -310,61 +264,10 @@ export class Scaler {
     return kind === 'scale' && !released ? Math.max(0, to - this.roster.serving.length) : 0;
   }
 
-  private start(move: PlannedMove): void {
-    const view = this.host.view();
-    if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return;
-    const { groups, nodes } = this.map;
-    const group = groups[move.g]!;
-    const node = nodes.find((entry) => entry.id === move.to);
-    if (!node || hasMove(group)) return;
-    const { kind, index } = move;
-    const request = { member: kind === 'M' ? index : undefined, index, node };
-    const sid = this.add(move.g, request);
-    if (sid === undefined) return;
-    const told = this.described(move);
-    this.moving.set(sid, { ...move, change: this.causeOf(move), told });
-    this.left--;
-    this.tell('move.begun', { ...told });
-  }
-
   /** The change that empties the node that it leaves, else the newest one that balances. */
   private causeOf({ from }: PlannedMove): number | undefined {
     const emptying = this.running.find((change) => change.leaving.some(({ node }) => node === from));
     return (emptying ?? this.running.findLast((change) => change.kind !== 'drain'))?.id;
-  }
-
-  /** Adds the sink that a move needs; repair finishes the move when that sink is complete. */
-  private add(g: number, request: MoveRequest): number | undefined {
-    const group = this.map.groups[g]!;
-    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.host.view(), request);
-    if (!sink) return undefined;
-    const sid = this.host.ledger.nextSid();
-    const { kind, index, node } = sink;
-    const sinks = [...group.sinks, { sid, ...sink }];
-    this.host.ledger.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
-    return sid;
-  }
-
-  /**
-   * Moves that are over since we last looked; of a drain that ends now, new owners that are not settled yet,
-   * too.
-   */
-  private count(ending?: number): void {
-    for (const [sid, move] of this.moving) {
-      const group = this.map.groups[move.g]!;
-      const sink = group.sinks.find((entry) => entry.sid === sid);
-      const arrived = move.kind === 'M' ? group.data[move.index]?.node === move.to : sink !== undefined;
-      const unsettled =
-        move.kind === 'M' ? !(arrived && move.change === ending) : sink?.movesMember !== undefined;
-      if (sink && unsettled) continue;
-      this.moving.delete(sid);
-      if (!arrived) continue;
-      this.tell('move.done', { ...move.told });
-      const change = this.changes.all.find((other) => other.id === move.change);
-      if (!change) continue;
-      const { id, shardsMoved, bytesMoved } = change;
-      this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
-    }
   }
 
   /**
@@ -382,17 +285,13 @@ export class Scaler {
       for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
       this.changes.update(change.id, { released: true });
       if (change.kind !== 'drain') continue;
-      this.count(change.id);
+      this.moving.count(change.id);
       this.changes.finish(change.id, this.afterwards(change));
     }
   }
 
   private dismiss(node: PeerId, inc: number, name: string): void {
-    const { state } = this.host.ledger;
-    const known = state.names[name];
-    // A newer process has the name: the one that was meant is gone already.
-    if (known?.inc !== inc || known.left) return;
-    state.names[name] = { ...known, left: true };
+    if (!this.host.names.leave(name, inc)) return;
     this.host.ledger.setMap({ nodes: this.map.nodes.filter((entry) => entry.id !== node) }, 'left', {
       node,
       name,
@@ -406,10 +305,14 @@ export class Scaler {
     this.host.ledger.answer(node, { t: 'leave', inc });
   }
 
-  /** One that is nobody here is heard of: if it was told to leave, it has not heard it. */
+  /**
+   * A process that is not part of the job is heard: it has not heard that it was told to leave, or was
+   * forgotten.
+   */
   stranger(node: PeerId, inc: number): void {
-    const known = Object.values(this.host.ledger.state.names).find((name) => name.id === node);
-    if (known?.left && known.inc === inc) this.tellToLeave(node, inc);
+    const { names, ledger } = this.host;
+    if (names.hasLeft(node, inc)) this.tellToLeave(node, inc);
+    else ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
   }
 
   /** Balanced, nothing moves, all is redundant. */
@@ -427,15 +330,6 @@ export class Scaler {
 
   // ---- for people
 
-  private nameOf(id: PeerId): string {
-    return this.map.nodes.find((node) => node.id === id)?.name ?? `node ${id}`;
-  }
-
-  private described({ g, kind, index, from, to, bytes }: PlannedMove): MoveStatus {
-    const what = kind === 'M' ? 'data' : 'parity';
-    return { group: g, kind: what, index, from: this.nameOf(from), to: this.nameOf(to), bytes };
-  }
-
   status(): ScalingStatus {
     const changes = this.changes.all.map((change): ChangeStatus => {
       const { released, timeoutMs, ...shown } = change;
@@ -444,7 +338,7 @@ export class Scaler {
         ...shown,
         reason: running ? this.waitingFor(change) : change.reason,
         leaving: change.leaving.map((entry) => entry.name),
-        shardsMoving: running ? this.underWay : 0,
+        shardsMoving: running ? this.moving.underWay : 0,
         shardsLeft: running ? this.left : 0,
       };
     });
@@ -455,8 +349,8 @@ export class Scaler {
     if (!this.settled) return 'waiting for redundancy';
     const missing = this.missing(change);
     if (missing > 0) return `waiting for ${missing} PS to join`;
-    if (this.left > 0 || this.underWay > 0) return '';
-    const stay = this.roster.heldBy(change.leaving, this.movable);
+    if (this.left > 0 || this.moving.underWay > 0) return '';
+    const stay = this.roster.heldBy(change.leaving, this.moving.movable);
     const lost = this.roster.heldBy(change.leaving, this.map.groups) - stay;
     if (lost > 0) return `${lost} shards are beyond repair and cannot move`;
     return stay > 0 ? `waiting for PS that can take ${stay} shards` : '';

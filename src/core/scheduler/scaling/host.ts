@@ -1,0 +1,21 @@
+/** What the scheduler lends to those who change what serves. */
+import type { Group, PeerId } from '../../../protocol/map.js';
+import type { ClusterView } from '../../placement/health.js';
+import type { SchedulerPolicy } from '../../shared/policy.js';
+import type { Ledger } from '../ledger.js';
+import type { Loads } from '../loads.js';
+import type { Names } from '../names.js';
+
+export interface ScalerHost {
+  readonly ledger: Ledger;
+  readonly policy: SchedulerPolicy;
+  readonly names: Names;
+  readonly loads: Loads;
+  view(): ClusterView;
+  /** Beyond repair: nothing of it can move, and nothing waits for it. */
+  isLost(group: Group): boolean;
+  /** Where things may go has changed: repair looks again. */
+  unsettle(): void;
+  /** The process was told to leave, and its name is no member any more. */
+  forget(node: PeerId): void;
+}

@@ -1,0 +1,122 @@
+/**
+ * Planned moves under way (rule 28): how one begins, is taken back, and is counted when it is over. A move
+ * begins with a sink on the new node; repair hands over when that sink is complete.
+ */
+import { type ClusterMap, type Group, hasMove, type PeerId, type SinkEntry } from '../../../protocol/map.js';
+import type { MoveStatus } from '../../../protocol/messages.js';
+import type { PlannedMove } from '../../placement/balance.js';
+import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
+import type { Changes } from './changes.js';
+import type { ScalerHost } from './host.js';
+
+interface MoveUnderWay extends PlannedMove {
+  /** Which change it is for. */
+  change: number | undefined;
+  told: MoveStatus;
+}
+
+export class Moving {
+  /** By sink. Soft state: after a restart the moves go on, and are counted for no change. */
+  private readonly moves = new Map<number, MoveUnderWay>();
+
+  constructor(
+    private readonly host: ScalerHost,
+    private readonly changes: Changes,
+  ) {}
+
+  private get map(): ClusterMap {
+    return this.host.ledger.map;
+  }
+
+  /** Groups of which something can move: all but those that are beyond repair. */
+  get movable(): Group[] {
+    return this.map.groups.filter((group) => !this.host.isLost(group));
+  }
+
+  get underWay(): number {
+    return this.movable.filter(hasMove).length;
+  }
+
+  get isFull(): boolean {
+    return this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy);
+  }
+
+  /** Begins a move for a change. False: it does not fit now. */
+  begin(move: PlannedMove, change: number | undefined): boolean {
+    const view = this.host.view();
+    if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return false;
+    const { groups, nodes } = this.map;
+    const node = nodes.find((entry) => entry.id === move.to);
+    if (!node || hasMove(groups[move.g]!)) return false;
+    const { kind, index } = move;
+    const sid = this.add(move.g, { member: kind === 'M' ? index : undefined, index, node });
+    if (sid === undefined) return false;
+    const told = this.described(move);
+    this.moves.set(sid, { ...move, change, told });
+    this.tell('move.begun', told);
+    return true;
+  }
+
+  /** Adds the sink that a move needs. Returns its sid; undefined: the move does not fit now. */
+  add(g: number, request: MoveRequest): number | undefined {
+    const group = this.map.groups[g]!;
+    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.host.view(), request);
+    if (!sink) return undefined;
+    const sid = this.host.ledger.nextSid();
+    const { kind, index, node } = sink;
+    const sinks = [...group.sinks, { sid, ...sink }];
+    this.host.ledger.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
+    return sid;
+  }
+
+  /** Takes back moves that are not over: the sink goes, and the shard stays where it is. */
+  drop(which: (group: Group, sink: SinkEntry) => boolean): void {
+    const epoch = this.map.epoch + 1;
+    let dropped = false;
+    const groups = this.map.groups.map((group) => {
+      const sinks = group.sinks.filter((sink) => sink.movesMember === undefined || !which(group, sink));
+      if (sinks.length === group.sinks.length) return group;
+      dropped = true;
+      return { ...group, version: epoch, sinks };
+    });
+    if (!dropped) return;
+    this.host.ledger.setMap({ groups }, 'moves cancelled');
+    this.host.unsettle();
+  }
+
+  /**
+   * Counts moves that are over since the last call. Of a drain that ends now (`ending`), moves whose new
+   * owner has not taken over everything count, too.
+   */
+  count(ending?: number): void {
+    for (const [sid, move] of this.moves) {
+      const group = this.map.groups[move.g]!;
+      const sink = group.sinks.find((entry) => entry.sid === sid);
+      const isData = move.kind === 'M';
+      const arrived = isData ? group.data[move.index]?.node === move.to : sink !== undefined;
+      const open = isData ? !(arrived && move.change === ending) : sink?.movesMember !== undefined;
+      if (sink && open) continue;
+      this.moves.delete(sid);
+      if (!arrived) continue;
+      this.tell('move.done', move.told);
+      const change = this.changes.all.find((other) => other.id === move.change);
+      if (!change) continue;
+      const { id, shardsMoved, bytesMoved } = change;
+      this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
+    }
+  }
+
+  private tell(name: string, told: MoveStatus): void {
+    this.host.ledger.afterwards({ kind: 'event', name, fields: { ...told } });
+  }
+
+  private nameOf(id: PeerId): string {
+    return this.map.nodes.find((node) => node.id === id)?.name ?? `node ${id}`;
+  }
+
+  /** For people. */
+  described({ g, kind, index, from, to, bytes }: PlannedMove): MoveStatus {
+    const what = kind === 'M' ? 'data' : 'parity';
+    return { group: g, kind: what, index, from: this.nameOf(from), to: this.nameOf(to), bytes };
+  }
+}
