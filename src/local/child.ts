@@ -1,7 +1,7 @@
 /**
- * One role as a real process of the same command line. Its standard error carries log records, line by line,
- * and what is not a record is kept for the message when it dies. Its standard input is a pipe that we hold:
- * when this process is gone, in whatever way, the pipe ends and the child leaves by itself.
+ * One role as a process of the same command line. Its standard error carries log records, one per line; other
+ * lines are kept for the error message when it dies. Its standard input is a pipe from this process: when
+ * this process ends, for whatever reason, the pipe ends and the child exits.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';

@@ -1,6 +1,6 @@
 /**
- * What a person sees while a job runs: a bar with lines above it on a terminal, plain lines elsewhere,
- * nothing with --quiet. All on standard error: standard output is for the summary.
+ * The display of a running job, on standard error: a bar with lines above it on a terminal, plain lines
+ * elsewhere, nothing with --quiet. Standard output is for the summary.
  */
 import cliProgress from 'cli-progress';
 import { countText } from './text.js';

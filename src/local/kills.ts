@@ -1,7 +1,6 @@
 /**
- * `--kill ROLE[:INDEX]@P%`: what to kill and when. Progress decides, not time, so that a run on a slow
- * machine loses the same process at the same sample; and a seed decides which one, so that a run can be
- * repeated.
+ * `--kill ROLE[:INDEX]@P%`: which process is killed, and when. The time is a share of all samples, so a slow
+ * machine loses the same process at the same sample. A seed chooses among several, so a run can be repeated.
  */
 import { KintsugiError } from '../errors.js';
 

@@ -172,8 +172,8 @@ export class Processes {
     onEvent(record, JSON.stringify(record));
     void child.exited.then((exit) => {
       if (this.children.get(name) === child) this.ready.delete(name);
-      // A PS ends by itself only when the job has told it to leave; a worker that has said so has done its
-      // work, whatever it thinks of the samples.
+      // A PS ends by itself only when the job told it to leave. A worker that reported its end is done,
+      // whatever its exit code.
       const finished =
         (args[0] === 'ps' && exit.code === 0) ||
         (args[0] === 'worker' && (exit.code === 0 || this.done.has(name)));
@@ -234,7 +234,7 @@ export class Processes {
     process.off('exit', this.emergency);
   }
 
-  /** No goodbye: after a failure, or when this process is about to end. */
+  /** SIGKILL to all: after a failure, or when this process is about to end. */
   async abandon(): Promise<void> {
     this.killAll();
     await Promise.all([...this.children.values()].map((child) => child.exited));

@@ -1,7 +1,7 @@
 /**
- * Was every sample of every epoch trained exactly once? Four books that are kept apart must agree: the lines
- * that the launcher counted in the files, what the scheduler knows of ranges, what workers told of each range
- * that they finished, and the audit rows that only applied pushes change.
+ * Checks that every sample of every epoch was trained exactly once. Four independent counts must agree: lines
+ * in the files, ranges as the scheduler knows them, ranges as workers reported them, and the audit rows that
+ * only applied pushes change.
  */
 import type { PushCounts } from '../client/client.js';
 import type { DatasetStatus } from '../client/dataset.js';

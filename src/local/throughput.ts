@@ -1,6 +1,6 @@
 /**
- * Throughput from progress reports. A worker reports its samples every now and then; between two reports it
- * is taken to have gone on evenly, which is the least wrong guess and makes windows of any width comparable.
+ * Throughput from progress reports. Between two reports of a worker its rate is taken as constant, so that
+ * windows of any width can be compared.
  */
 
 export interface ProgressPoint {

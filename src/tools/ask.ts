@@ -1,7 +1,7 @@
 /**
- * Questions about shards, for tools. A question to an owner waits while a shard is being recovered, as it
- * should; but a shard that is beyond repair would never answer, so the scheduler is asked now and then
- * whether that is the case.
+ * Questions about shards, for tools. A question to an owner waits while its shard is being recovered. An
+ * owner of a shard that is beyond repair would never answer, so the scheduler is asked regularly whether it
+ * is.
  */
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';

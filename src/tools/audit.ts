@@ -1,7 +1,7 @@
 /**
- * Were all acknowledged pushes applied, each once? Compares what clients counted themselves with the audit
- * rows that their pushes changed (see ../audit.ts), not with the protocol's own de-duplication tables. Exact
- * up to 2^24 pushes of a client to a shard.
+ * Checks that every acknowledged push was applied once. What clients counted is compared with the audit rows
+ * that their pushes changed (src/client/audit.ts), not with the protocol's own de-duplication. Exact up to
+ * 2^24 pushes of a client to a shard.
  */
 import { auditKeys, auditTable } from '../client/audit.js';
 import type { Client, PushCounts } from '../client/client.js';
@@ -63,7 +63,7 @@ function compare(pool: Pool, rows: Float32Array, own: readonly PushCounts[], res
   const byShard = new Map(
     own.filter((count) => count.pool === pool.name).map((count) => [count.shard, count]),
   );
-  // Also shards that the client says it never pushed to: a row there would be a push that went astray.
+  // Shards that the client never pushed to are read too: a row there would be a push to the wrong shard.
   for (const [shard, applied] of rows.entries()) {
     const { sent, acknowledged, refused } = byShard.get(shard) ?? { sent: 0, acknowledged: 0, refused: 0 };
     result.acked += acknowledged;

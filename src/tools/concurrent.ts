@@ -1,6 +1,6 @@
 /**
- * Bounded concurrency for tools: a whole job has thousands of shards and millions of rows, so neither one at
- * a time (slow) nor all at once (memory) will do.
+ * Bounded concurrency for tools. A job has thousands of shards and millions of rows: one request at a time is
+ * slow, and all at once need too much memory.
  */
 
 /** Runs `work` on every item, at most `limit` at once. The first error stops new work and is thrown. */
@@ -39,7 +39,7 @@ export async function* pipelined<T, R>(
   const pending: Promise<R>[] = [];
   const start = (item: T) => {
     const result = work(item);
-    // The caller may leave early or fail on an earlier item: then nobody waits for this one.
+    // The caller may stop before it awaits this result; its rejection must not be unhandled then.
     result.catch(() => undefined);
     pending.push(result);
   };

@@ -1,7 +1,6 @@
 /**
- * What a whole row consists of, and moving between rows as the engine has them (one after the other) and
- * tensors as files have them (one per part of the row). Copies run over 32-bit words: bits stay what they are
- * (also of NaNs), and there is no call per row.
+ * The parts of a whole row. The engine has rows one after the other; files have a tensor for each part.
+ * Copies move 32-bit words, so that all bits are kept (those of NaNs too) without a call per row.
  */
 import { type OptimizerSpec, stateParts } from '../optimizers.js';
 

@@ -75,8 +75,7 @@ export async function load(
 export async function verify(directory: string, signal?: AbortSignal): Promise<Manifest> {
   const manifest = await readManifest(directory);
   const listed = new Set(manifest.files.map((file) => file.name));
-  // Data files that the manifest does not know: two saved jobs were mixed, and nobody can tell which one is
-  // meant.
+  // A data file that the manifest does not list means that two saved jobs were mixed.
   for (const name of await readdir(directory)) {
     if (name.endsWith('.safetensors') && !listed.has(name)) {
       throw new KintsugiError('BAD_CHECKPOINT', `${name}: the manifest does not list this file`);

@@ -14,7 +14,7 @@ import { missing } from './safetensors.js';
 export const MANIFEST = 'manifest.json';
 export const FORMAT = 'kintsugi-checkpoint';
 export const FORMAT_VERSION = 1;
-/** Names of data files: plain, so that a manifest cannot point outside its directory. */
+/** Data files have plain names, so that a manifest cannot point outside its directory. */
 const FILE_NAME = /^[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors$/;
 const SHA256 = /^[0-9a-f]{64}$/;
 
@@ -35,7 +35,7 @@ export interface SavedFile {
 export interface Manifest {
   format: typeof FORMAT;
   version: number;
-  /** Facts about the job that was saved, for people; nothing depends on them. */
+  /** The job that was saved, for people. Loading does not depend on it. */
   job: { id: string; pools: Pool[] };
   tables: SavedTable[];
   /** Shards without a row have no file. */

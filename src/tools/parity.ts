@@ -1,9 +1,7 @@
 /**
  * Checks the parity equation on every block of a job: what sinks hold must be exactly the coded sum of what
- * owners hold now. The check itself runs in the sinks, on the streams (core/check.ts); here is the
- * book-keeping that makes the answer complete: how many blocks there should be follows from the owners'
- * extents, so a sink that is missing, or does not know of some blocks, shows up as unprotected instead of not
- * at all.
+ * owners hold. Sinks do the check, on the streams (src/core/sink/parity-check.ts). The number of blocks
+ * follows from the owners' extents. So a sink that is missing, or lacks blocks, is counted as unprotected.
  */
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';
@@ -99,7 +97,7 @@ function summarise(expected: number, answers: readonly (MessageOf<'checked'> | u
   const sum: ParityCheck = { blocksExpected: 0, blocksChecked: 0, blocksUnprotected: 0, mismatched: 0 };
   for (const answer of answers) {
     const { checked, unprotected, mismatched } = answer ?? { checked: 0, unprotected: 0, mismatched: 0 };
-    // More than expected: rows came while the check ran.
+    // Rows that were added during the check make it more than expected.
     const blocks = Math.max(expected, checked + unprotected);
     sum.blocksExpected += blocks;
     sum.blocksChecked += checked;
@@ -144,7 +142,7 @@ async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<Me
       (now) => now.sid === sink.sid && now.node === sink.node && now.inc === sink.inc,
     );
   let timer: NodeJS.Timeout | undefined;
-  // A sink that stays is waited for also when its group changes: it starts again by itself.
+  // A sink that stays in the map restarts its check by itself when its group changes, so it is waited for.
   const gone = new Promise<'gone'>((resolve) => {
     timer = setInterval(() => !listed() && resolve('gone'), MAP_POLL_MS);
   });

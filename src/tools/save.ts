@@ -1,10 +1,11 @@
 /**
- * Saves a job: one safetensors file per table and shard, plus a manifest. Whoever finds the directory finds
- * all of it: it is written beside its place and renamed when everything is on the disk.
+ * Saves a job: one safetensors file per table and shard, plus a manifest. The files are written to a
+ * temporary directory, which is renamed when everything is on the disk. So the directory is complete if it
+ * exists.
  *
  * The job goes on meanwhile. Every saved row is whole (values and state of one moment), but different rows
  * are of different moments, and a row that is new since its shard was listed is left out. Stop the workers
- * first for a state that is one moment of the training.
+ * first for a state of one moment of the training.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -151,7 +152,10 @@ async function saveTables(client: Client, directory: string, options: SaveOption
   return manifest;
 }
 
-/** The keys of a shard; none, and an entry in the manifest, when a partial save has to do without it. */
+/**
+ * The keys of a shard. A partial save has none of a shard that is beyond repair, and an entry in the
+ * manifest.
+ */
 async function keysOrLost(
   client: Client,
   spec: TableSpec,
@@ -173,7 +177,7 @@ async function keysOrLost(
   return new BigUint64Array(0);
 }
 
-/** Readable where the table's name allows it; the number makes it unique on any file system. */
+/** The table's name as far as file systems allow it, and a number that makes the file name unique. */
 function fileName(index: number, table: string, shard: number, shards: number): string {
   const slug = table.replace(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
   const digits = String(shards - 1).length;

@@ -1,6 +1,6 @@
 /**
- * Scrubbing: checks every parity of a running job, and can have the wrong ones built anew. A wrong parity
- * protects nothing, so it is dropped at once; its successor takes the owners' contents, which are what
+ * Scrubbing: checks every parity of a running job, and can have wrong ones built anew. A wrong parity
+ * protects nothing, so it is dropped at once. The new one is built from the owners' contents, which are what
  * clients see.
  */
 import type { Client } from '../client/client.js';
@@ -18,7 +18,7 @@ export interface ScrubReport extends ParityCheck {
 }
 
 const POLL_MS = 50;
-/** A job that does not become redundant in this time after a repair has another trouble. */
+/** Limit of the wait for redundancy after a repair; then TIMEOUT. */
 const REPAIR_LIMIT_MS = 600_000;
 
 /** Options of {@link scrub}. */

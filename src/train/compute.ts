@@ -1,8 +1,7 @@
 /**
- * Graphs that run on a thread of their own. ONNX runtime computes on the thread that asks it to, and while a
- * model computes the worker has to read the next batch's rows, send pushes and answer the scheduler. Values
- * go over and come back by transfer: nothing is copied, and whoever gave an array finds it empty until it
- * comes back.
+ * Graphs that run on a thread of their own. ONNX runtime computes on the thread that calls it, and the worker
+ * must read rows, send pushes and answer the scheduler meanwhile. Values are transferred both ways, so
+ * nothing is copied. The caller's arrays are empty until they come back.
  */
 import { Worker } from 'node:worker_threads';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';

@@ -30,7 +30,7 @@ for (const [index, digit] of [...'0123456789abcdef'].entries()) {
   HEX[digit.toUpperCase().charCodeAt(0)] = index;
 }
 
-/** Most integers of real files are small. */
+/** log1p of small integers, computed once: most integers of real files are small. */
 const LOG1P = Float32Array.from({ length: 4096 }, (_, value) => Math.log1p(value));
 
 /** Key of a value of category column 0..25. */
@@ -86,12 +86,12 @@ async function* chunks(file: string, from = 0, onRead = () => {}): AsyncGenerato
   }
 }
 
-/** It has to be read from its start, wherever one wants to begin. */
+/** True for a compressed file: it can only be read from its start. */
 export function isPacked(file: string): boolean {
   return file.endsWith('.gz');
 }
 
-/** A missing file should be noticed now, not when the files before it are done. */
+/** Throws for a missing file at once, and not only when the files before it are done. */
 async function checkFiles(files: readonly string[]): Promise<void> {
   if (files.length === 0) throw new KintsugiError('BAD_ARGUMENT', 'no data files were given');
   for (const file of files) {
@@ -279,7 +279,7 @@ class Cursor {
   }
 }
 
-/** A line of a file: the how manyeth since `begin`. */
+/** A line of a file, counted from `begin`. */
 interface Place {
   file: string;
   begin: number;
@@ -389,7 +389,7 @@ export interface RangeOptions {
   end: number;
   /** Rows per batch; the last one of the range may have fewer */
   batch: number;
-  /** Reading goes on, also where there is no batch to give for a long time. */
+  /** Called while reading goes on, also when no batch is complete for a long time. */
   onRead?: () => void;
 }
 

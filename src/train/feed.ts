@@ -1,7 +1,8 @@
 /**
- * The batches of a worker: leases ranges of the data set, reads them, and accounts for every batch until it
- * is durable. A range that was begun by somebody else is gone on with behind the last batch that is known to
- * be durable; the batches before are read, not trained, because the numbers of the others follow from them.
+ * The batches of a worker. The feed leases ranges of the data set, reads them, and accounts for every batch
+ * until it is durable. In a range that somebody else has begun, it continues behind the last batch that is
+ * known to be durable. The batches before are read but not trained, because the numbers of the later pushes
+ * depend on them.
  */
 import type { Lease, Outcome } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
@@ -89,14 +90,16 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.wake = () => resolve(undefined);
   });
   private failure: { work: Work; index: number } | undefined;
-  /** There are no further ranges because asking for one failed: no batch is to blame. */
+  /** Set when asking for a range failed. Then no batch is to blame. */
   private broken = false;
   private releaseFailure: { error: unknown } | undefined;
   /** Batches that were given to the loop and are not settled yet, and that are durable, of all ranges. */
   private open = 0;
   private durable = 0;
   private allowed = -1;
-  /** Requests to the parameter server under way: while there are any it is not this worker that is slow. */
+  /**
+   * Requests to the parameter server that are under way. While there are any, the worker itself is not slow.
+   */
   private exchanging = 0;
 
   constructor(private readonly options: FeedOptions) {}
@@ -111,7 +114,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   /**
-   * The scheduler gave the range to somebody else: what is under way does no harm, but nothing more is begun.
+   * The scheduler gave the range to another worker. Nothing more of it is begun here. Pushes that are under
+   * way do no harm, because the other worker uses the same numbers.
    */
   lost(range: number, lease: number): void {
     for (const work of this.works)
@@ -128,7 +132,9 @@ export class RangeFeed implements AsyncIterable<Batch> {
     }
   }
 
-  /** A pass that was given up may still be asking: its answer is for the next one. */
+  /**
+   * An iteration that was given up may still be waiting for a range. Its answer goes to the next iteration.
+   */
   private async acquire(pass: number): Promise<Lease | undefined> {
     this.asked ??= this.options.ranges.acquire(this.durable);
     this.asked.catch(() => {
@@ -154,7 +160,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   private async *batches(work: Work): AsyncGenerator<Batch, void, undefined> {
     const { lease, sequence } = work;
-    // Whoever holds the range now does the rest; after `stop` somebody else will.
+    // Another worker does the rest: the one that holds the range now, or after `stop` the next one.
     const isOver = () => work.lost || work.ended || this.stopping;
     try {
       const onRead = () => {
@@ -193,7 +199,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
     if (allowed !== undefined) this.allowed = allowed;
   }
 
-  /** Waiting for others is no reason to lose a lease. */
+  /** Reports that keep the leases while this worker waits for slower ones. */
   async exchange<T>(request: Promise<T>): Promise<T> {
     this.exchanging += 1;
     try {
@@ -218,10 +224,10 @@ export class RangeFeed implements AsyncIterable<Batch> {
       work.durable.add(index);
       this.durable += 1;
       while (work.durable.delete(work.done)) work.done += 1;
-      // With others under way the next report says it, too, and nobody waits for it.
+      // While other pushes are under way, nobody waits for this one; the next report includes it.
       if (!work.lost && (work.pending === 1 || this.options.bounded)) this.report(work);
     } catch (error) {
-      // A session ends when somebody else has finished the range: then this push is in already.
+      // The session has ended because another worker finished the range, so this push has been applied.
       if (!work.lost && !isEnded(error)) {
         this.failure ??= { work, index };
         throw error;
@@ -244,7 +250,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   private keepLeases(): void {
     for (const work of this.works) {
-      // What is compressed, or was done by somebody else, may take long to read through.
+      // Reading through compressed data, or through batches that are done, may take long without a batch.
       if ((this.exchanging > 0 || work.reading) && !work.lost) this.report(work);
       work.reading = false;
     }
@@ -264,11 +270,11 @@ export class RangeFeed implements AsyncIterable<Batch> {
     if (work.ended) return;
     work.ended = true;
     this.works.delete(work);
-    // What was given and not pushed will not be: the loop has ended.
+    // The loop has ended, so batches that it got and has not pushed will not be pushed.
     this.open -= work.given - work.pushed;
     const { lease, sequence, samples, redone, done } = work;
     const outcome: Outcome = { ...end, done, begun: this.begunIn(work), samples, redone };
-    // Told before it is released: then whoever looks for all that was finished finds it.
+    // Reported before it is released, so that every range that is finished has been reported.
     this.options.onRange?.({ ...outcome, lease });
     sequence.close();
     const release = this.options.ranges
@@ -302,7 +308,10 @@ export class RangeFeed implements AsyncIterable<Batch> {
     return excused && this.durable > 0 && !this.stopping;
   }
 
-  /** The oldest batch that the loop got and has not pushed: it goes through them one by one. */
+  /**
+   * The oldest batch that the loop got and has not pushed. The loop handles batches in order, so this one
+   * failed.
+   */
   private firstUnpushed(): { work: Work; index: number } | undefined {
     for (const work of this.works) if (work.pushed < work.given) return { work, index: work.pushed };
     return undefined;
@@ -341,7 +350,7 @@ function isFinished({ wholly, pending, done, read }: Work): boolean {
   return wholly && pending === 0 && done >= read;
 }
 
-/** Failures that another batch need not have; a broken job or a lost connection is nobody's batch. */
+/** Errors that may come from one batch. A broken job or a lost connection is not the fault of a batch. */
 function isOfTheBatch(error: unknown): boolean {
   if (!(error instanceof KintsugiError)) return true;
   const codes = ['MODEL', 'BAD_DATA', 'KEY_RESERVED', 'KEY_TYPE', 'DIM_MISMATCH', 'LENGTH_MISMATCH', 'LIMIT'];

@@ -14,9 +14,11 @@ export const RANGE_BATCHES = 32;
  */
 const MIN_RANGE_BATCHES = 4;
 const MIN_RANGES = 16;
-/** A little less than whole batches: then the last batch of a range is nearly full, and not nearly empty. */
+/**
+ * A little less than whole batches, so that the last batch of a range is nearly full instead of nearly empty.
+ */
 const FILL = 0.98;
-/** Of a file that has no line yet: about what lines of the layout have. */
+/** Bytes of a line in a file that has none yet: about what lines of the layout have. */
 const USUAL_LINE_BYTES = 200;
 /** Reading a range of a compressed file means decompressing what comes before it. */
 const PACKED_RANGES = 8;

@@ -1,8 +1,8 @@
 /**
- * Files that grow, as a worker sees them: it takes ranges like any other, and whenever there is none for it,
- * it looks how far the whole lines go and tells the scheduler, once they are on disk. A line without its
- * newline waits for it. Who finds nothing sleeps until the file system has news, or for a while where it
- * never has.
+ * Files that grow, as a worker sees them. It takes ranges like those of any file. When there is none for it,
+ * it looks how far the whole lines go, waits until they are on disk, and tells the scheduler. A line without
+ * its newline is not counted yet. Without news it sleeps until the file system reports a change, or for a
+ * while where the file system never does.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -41,7 +41,7 @@ export class GrowingFiles {
     this.seen = files.map(() => ({ whole: 0, inode: undefined }));
     for (const file of files) {
       try {
-        // A watcher that fails leaves the slow way.
+        // Without a watcher the files are looked at regularly.
         const watcher = watch(file, { persistent: false }, () => this.notify());
         this.watchers.push(watcher.on('error', () => {}));
       } catch {}
@@ -119,14 +119,15 @@ async function lookAt(file: string, seen: Seen): Promise<void> {
   const handle = await open(file);
   try {
     const { size, ino } = await handle.stat();
-    // Half a line may be taken back: nobody was told of it.
+    // An incomplete line may still be removed: the scheduler was not told of it.
     if (size < seen.whole || ino !== (seen.inode ?? ino)) {
       throw new KintsugiError('BAD_DATA', `${file}: was cut or replaced; what is followed must only grow`);
     }
     seen.inode = ino;
     const whole = await wholeLines(handle, file, size, seen.whole);
     if (whole === seen.whole) return;
-    // Whoever wrote it may not have: what a power failure takes away must not be known to the scheduler.
+    // Sync it first: the writer may not have, and the scheduler must not know of lines that a power failure
+    // would remove.
     await handle.datasync();
     seen.whole = whole;
   } finally {
@@ -209,7 +210,8 @@ export class Follower {
       }
       if (waits && (last || inlet?.paused)) {
         const status = await this.feeding?.status();
-        // Who waits after that has been left nothing of what the scheduler knew before.
+        // If the scheduler still lets this worker wait, it has given out everything up to the sizes that it
+        // knows.
         if (!waits) break;
         inlet?.taken(this.known[0]!);
         if (last && status && status.finished + status.setAside.length === status.ranges) {

@@ -93,7 +93,8 @@ function early<T>(promise: Promise<T>): Promise<T> {
 /** Whether `one` settles while `other` has nothing to give, now or for ever. */
 function isFirst(one: Promise<unknown>, other: Promise<unknown>): Promise<boolean> {
   const never = new Promise<boolean>(() => {});
-  // One turn of the event loop: a reader that has something gives it by then, and its pull goes out first.
+  // Wait for one turn of the event loop: a reader that has a batch gives it by then, and its pull goes out
+  // first.
   const turn = () => new Promise<boolean>((resolve) => setImmediate(resolve, true));
   const ended = one.then(turn, turn);
   const given = other.then(
@@ -117,7 +118,7 @@ async function* pulledBatches(
     let reading = early(iterator.next());
     let ahead: Promise<Pulled> | undefined;
     for (;;) {
-      // A source that waits for news, or fails, must not hold up the batch that is here already.
+      // A source that waits for more data, or fails, must not delay the batch that is here already.
       if (ahead && (await unlessAborted(isFirst(ahead, reading), signal))) {
         const ready = ahead;
         ahead = undefined;
@@ -212,7 +213,7 @@ export async function train(options: TrainOptions): Promise<TrainResult> {
     const { rows, dense } = exchanger.values(pulled);
     const result = await model.step(pulled.batch, rows, dense);
     const updates = exchanger.updates(pulled, result);
-    // Room first: with `inFlight` pushes unacknowledged, another one is not sent.
+    // Wait for room first: at most `inFlight` pushes are unacknowledged.
     if (!deterministic) await window.waitFor(inFlight - 1);
     if (signal?.aborted) throw aborted(signal);
     window.add(store.push(updates, pulled.batch));

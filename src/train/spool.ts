@@ -1,8 +1,7 @@
 /**
- * A stream that can be read only once, as a file that grows: its lines are appended to a spool, whole ones
- * only, and ranges, leases and what a crash leaves are those of any file that is followed. Nobody else writes
- * the spool. It keeps everything; what is limited is how far it may be ahead of those who train it, so that a
- * fast producer waits and does not fill the disk.
+ * Keeps standard input, which can be read only once, as a file that grows. Whole lines are appended to a
+ * spool, and the spool is followed like any other file. Only this process writes it. The spool keeps
+ * everything. It may be ahead of the workers by a limited number of bytes, so a fast producer waits.
  */
 import { fstat as fstatOf } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -57,7 +56,7 @@ export class Spool implements Inlet {
       if (inputFd !== undefined) await checkInput(inputFd, file, { ino, dev });
       const whole = await wholeLines(handle, file, size, 0);
       if (whole < size) await attempt(file, () => handle.truncate(whole));
-      // A new one is not there after a power failure unless its directory says so.
+      // Sync the directory too, or a new file may be gone after a power failure.
       if (size === 0) await attempt(file, () => syncDirectory(dirname(file)));
       return new Spool(file, handle, whole, size - whole, maxLead);
     } catch (error) {
@@ -102,7 +101,7 @@ export class Spool implements Inlet {
     this.input = input;
     this.filled = this.follow(input, onNews)
       .catch((error: unknown) => {
-        // Who was told to stop has closed the input itself.
+        // After `stop` the input was closed on purpose.
         if (!this.stopping) this.failure = asFailure(error);
       })
       .then(() => {
@@ -117,7 +116,7 @@ export class Spool implements Inlet {
     await this.room();
     const chunks = input[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
     for (;;) {
-      // What was read ahead is nowhere else any more.
+      // Bytes that were read ahead exist nowhere else any more.
       if (this.stopping) rest = await this.takeAll(rest, input);
       this.dropped = rest.length;
       if (this.stopping) return;
@@ -190,7 +189,7 @@ export class Spool implements Inlet {
   async close(): Promise<void> {
     this.stopping ||= !this.ended;
     this.wake();
-    // Who waits for more would wait for ever; who does not still takes what is there.
+    // Ends a pending read, which would otherwise never end; what was read is still appended.
     if (this.idle) this.input?.destroy();
     await this.filled;
     this.input?.destroy();

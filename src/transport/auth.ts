@@ -32,7 +32,7 @@ export function gatePass(token: string): string {
   return createHmac('sha256', token).update(CONTEXT).update('gate').digest('hex');
 }
 
-/** True if the value of the header opens the gate; takes the same time for every wrong one. */
+/** True if the header's value opens the gate. The comparison takes the same time for every wrong one. */
 export function gateOpens(given: string | undefined, token: string | undefined): boolean {
   return !token || sameText(given ?? '', gatePass(token));
 }
@@ -45,7 +45,7 @@ export interface HandshakeStep {
 }
 
 export interface Handshake {
-  /** What this side sends before it has heard anything. */
+  /** The first message of this side, if it speaks first. */
   start(): object | undefined;
   /** @throws UNAUTHORIZED, or BAD_FRAME for a message that does not belong here. */
   step(header: Record<string, unknown>): HandshakeStep;
@@ -95,8 +95,8 @@ export function clientHandshake(token: string | undefined): Handshake {
 }
 
 /**
- * True if an Authorization header carries this token, which is never the job's; takes the same time for every
- * wrong one.
+ * True if an Authorization header carries `token`, which is never the token of the job. The comparison takes
+ * the same time for every wrong one.
  */
 export function bearerMatches(authorization: string | undefined, token: string): boolean {
   return sameText(authorization ?? '', `Bearer ${token}`);

@@ -1,8 +1,8 @@
 /**
- * What both ends and all WebSocket libraries have in common: a connection is in its handshake, then open,
- * then closed. It decodes what arrives, keeps the limits, and stands between the libraries and the handlers:
- * nothing that a handler or a peer does throws into a library's callback (uWebSockets.js ends the process on
- * that, without a word), and handlers see one order of events whichever library is below.
+ * A connection of either end, over any WebSocket library: in its handshake, then open, then closed. It
+ * decodes what arrives and keeps the limits. Nothing that a handler or a peer does throws into a library's
+ * callback, because uWebSockets.js ends the process on that without a message. Handlers see the same order of
+ * events with every library.
  */
 import { describe, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
@@ -15,13 +15,13 @@ export interface Socket {
   readonly remote: string;
   readonly bufferedBytes: number;
   /**
-   * Memory for a frame that is sent next; it belongs to the socket until `send` has returned, and longer if
-   * it wants.
+   * Memory for the frame that is sent next. It belongs to the socket until `send` returns, or until the frame
+   * has been sent, as the socket chooses.
    */
   allocate(bytes: number): Uint8Array;
   /**
-   * Sends or buffers, never drops. `sent` is called sometime when the frame's memory is not from `allocate`:
-   * it is free again.
+   * Sends or buffers, never drops. For a frame whose memory is not from `allocate`, `sent` is called when
+   * that memory is free again.
    */
   send(frame: Uint8Array, sent?: () => void): void;
   /** Sends what is buffered and a close message, within `closeMs`. Must call back `closed` sometime. */
@@ -75,7 +75,7 @@ export class Connection implements Link {
     if (first) this.#write([[first, []]]);
   }
 
-  /** Apart from the field, which a handler may have changed. */
+  /** A getter, because a handler may have changed the field meanwhile. */
   get #closed(): boolean {
     return this.#state === 'closed';
   }
@@ -108,7 +108,7 @@ export class Connection implements Link {
       }
       for (const { header, parts } of decodeMessages(bytes, limits.maxFrameBytes)) {
         handlers.onMessage(this, header, parts);
-        // Nothing is received after a close, also not the rest of the frame whose message made a handler
+        // Nothing is received after a close. That includes the rest of the frame whose message made a handler
         // close.
         if (this.#closed) return;
       }
@@ -159,7 +159,8 @@ export class Connection implements Link {
     if (this.#state === 'closed') return false;
     const { bufferedBytes } = this.#socket;
     if (bufferedBytes <= maxBufferedBytes) return true;
-    // Not a graceful close: its message would wait behind all that the other side does not read.
+    // Destroy it: the message of a graceful close would wait behind everything that the other side does not
+    // read.
     this.#finish(
       new KintsugiError('LIMIT', `${bufferedBytes} bytes buffered, the limit is ${maxBufferedBytes}`),
     );
@@ -189,7 +190,7 @@ export class Connection implements Link {
     this.#state = 'closed';
     clearTimeout(this.#deadline);
     const { handlers, onRefused } = this.#options;
-    // In a microtask: the caller of send or close is in the middle of something.
+    // Handlers are told in a microtask, because the caller of `send` or `close` has not returned yet.
     queueMicrotask(() => {
       if (!wasOpen) {
         onRefused?.(error);

@@ -79,7 +79,7 @@ async function serverKind(demanded: ServerKind | undefined, tls: boolean): Promi
   if (choice !== undefined) {
     throw new KintsugiError('BAD_ARGUMENT', `KINTSUGI_TRANSPORT is "${choice}"; it can be "uws" or "ws"`);
   }
-  // Why: tls.ts.
+  // uWebSockets.js loses connections with TLS; tls.ts says why.
   if (tls) return 'ws';
   return loadUws().then(
     () => 'uws',

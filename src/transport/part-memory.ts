@@ -1,15 +1,15 @@
 /**
- * Memory for large parts of messages that are about to be sent. Before its first part there is room for the
- * header of a frame: when the parts of a frame stand in one such buffer where the frame wants them, the frame
- * is built around them and nothing is copied (`EncodeOptions.around`). And the memory is used again, so that
- * whoever writes into it finds it in a cache.
+ * Memory for large parts of messages that are about to be sent. Before the first part there is room for the
+ * header of a frame. When all parts of a frame lie in one such buffer where the frame needs them, the frame
+ * is built around them and nothing is copied (`EncodeOptions.around`). Buffers are reused while they are
+ * still in a cache.
  *
- * A buffer is used again when whoever opened it has closed it and no socket has a frame in it any more.
+ * A buffer is reused when its user has closed it and no socket has a frame in it any more.
  */
 import { invariant } from '../errors.js';
 import { release } from './release.js';
 
-/** A longer header, of some hundred items, makes the frame a copy. */
+/** Bytes of room for a header. With a longer one, of some hundred items, the frame is a copy. */
 const HEADROOM = 4096;
 const SMALLEST_BYTES = 4096;
 /** What is kept for later, of all sizes together: more than a round of a large push takes (sections.ts). */
@@ -29,7 +29,7 @@ export class PartBuffer {
   readonly memory: Uint8Array;
   /** Where the next part goes. */
   at = HEADROOM;
-  /** Whoever opened it may still look at the parts, or send them once more. */
+  /** Its user may still read the parts or send them again. */
   private held = true;
   /** A socket has a frame in it. */
   private sending = false;
@@ -48,7 +48,7 @@ export class PartBuffer {
     if (part.buffer === this.memory.buffer) this.at = align8(part.byteOffset + part.byteLength);
   }
 
-  /** Nobody looks at the parts any more but sockets that are sending them. */
+  /** Its user is done with the parts. Sockets may still be sending them. */
   close(): void {
     if (!this.held) return;
     this.held = false;
@@ -101,7 +101,7 @@ export class PartMemory {
 
   /** A buffer for parts of `bytes` altogether, each padded to a multiple of 8. */
   open(bytes: number): PartBuffer {
-    // The one that was used last is the warmest.
+    // The buffer that was used last is most likely still in a cache.
     for (let i = this.free.length - 1; i >= 0; i--) {
       const buffer = this.free[i]!;
       if (buffer.capacity < bytes || buffer.capacity > SMALLEST_SHARE * Math.max(bytes, SMALLEST_BYTES))
@@ -119,7 +119,7 @@ export class PartMemory {
     return buffer;
   }
 
-  /** Nobody knows who still looks at it: it is not used again. */
+  /** Gives the buffer up: it is unknown who still reads it, so it is not reused. */
   abandon(buffer: PartBuffer): void {
     this.lentBytes -= buffer.memory.byteLength;
   }

@@ -79,7 +79,7 @@ export interface Uws {
 
 /** @throws DEPENDENCY_MISSING when it is not installed or has no binary for this Node and platform. */
 export async function loadUws(): Promise<Uws> {
-  // A variable, so that the compiler does not look for a package that may not be there.
+  // A variable, so that the compiler does not resolve a package that may be missing.
   const name = 'uWebSockets.js';
   try {
     const module = (await import(name)) as { default?: Uws } & Uws;

@@ -27,7 +27,8 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
     };
     const fail = (error: KintsugiError): void => {
       settle(() => reject(error));
-      // Both: nothing is handled any more from here on, and the other side is not waited for.
+      // Close the connection, so that nothing is handled any more. Terminate the socket, so that the other
+      // side is not waited for.
       connection.close();
       ws.terminate();
     };

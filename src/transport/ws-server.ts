@@ -37,7 +37,7 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   server.on('upgrade', (request, stream, head) => {
     stream.on('error', () => stream.destroy());
     const { origin, [GATE_HEADER]: gate } = request.headers;
-    // A header that is given twice is a list, and no gate pass.
+    // A header that is given twice arrives as a list. It is no gate pass.
     const pass = typeof gate === 'string' ? gate : undefined;
     const status = pathOf(request) === LINK_PATH ? acceptor.refusal(origin, pass) : 404;
     if (status !== undefined) return refuse(stream, status);
@@ -121,7 +121,7 @@ const keyOf = (socket: TcpSocket): string => `${socket.remoteAddress} ${socket.r
 const pathOf = (request: IncomingMessage): string => (request.url ?? '').split('?', 1)[0]!;
 
 function refuse(stream: Duplex, status: number): void {
-  // Nobody reads this connection any more: a peer that goes on sending would keep it open for ever.
+  // Destroy it when the answer is out: a peer that goes on sending would keep the connection open.
   stream.once('finish', () => stream.destroy());
   stream.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
 }

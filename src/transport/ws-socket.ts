@@ -38,7 +38,7 @@ export class FrameMemory {
     return Buffer.from(known.buffer, 0, bytes);
   }
 
-  /** Nobody looks at this frame any more. */
+  /** Takes back the memory of a frame that has been sent. */
   giveBack(frame: Uint8Array): void {
     const size = frame.buffer.byteLength;
     const { byteLength } = frame;
@@ -92,7 +92,7 @@ export class WsSocket implements Socket {
       heard = true;
     };
     const pings = setInterval(() => {
-      // Until it is connected there is nobody to hear, and dialing has a time limit of its own.
+      // Skip pings while connecting: dialing has a time limit of its own.
       if (ws.readyState === WebSocket.CONNECTING) return;
       if (!heard) return ws.terminate();
       heard = false;

@@ -20,7 +20,8 @@ export interface WorkerOptions {
   /** Show a progress bar on standard error. */
   bar: boolean;
   /**
-   * Before training it ends the connecting; then the batch is finished and the rest of its range handed back.
+   * Stops the worker. While it connects, connecting ends; while it trains, the batch is finished and the rest
+   * of its range handed back.
    */
   signal: AbortSignal;
   name: string;

@@ -20,7 +20,7 @@ import type { WorkerOptions } from './options.js';
 import { Progress } from './progress.js';
 import { checkTrained, trainRanges } from './training.js';
 
-/** The client as the loop sees it. */
+/** The client as the store of the training loop. */
 function storeOf(client: Client): ParameterStore {
   return {
     createTables: async (specs) => {
@@ -76,7 +76,7 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
 async function runWith(options: WorkerOptions, spool: Spool | undefined): Promise<void> {
   const { log, test, signal } = options;
   const helpers = loadNative();
-  // A file that cannot be read shows before the job is touched.
+  // Read the files first: one that cannot be read is an error before the job is changed.
   const { epochs, batch } = options;
   const cut = options.follow ? cutGrowingFiles : cutFiles;
   const files = epochs > 0 ? await cut(options.data, batch, options.rangeBatches) : [];

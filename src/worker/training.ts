@@ -1,7 +1,7 @@
 /**
- * The training of one worker: joins the data set, takes ranges of it until none is left, and says in log
- * events what became of each: `worker.range` with its pushes per shard, before the scheduler knows that it is
- * finished, so that an audit finds every finished range even when this process is killed right after.
+ * The training of one worker: it joins the data set and takes ranges until none is left. It logs
+ * `worker.range`, with the pushes per shard, before the scheduler knows that the range is finished. So an
+ * audit finds every finished range, also when this process is killed right after.
  */
 import type { Client } from '../client/client.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../client/dataset.js';
@@ -17,9 +17,7 @@ import { train } from '../train/loop.js';
 import type { Spool } from '../train/spool.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
-/**
- * How long a worker that failed may still try to hand its ranges back; their leases would end by themselves.
- */
+/** Limit of handing ranges back after a failure. Without it their leases end by themselves, later. */
 const HAND_BACK_MS = 2000;
 
 export interface TrainingOptions {
@@ -112,7 +110,8 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
     try {
       const result = await train({
         ...{ model, store, helpers, inFlight, deterministic, batches: feed },
-        // Who waits for others between two batches has nothing to pull ahead for.
+        // With bounded staleness the worker waits between batches, so pulling ahead would only fetch older
+        // rows.
         overlap: staleness === UNBOUNDED,
         onProgress: ({ samples: now, meanLoss, recentLoss, seconds: spent }) => {
           latest = { samples: now, loss: meanLoss, seconds: spent };
@@ -157,10 +156,7 @@ function fieldsOf({ lease, ...end }: RangeEnd, sequence: PushSequence | undefine
   return { ...where, outcome, done, samples, redone, counts: sequence?.counts() ?? [] };
 }
 
-/**
- * So that no run looks complete which is not: throws for a range that was set aside, and for files that
- * changed meanwhile.
- */
+/** Throws for a range that was set aside and for files that changed meanwhile: such a run is not complete. */
 export async function checkTrained(client: Client, run: string, follow: boolean): Promise<void> {
   const status = await Dataset.status(client, run);
   if (!status || !(status.complete || follow)) return;
