@@ -65,7 +65,9 @@ async function run(flags: Flags): Promise<void> {
   display.line(`generating ${countText(rows)} rows in the Criteo layout`);
   const { bestAuc } = await writeDemoData({ train, test, rows, keys, seed });
   const { report, events, kills } = await runLocal(jobOptions(flags, train, test), display, abort.signal);
-  const subtitle = `${WORKERS} workers train a DLRM of dim ${dim} on ${PS} parameter servers with code ${CODE}; one is killed half-way and comes back empty a second later.`;
+  const subtitle =
+    `${WORKERS} workers train a DLRM of dim ${dim} on ${PS} parameter servers with code ` +
+    `${CODE}; one is killed half-way and comes back empty a second later.`;
   const picture = join(out, 'throughput.html');
   writeFileSync(picture, renderPicture({ report, events, kills, subtitle }));
   writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, null, 2)}\n`);

@@ -110,7 +110,8 @@ export function withLogFormat(command: Command): Command {
 export function withMetricsToken(command: Command): Command {
   return command.option(
     '--metrics-token-file <file>',
-    "file with the bearer token of /metrics, not the job's (default: KINTSUGI_METRICS_TOKEN, else loopback only)",
+    "file with the bearer token of /metrics, not the job's (default: KINTSUGI_METRICS_TOKEN, else " +
+      'loopback only)',
   );
 }
 
@@ -119,7 +120,8 @@ export function withTls(command: Command): Command {
   return command
     .option(
       '--tls-ca <file|system>',
-      'the job speaks TLS: authorities that its certificates are verified with; "system" for the public ones (default: KINTSUGI_TLS_CA, else no TLS)',
+      'the job speaks TLS: authorities that its certificates are verified with; "system" for the public ' +
+        'ones (default: KINTSUGI_TLS_CA, else no TLS)',
     )
     .option('--tls-name <name>', 'name that certificates must be for (default: the host that is dialed)');
 }
@@ -164,7 +166,8 @@ export function withTraining(command: Command): Command {
     .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
     .option(
       '--range-batches <n>',
-      'workers lease the samples in ranges of about so many batches (default: 32, or 4 to 31 when the data are few)',
+      'workers lease the samples in ranges of about so many batches (default: 32, or 4 to 31 when the ' +
+        'data are few)',
       integer('--range-batches', 1, 1 << 20),
     )
     .option(

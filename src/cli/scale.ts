@@ -83,7 +83,8 @@ async function runScale(flags: ScaleFlags): Promise<void> {
       const missing = to - status.scaling.serving;
       if (!flags.json && missing > 0) {
         process.stdout.write(
-          `${status.scaling.serving} PS serve: start ${missing} more, each with: kintsugi ps --scheduler ${flags.scheduler}\n`,
+          `${status.scaling.serving} PS serve: start ${missing} more, each with: kintsugi ps --scheduler ` +
+            `${flags.scheduler}\n`,
         );
       }
       return scale(client, to, { timeoutMs: timeout, onProgress });

@@ -82,11 +82,13 @@ export function registerScheduler(program: Command): void {
     )
     .option(
       '--no-balance-joining',
-      'a PS that joins the running job gets nothing until "kintsugi scale" or "kintsugi rebalance" asks for it',
+      'a PS that joins the running job gets nothing until "kintsugi scale" or "kintsugi rebalance" asks ' +
+        'for it',
     )
     .option(
       '--dir <directory>',
-      'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say (default: in memory, lost with the process)',
+      'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say ' +
+        '(default: in memory, lost with the process)',
     );
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withMetricsToken(withCertificate(withToken(command))))).action(run);

@@ -17,7 +17,9 @@ async function run(flags: Flags): Promise<void> {
     for (const { g, index, mismatched: blocks } of wrong) {
       process.stdout.write(`parity ${index} of group ${g}: ${blocks} blocks were wrong\n`);
     }
-    const counts = `${blocksChecked} of ${blocksExpected} blocks checked, ${mismatched} wrong, ${blocksUnprotected} unprotected`;
+    const counts =
+      `${blocksChecked} of ${blocksExpected} blocks checked, ${mismatched} wrong, ` +
+      `${blocksUnprotected} unprotected`;
     process.stdout.write(`${counts}${repaired > 0 ? `, ${repaired} parities built anew` : ''}\n`);
   }
   if (mismatched > 0) process.exitCode = 1;

@@ -109,7 +109,8 @@ export function registerWorker(program: Command): void {
     )
     .option(
       '--spool <file>',
-      'with --data - --follow: lines of standard input are appended to this file and trained from it; restarted on it, the worker goes on; it exits when the input has ended and all is trained',
+      'with --data - --follow: lines of standard input are appended to this file and trained from it; ' +
+        'restarted on it, the worker goes on; it exits when the input has ended and all is trained',
     )
     .addOption(
       new Option(
@@ -122,7 +123,8 @@ export function registerWorker(program: Command): void {
     .option('--name <name>', 'its name in log records and metrics', 'worker')
     .option(
       '--run <name>',
-      'workers of one run share the samples: each is trained once, whoever comes and goes; to train again take another name',
+      'workers of one run share the samples: each is trained once, whoever comes and goes; to train ' +
+        'again take another name',
       'train',
     )
     .option(

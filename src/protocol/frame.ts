@@ -1,7 +1,8 @@
 /**
  * The frame: one or more messages in one WebSocket message, and the only place that knows how its bytes lie.
  *
- *   [u32 length of the envelope, little-endian][msgpack envelope][zeros to a multiple of 8][part][zeros to 8][part] ...
+ *   [u32 length of the envelope, little-endian][msgpack envelope][zeros to a multiple of 8]
+ *   [part][zeros to a multiple of 8][part] ...
  *
  * The envelope is an array `[header, length of part 0, length of part 1, ..., next header, lengths of its
  * parts, ...]`: the lengths travel beside the headers, so that no name inside them is reserved. Every part

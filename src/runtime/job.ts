@@ -22,7 +22,8 @@ export function parseCode(text: string): CodeSpec {
   if (!match || k < 1 || k > MAX_K || r > MAX_R) {
     throw new KintsugiError(
       'BAD_ARGUMENT',
-      `"${text}" is not a code: write k+r with k from 1 to ${MAX_K} and r from 0 to ${MAX_R}, for example 4+1, or none`,
+      `"${text}" is not a code: write k+r with k from 1 to ${MAX_K} and r from 0 to ${MAX_R}, for ` +
+        `example 4+1, or none`,
     );
   }
   return { k, r };

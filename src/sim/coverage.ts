@@ -157,7 +157,8 @@ export function readable(report: SimReport): string {
   return [
     `${schedules} schedules: ${complete} complete, ${unrecoverable} unrecoverable, ${violations} violations`,
     `at most r lacking: ${withinR}, of which ${withinRComplete} complete (${percent} %)`,
-    `${report.stepsPerSchedule} steps each, ${longSchedules} of ${MIN_STEPS} steps or more; ${report.perCoreMinute} schedules per core minute`,
+    `${report.stepsPerSchedule} steps each, ${longSchedules} of ${MIN_STEPS} steps or more; ` +
+      `${report.perCoreMinute} schedules per core minute`,
     ...report.failures.map(({ seed, step, reason }) => `seed ${seed} (step ${step}): ${reason}`),
     'per thousand schedules:',
     ...seen,

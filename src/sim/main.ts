@@ -12,7 +12,8 @@ import { Coverage, readable, type SimReport } from './coverage.js';
 import { huntMutants } from './mutants.js';
 import { World } from './world.js';
 
-const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value] [--max-violations N] [--json]
+const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value]
+               [--max-violations N] [--json]
 npm run sim -- --seed S --trace [--pin name=value]   one schedule as a transcript
 npm run sim -- --mutants [--seconds N] [--only TEXT]  planted bugs, each of which must be caught
 npm run sim -- --merge a.json b.json                  adds up reports of runs with different seeds`;

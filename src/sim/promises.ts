@@ -55,7 +55,8 @@ export class Promises {
     const fence = this.fences.get(streamOf(message)) ?? 0;
     if (message.gen < fence)
       throw new Violation(
-        `sink ${message.sid} took a delta of generation ${message.gen} of member ${message.m} after its promise to ${fence}`,
+        `sink ${message.sid} took a delta of generation ${message.gen} of member ${message.m} after its ` +
+          `promise to ${fence}`,
       );
   }
 

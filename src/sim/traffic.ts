@@ -227,7 +227,8 @@ export class Traffic {
   describe(): string[] {
     return this.cluster.clients.map(
       (actor, i) =>
-        `client ${i}: ${actor.left} to push, ${actor.core.unacknowledged} unacknowledged, ${actor.checks.size} checks`,
+        `client ${i}: ${actor.left} to push, ${actor.core.unacknowledged} unacknowledged, ` +
+        `${actor.checks.size} checks`,
     );
   }
 }

@@ -4,7 +4,7 @@
  * name, of each
  *
  *   u32 bytes of its name, its name (UTF-8), u32 floats per row, u64 rows, then per row in order of key:
- *   u64 key, f32 values[dim], f32 optimizer state[...]                                 (little-endian, no padding)
+ *   u64 key, f32 values[dim], f32 optimizer state[...]            (little-endian, no padding)
  *
  * A job that is being trained has no single state; digest it when its workers have stopped.
  */
@@ -23,9 +23,9 @@ export interface Digest {
 }
 
 /**
- * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs of
- * different shapes with the same rows have the same digest. Stop training first: a job that is being trained has
- * no single state.
+ * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs
+ * of different shapes with the same rows have the same digest. Stop training first: a job that is being
+ * trained has no single state.
  * @throws UNRECOVERABLE, CLOSED
  */
 export async function digest(client: Client): Promise<Digest> {

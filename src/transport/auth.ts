@@ -2,8 +2,10 @@
  * The handshake, and the bearer check of the HTTP side.
  *
  *   server -> client  challenge { nonce, auth }      auth: the server has a token
- *   client -> server  proof     { nonce, mac? }      mac = HMAC(token, "client" || server nonce || client nonce)
- *   server -> client  ready     { mac? }             mac = HMAC(token, "server" || server nonce || client nonce)
+ *   client -> server  proof     { nonce, mac? }      mac = HMAC(token, "client" || nonces)
+ *   server -> client  ready     { mac? }             mac = HMAC(token, "server" || nonces)
+ *
+ * where `nonces` is the server's nonce and then the client's.
  *
  * It is mutual, because a client must not push its data to whoever took over a dead server's port; the token
  * never crosses the wire; fresh nonces from both sides make a recorded exchange useless; the role inside the

@@ -93,8 +93,10 @@ function readAuthorities(file: string): Buffer {
 }
 
 /** What OpenSSL and Node call certificates that are not to be trusted. */
-const DISTRUST =
-  /^(ERR_TLS_CERT_|CERT_|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_|SELF_SIGNED_|DEPTH_ZERO_|INVALID_(CA|PURPOSE)|HOSTNAME_)/;
+const DISTRUST = new RegExp(
+  '^(ERR_TLS_CERT_|CERT_|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_|SELF_SIGNED_|DEPTH_ZERO_|' +
+    'INVALID_(CA|PURPOSE)|HOSTNAME_)',
+);
 
 /** Why a certificate was refused, in words; undefined for any other failure. */
 export function distrust(error: unknown): string | undefined {

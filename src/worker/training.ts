@@ -163,13 +163,16 @@ export async function checkTrained(client: Client, run: string, follow: boolean)
   const first = status.setAside[0];
   if (!first) {
     if (new Set(status.samples).size <= 1) return;
-    const text = `the files had ${status.samples.join(', ')} samples from epoch to epoch: they changed while they were trained`;
+    const text =
+      `the files had ${status.samples.join(', ')} samples from epoch to epoch: they changed ` +
+      `while they were trained`;
     throw new KintsugiError('BAD_DATA', text);
   }
   const { fileName, begin, end, batch, attempts, code, message } = first;
   const rest = status.setAside.length > 1 ? ` (and ${status.setAside.length - 1} further ranges)` : '';
   throw new KintsugiError(
     code,
-    `samples in bytes ${begin} to ${end} of ${fileName}${rest} were not all trained: batch ${batch} failed ${attempts} times: ${message}`,
+    `samples in bytes ${begin} to ${end} of ${fileName}${rest} were not all trained: batch ${batch} ` +
+      `failed ${attempts} times: ${message}`,
   );
 }
