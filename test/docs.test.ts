@@ -81,9 +81,9 @@ function flagRow(option: Option): string {
 }
 
 function commandPage(command: Command): string {
-  const args = command.registeredArguments.map(({ name, required, variadic }) => {
-    const shown = variadic ? `${typeof name === 'function' ? name.call(name) : name}...` : name;
-    return required ? `<${shown}>` : `[${shown}]`;
+  const args = command.registeredArguments.map((argument) => {
+    const shown = `${argument.name()}${argument.variadic ? '...' : ''}`;
+    return argument.required ? `<${shown}>` : `[${shown}]`;
   });
   const lines = [`## kintsugi ${command.name()}${args.map((arg) => ` ${arg}`).join('')}`, ''];
   lines.push(command.description(), '');
@@ -103,6 +103,7 @@ describe('commands', () => {
       '',
       ...program.commands.map(commandPage),
     ].join('\n');
+    expect(page).toContain('\n## kintsugi drain <node>\n');
     await expect(`${page.trimEnd()}\n`).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'));
   });
 
