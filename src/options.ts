@@ -1,24 +1,47 @@
-/** Options that callers give by name, checked by name: plain JavaScript has no types to do it. */
+/** Checks of arguments, where the library takes them: plain JavaScript has no types to do it. */
 import { KintsugiError } from './errors.js';
 
 /** Every key of an options type, each once: one that is forgotten or unknown is a type error. */
 export type OptionKeys<T> = { readonly [K in keyof T]-?: true };
 
+type Known<T> = { readonly [K in keyof T]-?: unknown };
+
+const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
+
 /**
- * Refuses options that there are not.
+ * Refuses options that there are not. No options at all are fine.
  * @throws BAD_ARGUMENT
  */
-export function checkOptions<T extends object>(
-  where: string,
-  given: T | undefined,
-  known: { readonly [K in keyof T]-?: unknown },
-): void {
-  if (given === undefined) return;
-  if (typeof given !== 'object' || given === null || Array.isArray(given))
-    throw new KintsugiError('BAD_ARGUMENT', `${where}: options must be an object`);
+export function checkOptions<T extends object>(where: string, given: T | undefined, known: Known<T>): void {
+  if (given !== undefined) checkFields(where, given, known);
+}
+
+/**
+ * Refuses anything but an object whose fields are all known.
+ * @throws BAD_ARGUMENT
+ */
+export function checkFields<T extends object>(where: string, given: T, known: Known<T>): void {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw refuse(`${where}: options must be an object`);
+  }
   for (const name in given) {
     if (Object.hasOwn(known, name)) continue;
-    const there = Object.keys(known).join(', ');
-    throw new KintsugiError('BAD_ARGUMENT', `${where} has no option "${name}"; it has ${there}`);
+    throw refuse(`${where} has no option "${name}"; it has ${Object.keys(known).join(', ')}`);
   }
+}
+
+/** @throws BAD_ARGUMENT */
+export function checkArray(where: string, given: readonly unknown[]): void {
+  if (!Array.isArray(given)) throw refuse(`${where} must be an array`);
+}
+
+/** @throws BAD_ARGUMENT for anything but a string that is not empty */
+export function checkText(where: string, given: string): void {
+  if (typeof given !== 'string' || given === '') throw refuse(`${where} must be a string that is not empty`);
+}
+
+/** @throws BAD_ARGUMENT for anything but a safe integer of at least `least` */
+export function checkInteger(where: string, given: number, least: number): void {
+  if (Number.isSafeInteger(given) && given >= least) return;
+  throw refuse(`${where} must be an integer of at least ${least}, not ${given}`);
 }

@@ -49,12 +49,12 @@ export function size(flag: string) {
   };
 }
 
-/** Milliseconds: "500ms", "1s", "2m". */
+/** Whole milliseconds: "500ms", "1s", "2m". */
 export function duration(flag: string) {
   return (text: string): number => {
     const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(text);
     if (!match) throw bad(`${flag} must be a time like 500ms or 1s, not "${text}"`);
-    return Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm'];
+    return Math.round(Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm']);
   };
 }
 

@@ -3,7 +3,7 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER } from '../optimizers.js';
-import { checkOptions } from '../options.js';
+import { checkArray, checkFields, checkInteger, checkOptions, checkText } from '../options.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { CLIENT_TLS } from '../transport/index.js';
@@ -92,6 +92,7 @@ export class Client {
    * @throws TABLE_EXISTS, BAD_ARGUMENT, LIMIT, CLOSED
    */
   async createTables(options: readonly TableOptions[]): Promise<Table[]> {
+    checkArray('createTables: tables', options);
     const specs = options.map((table) => this.#specFor(table));
     const session = this.#session;
     const reply = await session.ask((id) => ({ t: 'createTables', id, specs }));
@@ -103,7 +104,7 @@ export class Client {
 
   /** @throws BAD_ARGUMENT */
   #specFor(table: TableOptions): Omit<TableSpec, 'id'> {
-    checkOptions('createTable', table, TABLE_OPTIONS);
+    checkFields('createTable', table, TABLE_OPTIONS);
     const spec = {
       name: table.name,
       pool: table.pool ?? 'embedding',
@@ -255,7 +256,11 @@ class JobTable implements Table {
  * ADDON_NOT_LOADED, ABORTED
  */
 export async function connect(scheduler: string, options: ConnectOptions = {}): Promise<Client> {
-  checkOptions('connect', options, CONNECT_OPTIONS);
+  checkFields('connect', options, CONNECT_OPTIONS);
+  const { token, connectTimeoutMs, maxInFlightBytes } = options;
+  if (token) checkText('connect: token', token);
+  if (connectTimeoutMs !== undefined) checkInteger('connect: connectTimeoutMs', connectTimeoutMs, 0);
+  if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
   checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
   const session = await Session.open(scheduler, options);

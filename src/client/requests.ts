@@ -4,7 +4,7 @@
  */
 import { KintsugiError } from '../errors.js';
 import { loadNative, type SectionPart } from '../native.js';
-import { checkOptions } from '../options.js';
+import { checkArray, checkFields, checkOptions } from '../options.js';
 import { locate, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
 import { PartMemory } from '../transport/index.js';
 import { auditKeys, auditTable } from './audit.js';
@@ -53,9 +53,11 @@ export class Requests {
     private readonly audit: boolean,
   ) {}
 
-  /** @throws UNKNOWN_TABLE */
+  /** @throws UNKNOWN_TABLE, BAD_ARGUMENT */
   specOf(table: PullRequest['table']): TableSpec {
-    if (typeof table !== 'string') return table.spec;
+    if (typeof table === 'object' && table?.spec) return table.spec;
+    if (typeof table !== 'string')
+      throw new KintsugiError('BAD_ARGUMENT', 'table must be a table or its name');
     const spec = tableByName(this.session.map, table);
     if (!spec) throw new KintsugiError('UNKNOWN_TABLE', `no table "${table}" exists in this job`);
     return spec;
@@ -74,8 +76,9 @@ export class Requests {
 
   async pull(requests: readonly PullInto[], mode: Mode, options: RequestOptions): Promise<Float32Array[]> {
     checkOptions('pull', options, REQUEST_OPTIONS);
+    checkArray('pull: requests', requests);
     const calls = requests.map((request): TableCall => {
-      checkOptions<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
+      checkFields<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
       const spec = this.specOf(request.table);
       return { spec, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
     });
@@ -110,6 +113,7 @@ export class Requests {
     turn?: Turn,
   ): Promise<void> {
     checkOptions('push', options, REQUEST_OPTIONS);
+    checkArray('push: requests', requests);
     const calls = requests.map((request) => this.pushCall(request, mode));
     const rounds = this.rounds(mode === 'values' ? this.distinct(calls) : calls, mode, turn?.client);
     await turn?.begins;
@@ -122,7 +126,7 @@ export class Requests {
   }
 
   private pushCall(request: PushRequest, mode: Mode): TableCall {
-    checkOptions('a request to push', request, PUSH_REQUEST);
+    checkFields('a request to push', request, PUSH_REQUEST);
     const spec = this.specOf(request.table);
     const keys = checkKeys(request.keys);
     const width = this.widthOf(spec, mode);

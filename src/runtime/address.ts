@@ -3,6 +3,7 @@
  * "kintsugi://host:port".
  */
 import { KintsugiError } from '../errors.js';
+import { checkText } from '../options.js';
 
 /** What a node may be called. */
 export const NODE_NAME = /^[\w.:-]{1,128}$/;
@@ -14,6 +15,7 @@ export interface Address {
 
 /** @throws BAD_ARGUMENT */
 export function parseAddress(text: string, defaultHost = '127.0.0.1'): Address {
+  checkText('an address', text);
   const bare = text.replace(/^(kintsugi|ws):\/\//, '').replace(/\/$/, '');
   const match = /^(?:(\[[0-9a-fA-F:]+\]|[^:\s]*):)?(\d{1,5})$/.exec(bare);
   const port = Number(match?.[2]);

@@ -7,7 +7,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
-import { checkOptions, type OptionKeys } from '../options.js';
+import { checkOptions, checkText, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
 import { askOwner } from './ask.js';
 import { eachAtMost, ranges } from './concurrent.js';
@@ -52,6 +52,7 @@ export async function load(
   directory: string,
   options: LoadOptions = {},
 ): Promise<LoadResult> {
+  checkText('load: directory', directory);
   checkOptions('load', options, LOAD_OPTIONS);
   const manifest = await verify(directory, options.signal);
   for (const table of manifest.tables) await refuseFilled(client, table);

@@ -12,7 +12,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Client } from '../client/client.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
-import { checkOptions, type OptionKeys } from '../options.js';
+import { checkOptions, checkText, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { syncDirectory } from '../storage/sync.js';
 import { rowParts, shapeOf, takePart } from './layout.js';
@@ -59,6 +59,7 @@ export async function save(
   directory: string,
   options: SaveOptions = {},
 ): Promise<SaveResult> {
+  checkText('save: directory', directory);
   checkOptions('save', options, SAVE_OPTIONS);
   const target = resolve(directory);
   await refuseUsed(target, directory);

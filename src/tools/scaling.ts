@@ -2,7 +2,7 @@
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
-import { checkOptions, type OptionKeys } from '../options.js';
+import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
 import type { ChangeStatus, JobStatus, MessageOf, MoveStatus } from '../protocol/messages.js';
 
 /** Options of {@link scale}, {@link drain} and {@link rebalance}. */
@@ -22,6 +22,7 @@ const POLL_MS = 100;
  * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
  */
 export async function scale(client: Client, ps: number, options: ChangeOptions = {}): Promise<ChangeStatus> {
+  checkInteger('scale: ps', ps, 0);
   return change(client, options, (id, timeoutMs) => ({ t: 'scale', id, ps, timeoutMs }));
 }
 
@@ -34,6 +35,7 @@ export async function drain(
   node: string,
   options: ChangeOptions = {},
 ): Promise<ChangeStatus> {
+  checkText('drain: node', node);
   return change(client, options, (id, timeoutMs) => ({ t: 'drain', id, node, timeoutMs }));
 }
 
@@ -59,7 +61,10 @@ async function change(
   build: (id: number, timeoutMs: number) => Change,
 ): Promise<ChangeStatus> {
   checkOptions('a change', options, CHANGE_OPTIONS);
-  const reply = await ask(client, (id) => build(id, options.timeoutMs ?? 0));
+  // Validate here: the scheduler treats a malformed message as a broken peer and closes the connection.
+  const timeoutMs = options.timeoutMs ?? 0;
+  checkInteger('a change: timeoutMs', timeoutMs, 0);
+  const reply = await ask(client, (id) => build(id, timeoutMs));
   return waitForChange(client, reply.change, options);
 }
 

@@ -25,6 +25,8 @@ test('sizes are powers of 1024, with or without a unit', () => {
 test('durations need a unit', () => {
   const parse = duration('--respawn');
   expect(['500ms', '1s', '0s', '1.5s', '2m'].map(parse)).toEqual([500, 1000, 0, 1500, 120_000]);
+  // No message carries a part of a millisecond.
+  expect(['1.6ms', '0.0001s'].map(parse)).toEqual([2, 0]);
   for (const text of ['', '1', 's', '-1s', '1h'])
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
 });

@@ -79,3 +79,40 @@ it('tools', async () => {
   await refuses(() => load(job, directory, { progress: 1 } as never), 'progress');
   expect((await job.status()).scaling.changes).toEqual([]);
 });
+
+it('arguments of a wrong type or range are refused here: a scheduler would hang up on them', async () => {
+  const { address } = await cluster({ code: '1+1' });
+  const job = await client(address);
+  const wrong: (() => Promise<unknown>)[] = [
+    () => scale(job, 1.5),
+    () => scale(job, -1),
+    () => scale(job, '3' as never),
+    () => scale(job, 2, { timeoutMs: 0.5 }),
+    () => scale(job, 2, { timeoutMs: Number.NaN }),
+    () => rebalance(job, { timeoutMs: -1 }),
+    () => drain(job, 5 as never),
+    () => connect(undefined as never),
+    () => connect(address, { connectTimeoutMs: Number.NaN }),
+    () => connect(address, { connectTimeoutMs: '5' as never }),
+    () => connect(address, { maxInFlightBytes: -1 }),
+    () => connect(address, { token: 5 as never }),
+    () => job.createTables({ name: 't', dim: 1 } as never),
+    () => job.createTable(undefined as never),
+    () => job.pull({ table: 't', keys: keysOf(1) } as never),
+    () => job.pull([undefined as never]),
+    () => job.pull([{ keys: keysOf(1) } as never]),
+    () => job.push([{ table: 5, keys: keysOf(1), gradients: new Float32Array(1) } as never]),
+    () => job.push(undefined as never),
+    () => save(job, undefined as never),
+    () => load(job, undefined as never),
+  ];
+  const codes = await Promise.all(
+    wrong.map(async (work) => {
+      const refused = rejection(work()).catch((error: unknown) => ({ code: String(error) }));
+      return [String(work), (await refused).code];
+    }),
+  );
+  expect(codes).toEqual(codes.map(([work]) => [work, 'BAD_ARGUMENT']));
+  // The connection to the scheduler is the same as before.
+  expect((await job.status()).scaling.changes).toEqual([]);
+});
