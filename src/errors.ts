@@ -56,6 +56,14 @@ export function invariant(condition: unknown, message: string, values?: unknown)
   throw new KintsugiError('INTERNAL', `invariant broken: ${message}${detail}`);
 }
 
+/**
+ * Something is wrong with a message, or there is no memory for it, and nothing was changed. Anything else
+ * that the core throws means that an invariant is broken.
+ */
+export function isRefusal(error: unknown): error is KintsugiError {
+  return error instanceof KintsugiError && (error.code === 'BAD_FRAME' || error.code === 'MEMORY_LIMIT');
+}
+
 /** The message of anything thrown, on one line. */
 export function describe(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);

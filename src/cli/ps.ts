@@ -57,11 +57,11 @@ async function run(flags: Flags): Promise<void> {
   const stopped = stopSignal();
   const name = flags.name ?? `${hostname()}-${process.pid}`;
   const log = loggerOf(flags, { role: 'ps', name });
-  let stale: (error: Error) => void = () => {};
-  const replaced = new Promise<never>((_, reject) => {
-    stale = reject;
+  let end: (error: Error) => void = () => {};
+  const ended = new Promise<never>((_, reject) => {
+    end = reject;
   });
-  replaced.catch(() => {});
+  ended.catch(() => {});
   rehearse();
   const ps = await startPs({
     scheduler: flags.scheduler,
@@ -82,10 +82,11 @@ async function run(flags: Flags): Promise<void> {
     },
     connectTimeoutMs: flags.connectTimeout,
     log,
-    onStale: stale,
+    onStale: end,
+    onFailed: end,
   });
   try {
-    const signal = await Promise.race([stopped, replaced, ps.left]);
+    const signal = await Promise.race([stopped, ended, ps.left]);
     // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
     if (signal === 'SIGTERM' && flags.drainTimeout > 0) await leave(ps, flags.drainTimeout, log);
   } finally {

@@ -51,6 +51,11 @@ async function run(flags: Flags): Promise<void> {
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const store =
     flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
+  let end: (error: Error) => void = () => {};
+  const failed = new Promise<never>((_, reject) => {
+    end = reject;
+  });
+  failed.catch(() => {});
   const scheduler = await startScheduler({
     listen: flags.listen,
     token,
@@ -62,9 +67,13 @@ async function run(flags: Flags): Promise<void> {
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
     log,
+    onFailed: end,
   });
-  await stopped;
-  await scheduler.close();
+  try {
+    await Promise.race([stopped, failed]);
+  } finally {
+    await scheduler.close();
+  }
   log.info('scheduler.stopped');
 }
 

@@ -10,6 +10,7 @@ import {
   type Policy,
   type SchedulerPolicy,
 } from '../core/shared/policy.js';
+import type { KintsugiError } from '../errors.js';
 import { checkOptions, type OptionKeys } from '../options.js';
 import { MemoryStore } from '../storage/index.js';
 import { ROLE_TLS, type RoleTls } from '../transport/index.js';
@@ -42,6 +43,11 @@ export interface LocalClusterOptions {
   schedulerPolicy?: Partial<SchedulerPolicy> | undefined;
   /** Takes what the roles tell. Default: nobody. */
   log?: Logger | undefined;
+  /**
+   * Called when a role ended because an invariant is broken: "scheduler", or the name of the node, and an
+   * error with code INTERNAL. The role has stopped as in a crash; this process and the other roles live on.
+   */
+  onFailed?: ((role: string, error: KintsugiError) => void) | undefined;
 }
 
 const CLUSTER_OPTIONS = {
@@ -56,6 +62,7 @@ const CLUSTER_OPTIONS = {
   policy: true,
   schedulerPolicy: true,
   log: true,
+  onFailed: true,
 } satisfies OptionKeys<LocalClusterOptions>;
 
 /** A running cluster of {@link startLocalCluster}. */
@@ -103,6 +110,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     tls: options.tls,
     policy: options.schedulerPolicy,
     log,
+    onFailed: (error) => options.onFailed?.('scheduler', error),
   });
   const start = async (index: number, standby = index >= ps) => {
     const node = await startPs({
@@ -116,6 +124,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       memoryBytes: options.memoryBytes,
       policy: options.policy,
       log,
+      onFailed: (error) => options.onFailed?.(`ps-${index}`, error),
     });
     // What ends a process elsewhere ends the node here.
     void node.left.then(() => node.close());

@@ -4,7 +4,7 @@
  * peer shares a frame.
  */
 
-import { PsNode } from '../core/node/node.js';
+import { type NodeInput, PsNode } from '../core/node/node.js';
 import type { Effect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
@@ -18,6 +18,7 @@ import { Answers } from './answers.js';
 import { Departure } from './departure.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
+import { FailStop } from './fail-stop.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
 import { bytesOf, Peers } from './peers.js';
@@ -50,6 +51,8 @@ export interface PsOptions {
   log: Logger;
   /** Called when this process must stop: a newer one took its name, or the scheduler serves another job. */
   onStale?: ((error: KintsugiError) => void) | undefined;
+  /** Called when this node has ended because an invariant is broken (INTERNAL); it is closed already. */
+  onFailed?: ((error: KintsugiError) => void) | undefined;
 }
 
 /** A PS that runs in this process. */
@@ -86,11 +89,19 @@ class PsRuntime {
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
   private closed = false;
   private readonly departure: Departure;
+  private readonly failStop: FailStop;
   address = '';
 
   constructor(private readonly options: PsOptions) {
     this.memory = this.native.createMemory(options.memoryBytes ?? 0);
     this.policy = { ...DEFAULT_POLICY, ...options.policy };
+    this.failStop = new FailStop({
+      role: 'ps',
+      report: (fields) => options.log.error('ps.failed', fields),
+      state: () => this.node?.state(),
+      stop: () => void this.close(),
+      onFailed: options.onFailed,
+    });
     this.departure = new Departure((message) => this.uplink?.send(message), options.name);
     this.peers = new Peers({
       self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
@@ -98,7 +109,7 @@ class PsRuntime {
       tls: options.tls,
       resolve: (peer) => this.addresses.resolve(peer),
       onMessage: (from, message, parts) => this.receive(from, message, parts),
-      onUp: (peer) => this.run(this.node?.step({ kind: 'peerUp', peer })),
+      onUp: (peer) => this.run(this.step({ kind: 'peerUp', peer })),
       log: options.log,
     });
   }
@@ -169,9 +180,13 @@ class PsRuntime {
       log: options.log,
       connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
     }).catch(async (error: unknown) => {
-      await this.listener?.close();
-      throw error;
+      await this.close();
+      throw this.failStop.error ?? error;
     });
+    if (this.failStop.error) {
+      this.uplink.close();
+      throw this.failStop.error;
+    }
     this.tick();
     options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
   }
@@ -201,9 +216,15 @@ class PsRuntime {
     if (this.closed || !this.node) return;
     const { node } = this;
     const before = node.map;
-    const step = () => node.step({ kind: 'message', from, message, parts });
+    const step = () => this.step({ kind: 'message', from, message, parts });
     this.run(message.t === 'pull' ? this.answers.during(bytesOf(parts), step) : step());
-    if (node.map !== before) this.peers.welcome(before, node.map);
+    if (!this.closed && node.map !== before) this.peers.welcome(before, node.map);
+  }
+
+  private step(input: NodeInput): Effect[] | undefined {
+    const { node } = this;
+    if (!node || this.closed) return undefined;
+    return this.failStop.run(() => node.step(input), input.kind === 'message');
   }
 
   private run(effects: Effect[] | undefined): void {
@@ -223,7 +244,7 @@ class PsRuntime {
   /** The messages of this turn of the event loop have been handled. */
   private endTurn(): void {
     if (this.closed) return;
-    if (this.node?.needsFlush) this.run(this.node.step({ kind: 'flush' }));
+    if (this.node?.needsFlush) this.run(this.step({ kind: 'flush' }));
     this.endScheduled = false;
     this.peers.flush();
     this.collect();
@@ -254,7 +275,7 @@ class PsRuntime {
   private tick(): void {
     this.timer = setInterval(() => {
       this.node?.deltaBytes.setOutgoing(this.peers.outgoingBytes);
-      this.run(this.node?.step({ kind: 'tick', now: monotonicMs() }));
+      this.run(this.step({ kind: 'tick', now: monotonicMs() }));
     }, TICK_MS);
   }
 

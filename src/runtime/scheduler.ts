@@ -18,6 +18,7 @@ import { formatAddress, NODE_NAME, parseAddress } from './address.js';
 import { Cached } from './cached.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
+import { FailStop } from './fail-stop.js';
 import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
 
@@ -49,6 +50,8 @@ export interface SchedulerOptions {
   pools: PoolOptions[];
   policy?: Partial<SchedulerPolicy> | undefined;
   log: Logger;
+  /** Called when this scheduler has ended because an invariant is broken (INTERNAL); it is closed already. */
+  onFailed?: ((error: KintsugiError) => void) | undefined;
 }
 
 export interface RunningScheduler {
@@ -78,12 +81,21 @@ class SchedulerRuntime {
   private readonly calledFrom = new Map<PeerId, string>();
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
+  private readonly failStop: FailStop;
   address = '';
 
   private constructor(
     private readonly options: SchedulerOptions,
     private readonly core: Scheduler,
-  ) {}
+  ) {
+    this.failStop = new FailStop({
+      role: 'scheduler',
+      report: (fields) => options.log.error('scheduler.failed', fields),
+      state: () => ({ epoch: core.map.epoch, status: core.status() }),
+      stop: () => void this.close(),
+      onFailed: options.onFailed,
+    });
+  }
 
   static async start(options: SchedulerOptions): Promise<SchedulerRuntime> {
     const saved = await options.store.load();
@@ -168,7 +180,9 @@ class SchedulerRuntime {
 
   private step(input: SchedulerInput): void {
     if (this.closed) return;
-    each(this.core.step(input), this.options.log, (effect) => this.execute(effect));
+    const refusable = 'message' in input;
+    const effects = this.failStop.run(() => this.core.step(input), refusable) ?? [];
+    each(effects, this.options.log, (effect) => this.execute(effect));
   }
 
   private execute(effect: SchedulerEffect): void {

@@ -31,7 +31,7 @@ export const MUTANTS: readonly Mutant[] = [
     from: 'if (gen !== member.sgen || gen < member.fence)',
     to: 'if (member.sgen === 0)',
   },
-  { name: 'a promise that does not fence', file: 'sink/sink', from: 'member.fence = gen;', to: '' },
+  { name: 'a promise that does not fence', file: 'sink/member-stream', from: 'this.fence = gen;', to: '' },
   {
     name: 'acknowledge before the last sink has it',
     file: 'shard/stream',
@@ -112,6 +112,16 @@ export const MUTANTS: readonly Mutant[] = [
     to: '...stream, committed: this.seq',
   },
   {
+    name: 'what breaks an invariant is taken for a bad message',
+    file: 'node/node',
+    from: 'if (!isRefusal(error))',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/node/waiting-messages.test.ts',
+      because: 'no invariant breaks in schedules: only a planted exception shows what becomes of it',
+    },
+  },
+  {
     name: 'a question is never repeated',
     file: 'shared/retry',
     from: 'return this.askedAt < this.overdueBefore(now);',
@@ -119,9 +129,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'trim the log too early',
-    file: 'sink/sink',
+    file: 'sink/member-stream',
     from: 'if (entry.seq > committed)',
-    to: 'if (entry.seq > member.applied)',
+    to: 'if (entry.seq > this.applied)',
   },
   {
     name: 'acknowledge a duplicate before its original is committed',
@@ -158,16 +168,16 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'no roll-back',
-    file: 'sink/sink',
-    from: 'this.native.apply(this.slotOf(m), entry.delta);',
+    file: 'sink/member-stream',
+    from: 'takeBack(entry.delta);',
     to: 'void entry;',
   },
   { name: 'accumulators survive', file: 'sink/sink', from: 'this.native.dropAccumulators();', to: '' },
   {
     name: 'roll back into the de-duplication table',
-    file: 'sink/sink',
+    file: 'sink/member-stream',
     from: 'for (const entry of kept)',
-    to: 'for (const entry of member.log)',
+    to: 'for (const entry of this.log)',
   },
   {
     name: 'publish a map before it is durable',
@@ -213,7 +223,7 @@ export const MUTANTS: readonly Mutant[] = [
     from: 'this.serving.add(owner);',
     to: '',
   },
-  { name: 'a log without its bytes', file: 'sink/sink', from: 'delta: delta.slice()', to: 'delta' },
+  { name: 'a log without its bytes', file: 'sink/member-stream', from: 'delta: delta.slice()', to: 'delta' },
   {
     name: 'call lost what only an old map has lost',
     file: 'shard/recovery',

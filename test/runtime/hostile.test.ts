@@ -161,6 +161,29 @@ describe('a PS', () => {
   );
 });
 
+describe('an owner or a sink', () => {
+  it.each([
+    ['applied', 'what was never sent', { applied: 1e6 }],
+    ['openAck', 'what was never sent', { applied: 1e6, none: false, sgen: 'gen', attempt: 1e6 }],
+    ['delta', 'a member that is not followed', { m: 9, seq: 1, ids: [], committed: 0 }],
+    ['committed', 'a member that is not followed', { m: 9, committed: 0 }],
+    ['start', 'a base that is not there yet', { base: 1e6, dedup: [], extents: [], gen: 1e6 }],
+  ])('closes on %s of %s, and serves the others', async (t, _, fields) => {
+    const { job, trainer, works } = await start();
+    const group = trainer.clusterMap.groups[0]!;
+    const [sink, entry] = [group.sinks[0]!, group.data[0]!];
+    const toOwner = ['applied', 'openAck'].includes(t);
+    const target = job.nodes.find((node) => node.id === (toOwner ? entry : sink).node)!;
+    const peer = await raw(target.address);
+    peer.send(hello(trainer.clusterMap.job));
+    const header = { t, g: group.id, m: 0, sid: sink.sid, gen: entry.gen, v: group.version, ...fields };
+    peer.send('sgen' in header ? { ...header, sgen: entry.gen } : header, [garbage(8)]);
+    expect((await peer.closed).reason).toBe('BAD_FRAME');
+    await works();
+    await redundant(trainer, 3);
+  });
+});
+
 describe('a scheduler', () => {
   it.each(FRAMES)('closes on %s, before and after an attach', async (_, send) => {
     const { job, trainer, works } = await start();

@@ -2,7 +2,7 @@
  * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them.
  * One input at a time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
-import { describe, KintsugiError } from '../../errors.js';
+import { describe, isRefusal, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeShard, NativeSink } from '../../native.js';
 import {
   type ClusterMap,
@@ -27,6 +27,7 @@ import { Sink } from '../sink/sink.js';
 import { completeness, holdings, isLacking } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
+import { stateOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
 
 export type NodeInput =
@@ -213,6 +214,7 @@ export class PsNode implements OwnerHost {
     try {
       this.receive(from, message, parts);
     } catch (error) {
+      if (!isRefusal(error)) throw error;
       this.out.event('message.refused', { from, kind: message.t, message: describe(error) });
     }
   }
@@ -389,6 +391,12 @@ export class PsNode implements OwnerHost {
 
   sinkAt(sid: number): Sink | undefined {
     return this.sinks.get(sid);
+  }
+
+  /** For the log, when this node fails. */
+  state(): Record<string, unknown> {
+    const { id, inc, now, map } = this;
+    return { id, inc, now, epoch: map.epoch, ...stateOf(this.owners.values(), this.sinks.values()) };
   }
 
   /** What this node holds, for metrics. */

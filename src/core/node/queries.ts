@@ -3,6 +3,7 @@ import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
+import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Sink } from '../sink/sink.js';
 
@@ -22,7 +23,7 @@ export class Queries {
     const owner = this.readyOwner(from, message);
     if (!owner) return;
     const max = Math.min(message.max, MAX_KEYS_PER_PAGE);
-    const { keys, next } = owner.native.keys(message.table, message.from, max);
+    const { keys, next } = takingForeign(() => owner.native.keys(message.table, message.from, max));
     this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
   }
 

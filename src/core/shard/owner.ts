@@ -10,6 +10,7 @@ import { tablesOf } from '../../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
+import { takingForeign } from '../shared/engine.js';
 import { Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
 import type { OwnerHost } from './host.js';
@@ -132,7 +133,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
     const id: PushId =
       status === PushStatus.APPLIED ? [client, cseq] : [client, cseq, REFUSALS[status] ?? 'INTERNAL'];
-    this.head.record(id);
+    this.head.append(id);
     this.openIds.push(id);
     this.host.markDirty(this);
     return 'done';
@@ -215,6 +216,10 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.native.extents();
   }
 
+  knowsTables(extents: readonly Extent[]): boolean {
+    return extents.every(([table]) => this.tables.some(({ id }) => id === table));
+  }
+
   activated(dedup: Dedup, extents: Extent[]): void {
     this.head = dedup;
     for (const table of this.tables) this.native.addTable(table);
@@ -269,7 +274,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     // The sink may have heard of a table before we did; it asks again.
     if (!this.knowsTablesOf(list)) return;
     this.flush();
-    const { present, bytes: content, lacking } = this.native.read(list);
+    const { present, bytes: content, lacking } = takingForeign(() => this.native.read(list));
     const stream = {
       g: this.group.id,
       m: this.member,

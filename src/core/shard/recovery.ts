@@ -9,6 +9,7 @@ import { type Group, SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import { blockNumber, concat, NO_BLOCKS, without } from '../shared/blocks.js';
 import { bytes } from '../shared/bytes.js';
+import { takingForeign } from '../shared/engine.js';
 import type { CoreHost } from '../shared/host.js';
 import { RateLimit, widest } from '../shared/rate.js';
 import { PATIENCE, Retry } from '../shared/retry.js';
@@ -116,13 +117,9 @@ export class Recovery {
       return;
     }
     if (mirror ? mirror.entry.sid !== message.sid : parities.length === 0) return;
-    const solved = native.addEquations(
-      message.index,
-      Math.max(1, parities.length),
-      lacking,
-      message.ok,
-      blocks,
-      content,
+    const needed = Math.max(1, parities.length);
+    const solved = takingForeign(() =>
+      native.addEquations(message.index, needed, lacking, message.ok, blocks, content),
     );
     for (const other of solved.others) this.sendInstall(message, other);
     this.asking.answered(this.host.now);
@@ -133,7 +130,10 @@ export class Recovery {
   }
 
   onInstall(blocks: BlockList, content: Uint8Array): void {
-    this.arrived(blocks, this.owner.native.install(blocks, content));
+    this.arrived(
+      blocks,
+      takingForeign(() => this.owner.native.install(blocks, content)),
+    );
     this.pump();
   }
 

@@ -3,6 +3,7 @@
  * batches to each of them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11).
  * What a batch contains is its owner's business.
  */
+import { invariant, KintsugiError } from '../../errors.js';
 import type { Extent } from '../../native.js';
 import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
@@ -27,6 +28,8 @@ export interface StreamOwner {
   /** Born with its group: there is nothing to take over. */
   readonly born: boolean;
   extents(): Extent[];
+  /** All of these tables exist. */
+  knowsTables(extents: readonly Extent[]): boolean;
   /** Everyone agrees: the shard is ours from this state on. */
   activated(dedup: Dedup, extents: Extent[]): void;
   /** These pushes, and ends of sessions, are durable. */
@@ -111,13 +114,19 @@ export class Stream {
     const durableIds: StreamId[] = [];
     for (const batch of this.buffer) {
       if (batch.seq > durable) break;
+      invariant(batch.seq === this.committed + 1, 'batches are committed in order, without gaps', {
+        seq: batch.seq,
+        committed: this.committed,
+      });
       this.committed = batch.seq;
       this.addBytes(-batch.delta.byteLength);
-      for (const id of batch.ids) this.committedDedup.record(id);
+      for (const id of batch.ids) this.committedDedup.append(id);
       durableIds.push(...batch.ids);
       count++;
     }
     if (count === 0) return;
+    for (const { acked, entry } of this.followers.values())
+      invariant(acked >= this.committed, 'what is committed is in every sink', { acked, sid: entry.sid });
     for (const batch of this.buffer.splice(0, count)) this.host.discard(batch.delta);
     this.owner.committed(durableIds);
   }
@@ -206,6 +215,7 @@ export class Stream {
     }
     if (this.phase !== 'ACTIVE' || follower.state === 'silent' || follower.state === 'opened') return;
     const follows = message.sgen === this.owner.gen;
+    if (follows) this.checkPosition(message.applied);
     if (message.attempt <= follower.coveredAttempt) {
       if (follows && follower.state === 'started') this.acknowledged(follower, message.applied);
     } else if (follows) this.resume(follower, message.applied);
@@ -225,6 +235,9 @@ export class Stream {
   onStartAck(message: MessageOf<'startAck'>): void {
     const follower = this.followers.get(message.sid);
     if (follower?.state !== 'starting') return;
+    this.checkPosition(message.applied);
+    if (!this.owner.knowsTables(message.extents))
+      throw new KintsugiError('BAD_FRAME', `sink ${message.sid} names a table that does not exist`);
     this.moved(follower);
     if (this.phase === 'START') {
       follower.state = 'started';
@@ -235,9 +248,23 @@ export class Stream {
     } else this.resume(follower, message.applied);
   }
 
+  /** A sink that follows us has at most what we have sent. @throws BAD_FRAME */
+  private checkPosition(applied: number): void {
+    if (applied > this.seq)
+      throw new KintsugiError('BAD_FRAME', `a sink is at position ${applied} of a stream of ${this.seq}`);
+  }
+
+  /** For the log. */
+  state(): Record<string, unknown> {
+    const { phase, seq, committed, bufferBytes } = this;
+    const sinks = [...this.followers.values()].map(({ entry, state, acked }) => [entry.sid, state, acked]);
+    return { phase, seq, committed, bufferBytes, sinks };
+  }
+
   onApplied(message: MessageOf<'applied'>): void {
     const follower = this.followers.get(message.sid);
     if (!follower || this.phase !== 'ACTIVE') return;
+    this.checkPosition(message.applied);
     follower.atLimit = message.atLimit === true;
     this.acknowledged(follower, message.applied);
   }

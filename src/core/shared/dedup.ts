@@ -7,6 +7,7 @@
  * that comes late must not look like the first push of a new client. Ids are never reused and only grow, so
  * that takes one range of ids between any two sessions that are still open (rule 31).
  */
+import { invariant } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protocol/messages.js';
 
@@ -88,6 +89,16 @@ export class Dedup {
       first = id + 1;
     }
     return found;
+  }
+
+  /** Records what was never recorded here: the next number of its client, or the end of sessions. */
+  append(id: StreamId): void {
+    const last = isTombstone(id) ? 0 : this.last(id[0]);
+    invariant(isTombstone(id) || id[1] === last + 1, 'numbers of a client are recorded once, in order', {
+      id,
+      last,
+    });
+    this.record(id);
   }
 
   record(id: StreamId): void {

@@ -10,38 +10,14 @@ import { invariant, KintsugiError } from '../../errors.js';
 import type { BlockList, NativeSink } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import { type Group, INITIAL_GENERATION, isMoveTarget, type SinkEntry } from '../../protocol/map.js';
-import type { MessageOf, StreamId } from '../../protocol/messages.js';
+import type { MessageOf } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
+import { takingForeign } from '../shared/engine.js';
 import type { CoreHost } from '../shared/host.js';
 import { RateLimit } from '../shared/rate.js';
-import { PATIENCE, Retry } from '../shared/retry.js';
+import { MemberStream } from './member-stream.js';
 import { Check } from './parity-check.js';
-
-interface LogEntry {
-  seq: number;
-  delta: Uint8Array;
-  ids: StreamId[];
-}
-
-/** A member's stream, as this sink follows it. */
-interface MemberStream {
-  /** Highest generation we promised to: older ones are ignored. */
-  fence: number;
-  /** Generation of the stream we follow; 0 = none yet. */
-  sgen: number;
-  applied: number;
-  /** Everything up to here is committed and can never be taken back. */
-  trim: number;
-  log: LogEntry[];
-  /** De-duplication state at `trim`. */
-  dedup: Dedup;
-  /** Blocks wanted for inclusion and not received. */
-  wanted: number;
-  readonly wanting: Retry;
-  /** Wants of blocks that accumulators need. */
-  readonly pending: Retry;
-}
 
 /** Chunks in one repeated Want. */
 const REPEATED_CHUNKS = 2;
@@ -76,23 +52,18 @@ export class Sink {
     this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
-      this.members.set(m, {
-        fence: generation,
-        sgen: generation,
-        applied: 0,
-        trim: 0,
-        log: [],
-        dedup: new Dedup(),
-        wanted: 0,
-        wanting: new Retry({ waitMs: host.policy.retryMs }),
-        pending: new Retry({ waitMs: host.policy.retryMs, patience: PATIENCE }),
-      });
+      this.members.set(m, new MemberStream(generation, host));
     }
     this.wasComplete = this.complete;
   }
 
   get groupId(): number {
     return this.group.id;
+  }
+
+  /** For the log: member, promise, generation, applied and trim position. */
+  positions(): number[][] {
+    return [...this.members].map(([m, { fence, sgen, applied, trim }]) => [m, fence, sgen, applied, trim]);
   }
 
   get version(): number {
@@ -130,7 +101,7 @@ export class Sink {
   }
 
   close(): void {
-    for (const member of this.members.values()) this.forget(member.log);
+    for (const member of this.members.values()) member.close();
     this.native.close();
   }
 
@@ -138,7 +109,7 @@ export class Sink {
 
   /** Rule 12. */
   onOpen(message: MessageOf<'open'>, from: PeerId): void {
-    const member = this.member(message.m);
+    const member = this.followed(message.m);
     if (message.gen < member.fence) return;
     this.raiseFence(member, message.gen);
     this.host.out.send(from, {
@@ -156,18 +127,17 @@ export class Sink {
 
   /** Rule 13. */
   onStart(message: MessageOf<'start'>, from: PeerId): void {
-    const member = this.member(message.m);
+    const member = this.followed(message.m);
     if (message.gen < member.fence) return;
-    this.raiseFence(member, message.gen);
     const fresh = member.sgen !== message.gen;
+    const slot = this.slotOf(message.m);
+    if (fresh && member.sgen === 0) takingForeign(() => this.native.start(slot, message.extents));
+    else if (fresh) member.checkBase(message.base);
+    this.raiseFence(member, message.gen);
     if (fresh) {
-      if (member.sgen === 0) {
-        member.applied = member.trim = message.base;
-        member.dedup = Dedup.from(message.dedup);
-        this.native.start(this.slotOf(message.m), message.extents);
-      } else {
-        this.rollBack(message.m, member, message.base);
-      }
+      this.dropAccumulators();
+      if (member.sgen === 0) member.begin(message.base, Dedup.from(message.dedup));
+      else member.rollBack(message.base, (delta) => this.native.apply(slot, delta));
       member.sgen = message.gen;
       member.wanted = 0;
       this.dropAccumulators();
@@ -179,38 +149,33 @@ export class Sink {
       sid: this.sid,
       gen: message.gen,
       applied: member.applied,
-      dedup: this.dedupOf(message.m).entries(),
-      extents: this.native.extents(this.slotOf(message.m)),
+      dedup: member.dedupAtApplied().entries(),
+      extents: this.native.extents(slot),
     });
     // After the answer: the owner then sends the deltas that we need before content that we can take.
     if (fresh) this.pump(message.m);
   }
 
-  /** De-duplication state at the applied position. */
+  /** De-duplication state of member m at its applied position. */
   dedupOf(m: number): Dedup {
-    const member = this.member(m);
-    const dedup = member.dedup.copy();
-    for (const entry of member.log) for (const id of entry.ids) dedup.record(id);
-    return dedup;
+    return this.member(m).dedupAtApplied();
   }
 
   /** Rule 14. */
   onDelta(message: MessageOf<'delta'>, delta: Uint8Array, from: PeerId): void {
     const { m, gen, seq } = message;
-    const member = this.member(m);
+    const member = this.followed(m);
     if (gen !== member.sgen || gen < member.fence) return;
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
       const again = this.native.apply(this.slotOf(m), delta);
       if (typeof again === 'number')
         throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
-      member.log.push({ seq, delta: delta.slice(), ids: message.ids });
-      this.host.deltaBytes.addLogged(delta.byteLength);
-      member.applied = seq;
+      member.append(seq, delta, message.ids);
       this.deltas++;
       if (again.length > 0) this.want(m, again);
     }
-    this.trim(member, message.committed);
+    member.trimTo(message.committed);
     this.host.out.send(from, {
       t: 'applied',
       g: this.group.id,
@@ -225,17 +190,17 @@ export class Sink {
 
   /** Nothing up to there will be taken back; comes when no delta does that says so. */
   onCommitted({ m, gen, committed }: MessageOf<'committed'>): void {
-    const member = this.member(m);
-    if (gen === member.sgen && gen >= member.fence) this.trim(member, committed);
+    const member = this.followed(m);
+    if (gen === member.sgen && gen >= member.fence) member.trimTo(committed);
   }
 
   /** Rule 15: content is exact only at our position in the member's stream. */
   onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
-    const member = this.member(message.m);
+    const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
-    const included = this.native.content(this.slotOf(message.m), words(blocks), content);
+    const included = takingForeign(() => this.native.content(this.slotOf(message.m), words(blocks), content));
     if (this.planned) this.host.pace.hear(message.share);
-    this.answered(member);
+    member.answered();
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();
     this.pump(message.m);
@@ -243,28 +208,24 @@ export class Sink {
 
   /** Rule 16. */
   onLacking(message: MessageOf<'lacking'>, blocks: Uint8Array): void {
-    const member = this.member(message.m);
+    const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
-    this.answered(member);
-    this.native.lacking(this.slotOf(message.m), words(blocks));
+    takingForeign(() => this.native.lacking(this.slotOf(message.m), words(blocks)));
+    member.answered();
     this.completed();
-  }
-
-  private answered(member: MemberStream): void {
-    member.wanting.answered(this.host.now);
-    member.pending.answered(this.host.now);
   }
 
   // ---- recovery
 
   /** Rule 23: a claim "I lack these" holds only in the version it was made in and at our position. */
   onRecover(message: MessageOf<'recover'>, blocks: Uint8Array): void {
-    const member = this.member(message.m);
+    const member = this.followed(message.m);
     if (message.v !== this.group.version || message.seq !== member.applied) return;
     if (message.gen !== member.sgen || message.gen !== member.fence) return;
-    this.native.learn(this.slotOf(message.m), message.extents);
-    const created = this.native.recover(this.slotOf(message.m), words(blocks));
+    const slot = this.slotOf(message.m);
+    takingForeign(() => this.native.learn(slot, message.extents));
+    const created = takingForeign(() => this.native.recover(slot, words(blocks)));
     if (created.length > 0) this.wantFromOthers(message.m, created);
     this.completed();
   }
@@ -401,44 +362,14 @@ export class Sink {
     return member;
   }
 
+  /** The member that a message names. @throws BAD_FRAME */
+  private followed(m: number): MemberStream {
+    const member = this.members.get(m);
+    if (!member) throw new KintsugiError('BAD_FRAME', `sink ${this.sid} does not follow member ${m}`);
+    return member;
+  }
+
   private raiseFence(member: MemberStream, gen: number): void {
-    if (gen <= member.fence) return;
-    member.fence = gen;
-    this.dropAccumulators();
-  }
-
-  /** Takes back what was applied above `base`; applying a delta twice removes it. */
-  private rollBack(m: number, member: MemberStream, base: number): void {
-    invariant(base >= member.trim, 'no roll-back below committed deltas', { base, trim: member.trim });
-    invariant(base <= member.applied, 'a base that every sink has reached', {
-      base,
-      applied: member.applied,
-    });
-    this.dropAccumulators();
-    const kept = member.log.filter((entry) => entry.seq <= base);
-    const undone = member.log.slice(kept.length);
-    for (const entry of undone.toReversed()) this.native.apply(this.slotOf(m), entry.delta);
-    for (const entry of kept) for (const id of entry.ids) member.dedup.record(id);
-    this.forget(member.log);
-    member.applied = member.trim = base;
-    member.log = [];
-  }
-
-  private trim(member: MemberStream, committed: number): void {
-    let count = 0;
-    for (const entry of member.log) {
-      if (entry.seq > committed) break;
-      for (const id of entry.ids) member.dedup.record(id);
-      member.trim = entry.seq;
-      count++;
-    }
-    if (count > 0) this.forget(member.log.splice(0, count));
-  }
-
-  private forget(entries: readonly LogEntry[]): void {
-    for (const { delta } of entries) {
-      this.host.deltaBytes.addLogged(-delta.byteLength);
-      this.host.discard(delta);
-    }
+    if (member.raiseFence(gen)) this.dropAccumulators();
   }
 }

@@ -77,6 +77,22 @@ describe('a node', () => {
     expect(owner.node!.waiting.used).toBe(0);
   });
 
+  it('does not take a broken invariant for a broken message', () => {
+    start();
+    const owner = cluster.nodes[0]!;
+    const next = { ...cluster.map, epoch: cluster.map.epoch + 1 };
+    const ask = { ...message(1), epoch: next.epoch } as Message;
+    cluster.deliver({
+      ...{ from: cluster.client.id, to: owner.id, message: ask },
+      parts: [section([{ keys: [1] }], false)],
+    });
+    owner.node!.ownerAt(0, 0)!.onPull = () => {
+      throw new TypeError('planted');
+    };
+    const map: Message = { t: 'map', map: next };
+    expect(() => cluster.deliver({ from: 0, to: owner.id, message: map, parts: [] })).toThrow('planted');
+  });
+
   it('maxParkedBytes: a pull over it is rejected, a push dropped and resent, all is given back', () => {
     const client = start({ policy: { maxParkedBytes: 5000, sinkStallMs: 60_000 } });
     client.push({ 0: [{ keys: [1] }] });

@@ -190,12 +190,13 @@ describe('rule 13: a start', () => {
     expect(stage.mismatches()).toBe(0);
   });
 
-  it('never goes below what is committed: that is a broken invariant', () => {
+  it('at a base that is committed or not there yet is refused, and changes nothing', () => {
     const stage = new Stage(true);
     stage.apply(0, 1, stage.delta(0, 1, 1));
     stage.apply(0, 2, stage.delta(0, 2, 1), 1, 1);
-    expect(() => stage.begin(7, 0)).toThrow(/below committed/);
-    expect(() => stage.begin(8, 3)).toThrow(/every sink has reached/);
+    expect(() => stage.begin(7, 0)).toThrow(/a start at 0, which is not in 1..2/);
+    expect(() => stage.begin(8, 3)).toThrow(/a start at 3, which is not in 1..2/);
+    expect(stage.apply(0, 3, stage.delta(0, 3, 1), 1, 1)).toMatchObject([{ applied: 3 }]);
   });
 });
 
@@ -227,7 +228,7 @@ describe('rule 14: deltas', () => {
   it('are trimmed up to the committed position, so that a later base may not undo them', () => {
     const stage = new Stage(true);
     for (const seq of [1, 2, 3]) stage.apply(0, seq, stage.delta(0, seq, 1), 1, seq - 1);
-    expect(() => stage.begin(7, 1)).toThrow(/below committed/);
+    expect(() => stage.begin(7, 1)).toThrow(/which is not in 2..3/);
     const ack = stage.begin(8, 2);
     expect(ack).toMatchObject([{ applied: 2, dedup: [[90, 2, []]] }]);
   });

@@ -1,0 +1,63 @@
+/**
+ * Fail-stop: an exception in the core means that an invariant is broken, and that the machine may be changed
+ * by half. Its role ends: it logs the state that it had, closes its connections as a crash would, and reports
+ * the error to whoever started it. The command line then ends its process with exit code 1; in a library the
+ * process of the host lives on.
+ *
+ * What is wrong with a message is no such exception: the core throws it before it changes anything, and only
+ * the connection that brought the message closes.
+ */
+import { describe, isRefusal, KintsugiError } from '../errors.js';
+import type { LogFields } from './log.js';
+
+export interface FailStopOptions {
+  role: 'ps' | 'scheduler';
+  /** Logs why, and the state. */
+  report(fields: LogFields): void;
+  /** What the log shall say of the machine; may be called in any state. */
+  state(): unknown;
+  /** Ends the role at once. */
+  stop(): void;
+  onFailed?: ((error: KintsugiError) => void) | undefined;
+}
+
+export class FailStop {
+  /** Why the role has ended. */
+  error: KintsugiError | undefined;
+
+  constructor(private readonly options: FailStopOptions) {}
+
+  /**
+   * Runs a step of the machine; undefined when that ended the role. `refusable`: the step takes a message.
+   * @throws what is wrong with the message
+   */
+  run<T>(step: () => T, refusable: boolean): T | undefined {
+    if (this.error) return undefined;
+    try {
+      return step();
+    } catch (error) {
+      if (refusable && isRefusal(error)) throw error;
+      this.fail(error);
+      return undefined;
+    }
+  }
+
+  private fail(cause: unknown): void {
+    const { role, report, onFailed } = this.options;
+    const message = describe(cause);
+    this.error = new KintsugiError('INTERNAL', `the ${role} has ended: ${message}`, { cause });
+    const stack = cause instanceof Error ? cause.stack : undefined;
+    report({ message, stack, state: this.state() });
+    this.options.stop();
+    onFailed?.(this.error);
+  }
+
+  /** A machine that is broken may not be able to tell its state. */
+  private state(): unknown {
+    try {
+      return this.options.state();
+    } catch (error) {
+      return describe(error);
+    }
+  }
+}

@@ -1,0 +1,97 @@
+// An exception in the core ends the role that it happened in: a role never goes on half-changed.
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { PsNode } from '../../src/core/node/node.js';
+import { Scheduler } from '../../src/core/scheduler/scheduler.js';
+import { Owner } from '../../src/core/shard/owner.js';
+import type { KintsugiError } from '../../src/errors.js';
+import type { LogFields, Logger } from '../../src/runtime/log.js';
+import { COUNTING, client, cluster, firstKeys, noticed, redundant } from './support.js';
+
+afterEach(() => void vi.restoreAllMocks());
+
+interface Failure {
+  role: string;
+  error: KintsugiError;
+}
+
+/** Resolves with the role that fails and why, and with what its log says of its state. */
+function watch() {
+  let report: (failure: Failure) => void = () => {};
+  const failed = new Promise<Failure>((resolve) => {
+    report = resolve;
+  });
+  const records: [event: string, fields: LogFields][] = [];
+  const note = (event: string, fields: LogFields = {}) => void records.push([event, fields]);
+  const log: Logger = { info: note, warn: note, error: note };
+  return {
+    failed,
+    records,
+    options: { log, onFailed: (role: string, error: KintsugiError) => report({ role, error }) },
+  };
+}
+
+/** One call of a method throws, as if an invariant were broken. */
+function breakOnce<T extends object>(prototype: T, method: keyof T & string): void {
+  const original = prototype[method] as (...args: unknown[]) => unknown;
+  let broken = false;
+  prototype[method] = function (this: T, ...args: unknown[]) {
+    if (!broken) {
+      broken = true;
+      prototype[method] = original as T[typeof method];
+      throw new TypeError('planted');
+    }
+    return original.apply(this, args);
+  } as T[typeof method];
+}
+
+describe('a PS', () => {
+  it.each([
+    ['while it follows a map', Owner.prototype, 'onGroup'],
+    ['in a tick', Owner.prototype, 'tick'],
+    ['in a flush', Owner.prototype, 'flush'],
+  ] as const)(
+    'that throws %s ends and says so; the others go on without it',
+    async (_, prototype, method) => {
+      const { failed, records, options } = watch();
+      const job = await cluster({ code: '2+1', ...options });
+      const trainer = await client(job.address);
+      const table = await trainer.createTable({ name: 't', ...COUNTING });
+      await redundant(trainer, 3);
+      breakOnce(prototype as Owner, method);
+      await trainer.createTable({ name: 'another', ...COUNTING });
+      const pushed = table.push(firstKeys(100), new Float32Array(200).fill(1));
+      const { role, error } = await failed;
+      expect([error.code, error.message]).toEqual(['INTERNAL', expect.stringContaining('planted')]);
+      await noticed(trainer, role);
+      await pushed;
+      expect(await table.pull(firstKeys(100))).toEqual(new Float32Array(200).fill(1));
+      const [, fields] = records.find(([event]) => event === 'ps.failed')!;
+      expect(fields).toMatchObject({ message: 'planted', state: { epoch: expect.any(Number) } });
+      expect(JSON.stringify(fields.state)).toContain('"phase":"ACTIVE"');
+    },
+  );
+
+  it('that throws at its first map fails to start', async () => {
+    const { options } = watch();
+    vi.spyOn(PsNode.prototype, 'step').mockImplementation(() => {
+      throw new TypeError('planted');
+    });
+    await expect(cluster({ code: '1+1', ...options })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('planted'),
+    });
+  });
+});
+
+describe('a scheduler', () => {
+  it('that throws ends and says so', async () => {
+    const { failed, records, options } = watch();
+    const job = await cluster({ code: '1+1', ...options });
+    const trainer = await client(job.address);
+    breakOnce(Scheduler.prototype, 'step');
+    const { role, error } = await failed;
+    expect([role, error.code]).toEqual(['scheduler', 'INTERNAL']);
+    expect(records.some(([event]) => event === 'scheduler.failed')).toBe(true);
+    await trainer.close();
+  });
+});
