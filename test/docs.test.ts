@@ -18,6 +18,7 @@ import { createProgram } from '../src/cli/program.js';
 import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
 import { ERROR_CODES } from '../src/errors.js';
+import { OPTIMIZER_KINDS } from '../src/optimizers.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_README_WORDS = 900;
@@ -76,7 +77,9 @@ function flagRow(option: Option): string {
   // A flag that is off until it is given, and one that is without a value, have no default worth a word.
   const byDefault = shown === undefined || typeof shown === 'boolean' ? '' : `\`${shown}\``;
   const choices = argChoices ? ` (${argChoices.join(', ')})` : '';
-  const cells = [`\`${flags}\``, byDefault, `${description}${choices}`];
+  // The optimizers have a page of their own.
+  const meaning = description.replace(OPTIMIZER_KINDS.join(', '), '[an optimizer](optimizers.md)');
+  const cells = [`\`${flags}\``, byDefault, `${meaning}${choices}`];
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
 }
 
@@ -93,6 +96,17 @@ function commandPage(command: Command): string {
   return lines.join('\n');
 }
 
+function benchmarkPage([name, { description, flags }]: [string, (typeof BENCHMARKS)[string]]): string {
+  const rows = Object.entries(flags).map(([flag, { value, help }]) => {
+    const typed = value === undefined ? flagName(flag) : `${flagName(flag)} <${value}>`;
+    return `| \`${typed}\` | ${help} |`;
+  });
+  const heads = ['| flag | meaning |', '| --- | --- |'];
+  return [`## kintsugi bench ${name}`, '', `Benchmark: ${description}.`, '', ...heads, ...rows, ''].join(
+    '\n',
+  );
+}
+
 describe('commands', () => {
   it('docs/commands.md has every command with its flags', async () => {
     const page = [
@@ -102,6 +116,7 @@ describe('commands', () => {
       '`kintsugi COMMAND --help` shows the same.',
       '',
       ...program.commands.map(commandPage),
+      ...Object.entries(BENCHMARKS).map(benchmarkPage),
     ].join('\n');
     expect(page).toContain('\n## kintsugi drain <node>\n');
     await expect(`${page.trimEnd()}\n`).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'));
@@ -122,7 +137,7 @@ describe('commands', () => {
         .split('\n')
         .flatMap((line) => [...line.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)].map(([flag]) => ({ flag, line })))
         .filter(({ flag, line }) => {
-          const bench = file.startsWith('bench/') || /\bbench\b/.test(line);
+          const bench = /^(bench\/|docs\/commands\.md$)/.test(file) || /\bbench\b/.test(line);
           return !known.has(flag) && !(bench && ofBenchmarks.has(flag));
         })
         .map(({ flag }) => `${file}: ${flag}`),
