@@ -31,6 +31,7 @@ export const ERROR_CODES = {
   TIMEOUT: 'the operation did not finish in time',
   DEPENDENCY_MISSING: 'an optional package that this needs is not installed',
   MODEL: 'a model file is missing or does not follow the trainer interface',
+  STORE_FAILED: 'the scheduler cannot write its state; what is on disk is what it resumes from',
   INTERNAL: 'a broken invariant; please report it',
 } as const;
 

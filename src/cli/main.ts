@@ -30,7 +30,8 @@ function leave(): void {
 }
 
 process.on('uncaughtException', (error) => {
-  fail(error);
+  // What breaks while the process ends adds nothing to the reason that was given.
+  if (process.exitCode === undefined) fail(error);
   leave();
 });
 

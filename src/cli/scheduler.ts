@@ -11,6 +11,7 @@ import { startScheduler } from '../runtime/scheduler.js';
 import { tuneV8 } from '../runtime/v8.js';
 import { MemoryStore } from '../storage/index.js';
 import { openLmdbStore } from '../storage/lmdb.js';
+import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
   DEFAULT_SCHEDULER,
@@ -67,13 +68,11 @@ async function run(flags: Flags): Promise<void> {
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
     log,
-    onFailed: end,
+    onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
-  try {
-    await Promise.race([stopped, failed]);
-  } finally {
-    await scheduler.close();
-  }
+  // One that failed has closed itself, and its process ends whatever is still open.
+  await Promise.race([stopped, failed]);
+  await scheduler.close();
   log.info('scheduler.stopped');
 }
 

@@ -8,7 +8,7 @@ import {
   type SchedulerInput,
   type SchedulerPolicy,
 } from '../core/scheduler/scheduler.js';
-import { KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
@@ -50,7 +50,10 @@ export interface SchedulerOptions {
   pools: PoolOptions[];
   policy?: Partial<SchedulerPolicy> | undefined;
   log: Logger;
-  /** Called when this scheduler has ended because an invariant is broken (INTERNAL); it is closed already. */
+  /**
+   * Called once when this scheduler has ended by itself: its store failed (STORE_FAILED), or an invariant is
+   * broken (INTERNAL). It takes no connections any more.
+   */
   onFailed?: ((error: KintsugiError) => void) | undefined;
 }
 
@@ -205,14 +208,21 @@ class SchedulerRuntime {
       case 'persist':
         this.options.store.save(effect.state).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
-          (error: unknown) => {
-            // Without a durable map nothing may be decided any more: stop, and let a restart find out what is
-            // on disk.
-            this.options.log.error('scheduler.store', { message: String(error) });
-            void this.close();
-          },
+          (error: unknown) => this.storeFailed(error),
         );
     }
+  }
+
+  /**
+   * Without a durable state nothing may be decided any more. The scheduler ends; the next one finds out what
+   * is on disk.
+   */
+  private storeFailed(cause: unknown): void {
+    if (this.closed) return;
+    this.options.log.error('scheduler.store', { message: describe(cause) });
+    void this.close();
+    const known = cause instanceof KintsugiError;
+    this.options.onFailed?.(known ? cause : new KintsugiError('STORE_FAILED', describe(cause), { cause }));
   }
 
   private reply(effect: SchedulerEffect & { kind: 'reply' }): void {

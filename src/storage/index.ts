@@ -4,7 +4,10 @@
 
 export interface StateStore<T> {
   load(): Promise<T | undefined>;
-  /** Resolves when the value will survive a crash of the machine. Saves are applied in call order. */
+  /**
+   * Resolves when the value will survive a crash of the machine. Saves are applied in call order. @throws
+   * STORE_FAILED
+   */
   save(value: T): Promise<void>;
   close(): Promise<void>;
 }

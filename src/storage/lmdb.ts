@@ -1,5 +1,6 @@
 /** The scheduler's state in an LMDB environment: a commit is durable when its promise resolves. */
-import { closeSync, existsSync, mkdirSync, openSync, readSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readSync, statSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, KintsugiError } from '../errors.js';
@@ -30,6 +31,12 @@ function checkFile(path: string): void {
   throw new KintsugiError('BAD_ARGUMENT', `"${path}" is not an LMDB file`);
 }
 
+/** LMDB hides why a commit failed in a promise, which is rejected. */
+async function reasonOf(error: unknown): Promise<string> {
+  const { commitError } = error as { commitError?: Promise<never> };
+  return describe(commitError === undefined ? error : await commitError.catch((reason: unknown) => reason));
+}
+
 /** @throws BAD_ARGUMENT when the directory cannot be used or holds another format */
 export function openLmdbStore<T>(directory: string): StateStore<T> {
   try {
@@ -37,6 +44,14 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
     checkFile(join(directory, 'data.mdb'));
     // Else a name with a dot in it is taken for a file's.
     const database = open<Stored<T>, string>({ path: directory, noSubdir: false, encoding: 'msgpack' });
+    const file = join(directory, 'data.mdb');
+    const { ino, dev } = statSync(file);
+    // LMDB writes to the file that it has open, also when no name leads to it any more.
+    const checkName = async () => {
+      const named = await stat(file).catch(() => undefined);
+      if (named?.ino !== ino || named.dev !== dev) throw new Error('data.mdb was removed or replaced');
+    };
+    let failed = false;
     return {
       load: async () => {
         const stored = database.get(KEY);
@@ -49,10 +64,20 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
         return stored?.value;
       },
       save: async (value) => {
-        await database.put(KEY, { format: FORMAT, value });
-        await database.flushed;
+        try {
+          await database.put(KEY, { format: FORMAT, value });
+          await database.flushed;
+          await checkName();
+        } catch (error) {
+          failed = true;
+          const reason = await reasonOf(error);
+          throw new KintsugiError('STORE_FAILED', `cannot write to "${directory}": ${reason}`, {
+            cause: error,
+          });
+        }
       },
-      close: () => database.close(),
+      // LMDB never finishes closing after a commit that failed.
+      close: () => (failed ? Promise.resolve() : database.close()),
     };
   } catch (error) {
     throw new KintsugiError(

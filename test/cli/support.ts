@@ -31,13 +31,24 @@ export interface Running {
   line(matches: (line: string) => boolean): Promise<string>;
 }
 
-/** `stdin`: "pipe" to write to it, by `process.stdin`. */
+/**
+ * `stdin`: "pipe" to write to it, by `process.stdin`. `fileBytes`: no file that it writes can grow beyond it.
+ */
 export function start(
   args: string[],
   env: NodeJS.ProcessEnv = {},
   stdin: 'ignore' | 'pipe' = 'ignore',
+  fileBytes?: number,
 ): Running {
-  const child = spawn(process.execPath, [CLI, ...args], {
+  // Ignored, the signal of the limit becomes an error of the write, as on a full disk.
+  const limited = [
+    '-c',
+    `trap '' XFSZ; ulimit -f ${(fileBytes ?? 0) / 512}; exec "$@"`,
+    'sh',
+    process.execPath,
+  ];
+  const [command, before] = fileBytes === undefined ? [process.execPath, []] : ['/bin/sh', limited];
+  const child = spawn(command, [...before, CLI, ...args], {
     env: { ...process.env, KINTSUGI_TOKEN: '', ...env },
     stdio: [stdin, 'pipe', 'pipe'],
   });

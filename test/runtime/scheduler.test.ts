@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
 import type { DurableState } from '../../src/core/scheduler/scheduler.js';
+import type { KintsugiError } from '../../src/errors.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import type { SchedulerOptions } from '../../src/runtime/scheduler.js';
 import { MemoryStore, type StateStore } from '../../src/storage/index.js';
@@ -140,12 +141,14 @@ describe('a store', () => {
       save: (value) => (++saves > 2 ? Promise.reject(new Error('disk full')) : memory.save(value)),
       close: () => memory.close(),
     };
-    const { address } = await scheduler({ store, log });
+    const ends: KintsugiError[] = [];
+    const { address } = await scheduler({ store, log, onFailed: (error) => ends.push(error) });
     const joining = rejection(ps({ scheduler: address, connectTimeoutMs: 200 }));
     const joiningToo = rejection(client(address, { connectTimeoutMs: 200 }));
     expect(String((await failed).message)).toContain('disk full');
     await Promise.allSettled([joining, joiningToo]);
     expect(saves).toBe(3);
+    expect(ends).toMatchObject([{ code: 'STORE_FAILED', message: 'disk full' }]);
     expect((await rejection(client(address, { connectTimeoutMs: 50 }))).code).toBe('UNREACHABLE');
   });
 });
