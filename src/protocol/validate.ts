@@ -4,6 +4,7 @@
  * engine.
  */
 import { ERROR_CODES, KintsugiError } from '../errors.js';
+import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 
 type Check = (value: unknown) => boolean;
@@ -54,7 +55,7 @@ const extents = list(tuple(natural, natural, natural));
 const data = record({ node: natural, inc: natural, gen: natural, init: bool });
 const sink = record({
   sid: natural,
-  kind: (v) => v === 'P' || v === 'M',
+  kind: (v) => typeof v === 'string' && Object.hasOwn(CAPABILITIES, v),
   index: natural,
   node: natural,
   inc: natural,
