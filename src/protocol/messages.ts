@@ -1,7 +1,23 @@
 /**
  * Every message on the wire: a small header (encoded by frame.ts) and raw payload parts that only the engine
- * reads. Names follow the design's vocabulary. `g` group, `m` member (data shard i of the group), `sid` sink,
- * `v` version of the group's entry at the sender (receivers hold messages of a version they do not know yet).
+ * reads. Fields have short names, because they travel with every message; each means one thing:
+ *
+ * - `t` kind of the message
+ * - `g` group; `m` member: data shard m of the group; `sid` sink, an id that is never reused
+ * - `gen` generation of the ownership of a data shard: older owners are fenced by it
+ * - `sgen` generation of the stream that a sink follows; 0: none
+ * - `v` version of the group's entry in the sender's map: a receiver keeps messages of a newer version until
+ *   it has that map, and ignores claims of an older one
+ * - `epoch` version of the map; `inc` incarnation of a process, new at every start
+ * - `peer`, `client`, `node` ids of processes; id 0 is the scheduler
+ * - `cseq` number of a push of one client to one shard, from 1 without gaps
+ * - `seq` position in a shard's stream; `base` position where a stream starts or is taken up again
+ * - `applied` a sink has everything up to this position; `committed` all sinks have
+ * - `attempt` number of an Open of one owner to one sink
+ * - `id` number that a question and its answer share
+ * - `dedup` de-duplication state at a position; `extents` highest used slot + 1 of each table
+ * - `index` parity index; `lacking` members that do not have a block
+ * - `servedRatio` requests that a node serves now, as a part of those it serves when nothing is missing
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
@@ -187,8 +203,8 @@ export interface Want extends StreamOf {
 export interface Content extends StreamOf {
   t: 'content';
   seq: number;
-  /** Of the requests of calm times, the giver serves so many now; absent: nobody asks it for anything. */
-  share?: number | undefined;
+  /** Requests that the giver serves now, as a part of its baseline; absent: it gets none. */
+  servedRatio?: number | undefined;
 }
 /** parts: BLOCKS */
 export interface Lacking extends StreamOf {

@@ -130,7 +130,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   committed: { ...stream, committed: natural },
   applied: { ...stream, applied: natural, atLimit: optional(bool) },
   want: { ...stream, v: natural },
-  content: { ...stream, seq: natural, share: optional(ratio) },
+  content: { ...stream, seq: natural, servedRatio: optional(ratio) },
   lacking: { ...stream, seq: natural, v: natural },
   recover: { ...stream, seq: natural, v: natural, extents },
   equation: { ...stream, v: natural, index: natural, lacking: list(tuple(natural, natural)), ok: bool },

@@ -283,7 +283,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
       seq: this.stream.seq,
     };
     if (present.length > 0) {
-      const answer = { t: 'content' as const, ...stream, share: this.host.pace.give() };
+      const answer = { t: 'content' as const, ...stream, servedRatio: this.host.pace.give() };
       this.host.out.send(from, answer, [bytes(present), content]);
     }
     if (lacking.length === 0) return;

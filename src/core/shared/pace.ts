@@ -1,65 +1,54 @@
 /**
- * How fast background recovery may go beside requests when no limit was given: a controller per node, on the
- * very thing that is to be kept. Before a failure the node learns how many requests it serves; while blocks
- * are missing it lets the background grow as long as nearly as many are served, and cuts it when they become
- * fewer. A machine that has room to spare is used, one that has none is left to the requests, and nobody has
- * to know which it is. Without any requests there is no limit. Blocks that requests wait for are never held
- * back, but they count: the background rests while they are many.
+ * How fast background recovery may go beside requests when no limit was given: a controller for each node. It
+ * compares the rate of requests with a baseline that it learned while nothing was missing. While blocks are
+ * missing, the background speeds up as long as nearly as many requests are served, and slows down when they
+ * become fewer. So a machine with room to spare is used, and one without leaves its time to requests. Without
+ * requests there is no limit. Blocks that requests wait for are never held back, but they count.
  *
- * A planned move burdens another node, and the one that it goes to may serve nothing yet. So whoever gives
- * contents says how it fares, and a move is held to what is worse, here or there. Whoever learned what calm
- * times are like from times in which shards move would take what moves cost for the normal, and speed up
- * until little was left of it. So moves rest now and then, and while there are any in the job, a node learns
- * in the rests of its own moves, and hardly otherwise.
+ * A planned move also burdens the node that gives the blocks, and the node that takes them may serve nothing
+ * yet. So content tells the ratio of requests that its giver serves, and a move follows the worse of the two
+ * nodes. A baseline learned during moves would include their cost, so the pace would keep rising. Moves
+ * therefore pause regularly, and nodes update the baseline only in those pauses.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
 export const BLOCK_BYTES = 4096;
 /** Requests are counted over so long. */
 const WINDOW_MS = 400;
-/** Nobody asks for anything: no limit. */
+/** Without a request for so long there is no limit. */
 const IDLE_MS = 500;
 const START_BYTES_PER_SECOND = 2 << 20;
-/** Recovery always ends. */
+/** With this floor every recovery ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
 export const BURST_MS = 100;
-/** Of the requests that were served before: with fewer the background is too fast. */
-const SHARE = 0.97;
-/**
- * How strongly a window counts: a step that is proportional to what was measured lets noise cancel out over
- * windows.
- */
+/** Served requests, as a part of the baseline; with fewer the background is too fast. */
+const TARGET_RATIO = 0.97;
+/** Strength of a step. Steps are proportional to the deviation, so noise cancels out over windows. */
 const GAIN = 5;
 const MOST_FASTER = 1.25;
 const MOST_SLOWER = 0.7;
-/** What a window counts in the mean of calm times. */
+/** Weight of a window in the baseline. */
 const LEARN = 0.2;
 /**
- * While blocks come or go the mean follows slowly: a job that asks for less than before must not crawl for
- * ever.
+ * The same while blocks come or go. It is not 0, because the baseline of a job that asks for less than before
+ * would stay too high.
  */
 const LEARN_MEANWHILE = 0.01;
-/** Slower still while shards move, which can last: rests are for learning. */
+/** The same while shards move, which can last. */
 const LEARN_MOVING = 0.001;
-/**
- * Of so many windows with planned moves, the last ones are a rest: long enough for a whole window of whoever
- * gives.
- */
+/** Of so many windows with moves the last ones are a pause, which holds a whole window of each giver. */
 const MOVE_WINDOWS = 12;
-const REST_WINDOWS = 3;
-/** What the newest window counts in the share that others are told. */
+const PAUSE_WINDOWS = 3;
+/** Weight of the newest window in the ratio that others are told. */
 const NEWEST = 0.5;
 
-/**
- * After members of a group were lost: keys have the machines to themselves, then rows, and only then lost
- * parities.
- */
+/** After a loss, only keys are recovered for so long, then only keys and rows, and then parities, too. */
 const KEYS_ALONE_MS = 100;
 const ROWS_ALONE_MS = 250;
 
-/** So many bytes per second, more or fewer as requests fare, and what of them is not used yet. */
+/** A rate that is adjusted, and what of it is not used yet. */
 class Allowance {
   private bytes = burst(START_BYTES_PER_SECOND);
   private bytesPerSecond = START_BYTES_PER_SECOND;
@@ -77,9 +66,9 @@ class Allowance {
     this.bytes = Math.max(-burst(this.bytesPerSecond), this.bytes - blocks * BLOCK_BYTES);
   }
 
-  /** `share`: of the requests of calm times, so many are served; undefined: nobody knows. */
-  adjust(share: number | undefined): void {
-    const step = share === undefined ? MOST_FASTER : Math.exp(GAIN * (share - SHARE));
+  /** `servedRatio`: served requests as a part of the baseline; undefined: not known. */
+  adjust(servedRatio: number | undefined): void {
+    const step = servedRatio === undefined ? MOST_FASTER : Math.exp(GAIN * (servedRatio - TARGET_RATIO));
     const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
     this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
   }
@@ -92,8 +81,8 @@ class Allowance {
 export class Pace {
   private readonly background = new Allowance();
   private readonly moves = new Allowance();
-  /** Requests per millisecond in calm times; undefined: not known yet. */
-  private calm: number | undefined;
+  /** Requests per millisecond while nothing is missing and nothing moves; undefined: not known yet. */
+  private baseline: number | undefined;
   private served = 0;
   private windowFrom: number | undefined;
   private last: number | undefined;
@@ -102,23 +91,20 @@ export class Pace {
   private moving = false;
   private lastRequest = Number.NEGATIVE_INFINITY;
   private idle = false;
-  /** Of the requests of calm times, over the last windows that had any. */
-  private share = 1;
-  /** Since the last window something was given to others, or something came. */
+  /** Served requests as a part of the baseline, over the last windows that had any. */
+  private servedRatio = 1;
+  /** In this window blocks were given or taken. */
   private busy = false;
-  /** Rates of windows in which nothing was given, while others may move. */
+  /** Rates of windows in which this node gave nothing, while there are moves in the job. */
   private pause: number[] = [];
-  /** Windows in which something moved here, counted in rounds of moves and a rest. */
+  /** Windows with moves to this node, counted in rounds that end with a pause. */
   private moveWindows = 0;
-  /**
-   * What others said of themselves since the last window, and when one of them last said that it serves
-   * requests, or that it does not.
-   */
+  /** Ratios that givers told since the last window; when one last told a ratio, or that it is idle. */
   private heard: number[] = [];
   private heardBusy = Number.NEGATIVE_INFINITY;
   private heardIdle = Number.NEGATIVE_INFINITY;
 
-  /** Something was lost. */
+  /** A member of a group was lost. */
   disturbed(now: number): void {
     this.disturbedAt = now;
   }
@@ -127,28 +113,25 @@ export class Pace {
     this.served++;
   }
 
-  /**
-   * Contents go to somebody's sink: how many of the usual requests are served here; undefined: nobody asks
-   * for anything.
-   */
+  /** Content is given to a sink. Returns the ratio of requests that are served; undefined: no requests. */
   give(): number | undefined {
     this.busy = true;
-    return this.idle ? undefined : this.share;
+    return this.idle ? undefined : this.servedRatio;
   }
 
-  /** What a node said of itself that gave contents to a planned move. */
-  hear(share: number | undefined): void {
+  /** A giver of content to a planned move told its ratio; undefined: it is idle. */
+  hear(servedRatio: number | undefined): void {
     this.busy = true;
-    if (share === undefined) this.heardIdle = this.last ?? 0;
+    if (servedRatio === undefined) this.heardIdle = this.last ?? 0;
     else {
       this.heardBusy = this.last ?? 0;
-      this.heard.push(share);
+      this.heard.push(servedRatio);
     }
   }
 
   /**
-   * `recovering`: something that belongs here is not here yet; `decoding`: rows of a data shard are on their
-   * way. `moving`: there are planned moves in the job, and nothing else is missing here.
+   * `recovering`: blocks are missing on this node. `decoding`: some of them are rows of a data shard, and
+   * they are coming. `moving`: there are planned moves in the job, and nothing else is missing here.
    */
   tick(now: number, recovering: boolean, decoding = false, moving = false): void {
     this.decoding = decoding;
@@ -170,74 +153,73 @@ export class Pace {
   }
 
   private learn(rate: number, recovering: boolean): void {
-    // A window without requests says nothing: who asks may be waiting for the very shard that was lost.
+    // A window without requests says nothing: the clients may wait for the shard that was lost.
     if (rate > 0) {
       for (const [each, weight] of this.lessons(rate, recovering))
-        this.calm = (this.calm ?? each) + (each - (this.calm ?? each)) * weight;
-      if (this.calm !== undefined) this.share += (rate / this.calm - this.share) * NEWEST;
+        this.baseline = (this.baseline ?? each) + (each - (this.baseline ?? each)) * weight;
+      if (this.baseline !== undefined) this.servedRatio += (rate / this.baseline - this.servedRatio) * NEWEST;
     }
     if (!recovering) {
       this.background.reset();
       this.moves.reset();
       return;
     }
-    this.background.adjust(this.calm ? rate / this.calm : undefined);
-    const shares = this.calm && !this.idle ? [this.share] : [];
-    if (this.heard.length > 0) shares.push(mean(this.heard));
-    if (!this.resting) this.moves.adjust(shares.length > 0 ? Math.min(...shares) : undefined);
+    this.background.adjust(this.baseline ? rate / this.baseline : undefined);
+    const ratios = this.baseline && !this.idle ? [this.servedRatio] : [];
+    if (this.heard.length > 0) ratios.push(mean(this.heard));
+    if (!this.pausing) this.moves.adjust(ratios.length > 0 ? Math.min(...ratios) : undefined);
     if (this.moving) this.moveWindows = (this.moveWindows + 1) % MOVE_WINDOWS;
   }
 
-  /** Rates that say what calm times are like, and how much. */
+  /** Rates that the baseline is updated with, and their weights. */
   private lessons(rate: number, recovering: boolean): [rate: number, weight: number][] {
     if (!this.moving) {
       this.pause = [];
       return [[rate, this.busy || recovering ? LEARN_MEANWHILE : LEARN]];
     }
-    if (recovering) return [[rate, this.resting && !this.busy ? LEARN : LEARN_MOVING]];
+    if (recovering) return [[rate, this.pausing && !this.busy ? LEARN : LEARN_MOVING]];
     if (!this.busy) {
-      if (this.pause.length <= REST_WINDOWS) this.pause.push(rate);
+      if (this.pause.length <= PAUSE_WINDOWS) this.pause.push(rate);
       return [];
     }
-    // It gave before and gives again: whoever takes rested in between. After more, others may have moved.
-    const rest = this.pause.length <= REST_WINDOWS ? this.pause : [];
+    // It gave before and gives again: in between was the pause of the taker. In a longer time without gifts
+    // other shards may have moved, so it is not taken for a pause.
+    const rest = this.pause.length <= PAUSE_WINDOWS ? this.pause : [];
     this.pause = [];
     return [...rest.map((each): [number, number] => [each, LEARN]), [rate, LEARN_MOVING]];
   }
 
-  /** Planned moves pause, and what is served meanwhile is what could be served. */
-  private get resting(): boolean {
-    return this.moving && this.moveWindows >= MOVE_WINDOWS - REST_WINDOWS;
+  /** Planned moves pause; what is served meanwhile updates the baseline. */
+  private get pausing(): boolean {
+    return this.moving && this.moveWindows >= MOVE_WINDOWS - PAUSE_WINDOWS;
   }
 
   get open(): boolean {
     return this.idle || this.background.open;
   }
 
-  /**
-   * Whether lost parities may be built, too: redundancy can wait a little, rows that are asked for cannot.
-   */
+  /** Lost parities may be rebuilt: they wait a little, because requests may need lost rows. */
   get openForParities(): boolean {
     return this.open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
-  /** Whether planned moves may go on: nothing is lost while they last. */
+  /** Planned moves may go on. They are the last, because nothing is lost while they wait. */
   get openForMoves(): boolean {
-    const open = this.wideForMoves || (this.moves.open && !this.resting);
+    const open = this.wideForMoves || (this.moves.open && !this.pausing);
     return open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
-  /** Nobody is kept waiting by large messages. */
+  /** Messages may be large: no request waits behind them. */
   get wide(): boolean {
     return this.idle && !this.since(this.disturbedAt, KEYS_ALONE_MS);
   }
 
-  /** Nor are those who give. */
+  /** The same, for the givers of moves as well. */
   get wideForMoves(): boolean {
     return this.wide && this.since(this.heardIdle, IDLE_MS) && !this.since(this.heardBusy, IDLE_MS);
   }
 
-  /** It was at most so long ago. */
+  /** `at` is at most `ms` ago. */
   private since(at: number, ms: number): boolean {
     return (this.last ?? 0) - at <= ms;
   }

@@ -199,7 +199,7 @@ export class Sink {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
     const included = takingForeign(() => this.native.content(this.slotOf(message.m), words(blocks), content));
-    if (this.planned) this.host.pace.hear(message.share);
+    if (this.planned) this.host.pace.hear(message.servedRatio);
     member.answered();
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();
