@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
+import { machineId } from '../runtime/machine.js';
 import { type RunningPs, startPs } from '../runtime/ps.js';
 import { rehearse } from '../runtime/rehearsal.js';
 import { tuneV8 } from '../runtime/v8.js';
@@ -69,6 +70,7 @@ async function run(flags: Flags): Promise<void> {
     listen: flags.listen,
     advertise: flags.advertise,
     hostLabel: flags.hostLabel ?? hostname(),
+    machine: machineId(),
     standby: flags.standby,
     token: tokenOf(flags),
     metricsToken: metricsTokenOf(flags),

@@ -25,6 +25,7 @@ function changeLine(change: ChangeStatus): string {
 export function renderStatus(status: JobStatus): string {
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
   for (const reason of status.reasons) lines.push(`  ${reason}`);
+  for (const warning of status.warnings) lines.push(`  warning: ${warning}`);
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   for (const change of running) lines.push(changeLine(change));
   const leaving = new Set(running.flatMap((change) => change.leaving));

@@ -24,6 +24,8 @@ export interface NodeEntry {
   host: string;
   /** host:port that peers dial */
   address: string;
+  /** Processes on one machine share it; undefined: unknown. */
+  machine?: string;
   standby: boolean;
 }
 

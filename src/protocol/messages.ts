@@ -28,6 +28,7 @@ import type { JobStatus, MoveStatus, RecoveryStats } from './status.js';
 export type {
   ChangeStatus,
   JobStatus,
+  JobSummary,
   MoveStatus,
   NodeStatus,
   RecoveryStats,
@@ -261,6 +262,8 @@ export interface Join {
   name: string;
   host: string;
   address: string;
+  /** Processes on one machine share it. */
+  machine?: string;
   standby: boolean;
   /** Set when this process reconnects: it keeps its identity, in the job that gave it. */
   id?: PeerId;

@@ -92,6 +92,16 @@ export interface ScalingStatus {
 }
 
 /** A job, as its scheduler knows it. */
+/** What changes rarely, for those who ask often. */
+export interface JobSummary {
+  epoch: number;
+  redundancy: Redundancy;
+  nodesAlive: number;
+  /** Nodes of the map, dead ones included. */
+  nodesKnown: number;
+  tables: number;
+}
+
 export interface JobStatus {
   /** Id of the job. */
   job: string;
@@ -100,6 +110,8 @@ export interface JobStatus {
   redundancy: Redundancy;
   /** One line per reason why redundancy is not full. */
   reasons: string[];
+  /** What makes redundancy worth less than it looks, one line each. */
+  warnings: string[];
   /** Nodes that have joined and not left. */
   nodes: NodeStatus[];
   /** Pools with their code (`k+r`) and numbers of groups and of data shards. */

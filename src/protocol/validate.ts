@@ -70,7 +70,17 @@ const map = record({
   job: text,
   pools: list(record({ name: text, k: natural, r: natural, firstGroup: natural, groups: natural })),
   groups: list(group),
-  nodes: list(record({ id: natural, inc: natural, name: text, host: text, address: text, standby: bool })),
+  nodes: list(
+    record({
+      id: natural,
+      inc: natural,
+      name: text,
+      host: text,
+      address: text,
+      machine: optional(text),
+      standby: bool,
+    }),
+  ),
   tables: list(
     record({
       id: natural,
@@ -149,6 +159,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     name: text,
     host: text,
     address: text,
+    machine: optional(text),
     standby: bool,
     id: optional(natural),
     inc: optional(natural),

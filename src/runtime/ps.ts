@@ -38,6 +38,8 @@ export interface PsOptions {
   advertise?: string | undefined;
   /** Failure domain; default: the machine's name. */
   hostLabel?: string | undefined;
+  /** Nodes of one machine share it (see machine.ts); undefined: unknown. */
+  machine?: string | undefined;
   standby?: boolean | undefined;
   token?: string | undefined;
   /** Opens /metrics; without it they are open on loopback and refused beyond it. */
@@ -148,6 +150,7 @@ class PsRuntime {
     this.address = this.advertised(host, this.listener.port);
     // Logged before joining: a proxy in front of this port must know it when the first peer calls.
     options.log.info('ps.listening', { port: this.listener.port });
+    const { machine } = options;
     this.uplink = await Uplink.open({
       scheduler: options.scheduler,
       token,
@@ -157,6 +160,7 @@ class PsRuntime {
         name: options.name,
         host: options.hostLabel ?? '',
         address: this.address,
+        ...(machine !== undefined && { machine }),
         standby: options.standby ?? false,
         ...identity,
       }),

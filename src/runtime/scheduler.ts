@@ -15,7 +15,6 @@ import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
-import { Cached } from './cached.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
@@ -23,8 +22,6 @@ import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
 
 const TICK_MS = 50;
-/** /metrics tell of nodes and redundancy as they were so long ago at most. */
-const SUMMARY_MS = 1000;
 /** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
 const PROBE_AGAIN_MS = 25;
 const PROBE_UNCLEAR_MS = 250;
@@ -116,16 +113,18 @@ class SchedulerRuntime {
   private async open(resumed: boolean): Promise<void> {
     const { options } = this;
     const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
-    const summary = new Cached(() => this.summarize(), SUMMARY_MS, monotonicMs);
     const http = createEndpoints({
       role: 'scheduler',
       name: 'scheduler',
       notReady: () => this.notReady(),
       gauges: {
         epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
-        nodes_alive: ['PS nodes that are alive.', () => summary.value.alive],
-        nodes_known: ['PS nodes that have ever joined.', () => this.core.map.nodes.length],
-        redundant: ['1 when every group can lose r nodes.', () => Number(summary.value.redundant)],
+        nodes_alive: ['PS nodes that are alive.', () => this.core.summary().nodesAlive],
+        nodes_known: ['PS nodes of the map, dead ones included.', () => this.core.map.nodes.length],
+        redundant: [
+          '1 when every group can lose r nodes.',
+          () => Number(this.core.summary().redundancy === 'full'),
+        ],
         tables: ['Tables of the job.', () => this.core.map.tables.length],
       },
     });
@@ -156,12 +155,6 @@ class SchedulerRuntime {
   private notReady(): string | undefined {
     const { groups, nodes } = this.core.map;
     return groups.length > 0 ? undefined : `the job is not formed: ${nodes.length} nodes have joined`;
-  }
-
-  /** Work for every node and group. */
-  private summarize(): { alive: number; redundant: boolean } {
-    const { nodes, redundancy } = this.core.status();
-    return { alive: nodes.filter((node) => node.alive).length, redundant: redundancy === 'full' };
   }
 
   private receive(link: Link, message: Message): void {
@@ -200,7 +193,7 @@ class SchedulerRuntime {
         for (const link of this.byPeer.values()) link.send(effect.message);
         return;
       case 'event':
-        this.options.log.info(effect.name, effect.fields);
+        this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
         return;
       case 'probe':
         void this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
@@ -242,9 +235,17 @@ class SchedulerRuntime {
       known.inc = effect.admit.inc;
       this.byPeer.set(effect.admit.peer, known.link);
       // Nodes have incarnations; clients are not probed.
-      if (effect.admit.inc > 0) this.calledFrom.set(effect.admit.peer, hostOf(known.link.remote));
+      if (effect.admit.inc > 0) this.remember(effect.admit.peer, hostOf(known.link.remote));
     }
     known.link.send(effect.message);
+  }
+
+  /** Where a node calls from; forgotten with the node. */
+  private remember(node: PeerId, host: string): void {
+    this.calledFrom.set(node, host);
+    if (this.calledFrom.size <= 2 * this.core.map.nodes.length) return;
+    const named = new Set(this.core.map.nodes.map(({ id }) => id));
+    for (const id of this.calledFrom.keys()) if (!named.has(id)) this.calledFrom.delete(id);
   }
 
   /** Until it is clear what became of the node, or it is back, or so much time has passed. */

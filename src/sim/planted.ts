@@ -405,6 +405,12 @@ export const MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'status: the condition of the job is not computed again when something happens',
+    file: 'scheduler/scheduler',
+    from: 'this.computed = undefined;',
+    to: '',
+  },
+  {
     name: 'names: a node that lives is forgotten',
     file: 'scheduler/scheduler',
     from: 'this.liveness.newest(id)?.dead !== false &&',

@@ -75,6 +75,7 @@ test('recoveries, dead nodes and losses are told', () => {
     epoch: 7,
     redundancy: 'recovering',
     reasons: ['embedding group 0: recovering'],
+    warnings: [],
     nodes: [{ ...node, alive: false, bytes: 2048, rows: 3 }],
     pools: [],
     tables: [],

@@ -173,6 +173,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       epoch: 9,
       redundancy: 'full',
       reasons: [],
+      warnings: [],
       nodes: [],
       pools: [],
       tables: [],
@@ -210,7 +211,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
 };
 const OPTIONAL: Record<string, string[]> = {
-  join: ['id', 'inc', 'job'],
+  join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job'],
   tablesCreated: ['code', 'message'],
   changeReply: ['code', 'message'],

@@ -5,7 +5,14 @@
  * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
  */
 import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../protocol/map.js';
-import type { Heartbeat, JobStatus, Message, MessageOf, Redundancy } from '../../protocol/messages.js';
+import type {
+  Heartbeat,
+  JobStatus,
+  JobSummary,
+  Message,
+  MessageOf,
+  Redundancy,
+} from '../../protocol/messages.js';
 import { formGroups } from '../placement/form.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
 import { keepSinks, repair } from '../placement/repair.js';
@@ -18,7 +25,7 @@ import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import { type DurableState, withCapabilities } from './state.js';
-import { redundancyOf, type StatusInput, statusOf } from './status.js';
+import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { addTables } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
@@ -39,7 +46,10 @@ export class Scheduler {
   private readonly avoided = new Map<PeerId, number>();
   private readonly scaler: Scaler;
   private now = 0;
+  /** Undefined when something changed since. */
+  private computed: Condition | undefined;
   private redundancyBefore: Redundancy = 'forming';
+  private warningsBefore = '';
   /** Something that placement depends on changed since repair last had nothing to do. */
   private unsettled = true;
   private unannounced = true;
@@ -73,8 +83,14 @@ export class Scheduler {
     return this.ledger.map;
   }
 
+  /** Work for every node and group: for people. */
   status(): JobStatus {
-    return statusOf(this.statusInput());
+    return statusOf(this.statusInput(), this.condition);
+  }
+
+  /** Costs nothing while nothing happens: for those who ask often. */
+  summary(): JobSummary {
+    return summaryOf(this.condition);
   }
 
   private get state(): DurableState {
@@ -123,6 +139,7 @@ export class Scheduler {
 
   private changed(): void {
     this.unsettled = this.unannounced = true;
+    this.computed = undefined;
   }
 
   // ---- membership
@@ -133,8 +150,8 @@ export class Scheduler {
     if (identity === 'left') return this.refuse(link, { t: 'leave', inc: join.inc ?? 0 });
     const { id, inc } = identity;
     this.liveness.joined(id, inc, this.now);
-    const { name, host, address, standby } = join;
-    const entry: NodeEntry = { id, inc, name, host, address, standby };
+    const { name, host, address, machine, standby } = join;
+    const entry: NodeEntry = { id, inc, name, host, address, ...(machine && { machine }), standby };
     const listed = this.map.nodes.find((node) => node.id === id);
     if (!listed || listed.inc !== inc || listed.address !== address) {
       const nodes = [...this.map.nodes.filter((node) => node.id !== id), entry];
@@ -411,9 +428,18 @@ export class Scheduler {
     };
   }
 
+  private get condition(): Condition {
+    if (this.computed?.map !== this.map) this.computed = conditionOf(this.statusInput());
+    return this.computed;
+  }
+
   private announceRedundancy(): void {
     this.unannounced = false;
-    const { state } = redundancyOf(this.statusInput());
+    const { state, warnings } = this.condition;
+    const message = warnings.join('; ');
+    if (message !== '' && message !== this.warningsBefore)
+      this.ledger.afterwards({ kind: 'event', name: 'hosts.warning', fields: { message } });
+    this.warningsBefore = message;
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
     const fields = { state, epoch: this.map.epoch };

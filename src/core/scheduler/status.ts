@@ -1,6 +1,14 @@
 /** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
-import { type Group, mirrorOf, type PeerId, parities } from '../../protocol/map.js';
-import type { Heartbeat, JobStatus, NodeStatus, Redundancy, ScalingStatus } from '../../protocol/messages.js';
+import { type ClusterMap, type Group, mirrorOf, type PeerId, parities } from '../../protocol/map.js';
+import type {
+  Heartbeat,
+  JobStatus,
+  JobSummary,
+  NodeStatus,
+  Redundancy,
+  ScalingStatus,
+} from '../../protocol/messages.js';
+import { domainsProblem } from '../placement/domains.js';
 import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
 import type { LostShard } from './reports.js';
 import type { DurableState } from './state.js';
@@ -18,7 +26,7 @@ export interface StatusInput {
 const ORDER: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
 
 /** Whether every group can lose r nodes, and if not, why. */
-export function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[] } {
+function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[] } {
   const { state: durable } = input;
   const { map, nodesWanted } = durable;
   const view = withMirrors(map.groups, input.view);
@@ -77,13 +85,37 @@ function membersComplete(group: Group, view: ClusterView): boolean {
   return parities(group).every((sink) => view.sinkComplete(sink.sid));
 }
 
-export function statusOf(input: StatusInput): JobStatus {
+/** What is known of the cluster that changes only with an event; see `Scheduler.summary`. */
+export interface Condition {
+  readonly map: ClusterMap;
+  readonly state: Redundancy;
+  readonly reasons: readonly string[];
+  readonly warnings: readonly string[];
+  readonly nodesAlive: number;
+}
+
+export function conditionOf(input: StatusInput): Condition {
+  const { state, view } = input;
+  const alive = state.map.nodes.filter(({ id, inc }) => view.alive(id, inc));
+  const problem = domainsProblem(alive);
+  const warnings = problem === undefined ? [] : [problem];
+  return { map: state.map, ...redundancyOf(input), warnings, nodesAlive: alive.length };
+}
+
+export function summaryOf({ map, state, nodesAlive }: Condition): JobSummary {
+  const [nodesKnown, tables] = [map.nodes.length, map.tables.length];
+  return { epoch: map.epoch, redundancy: state, nodesAlive, nodesKnown, tables };
+}
+
+export function statusOf(input: StatusInput, { state, reasons, warnings }: Condition): JobStatus {
   const { map } = input.state;
-  const { state, reasons } = redundancyOf(input);
   const load = shardsPerNode(map.groups);
+  const data = new Map<PeerId, number>();
+  for (const group of map.groups)
+    for (const { node } of group.data) data.set(node, (data.get(node) ?? 0) + 1);
   const nodes = map.nodes.map((node): NodeStatus => {
     const report = input.reports.get(node.id);
-    const dataShards = map.groups.flatMap((g) => g.data).filter((entry) => entry.node === node.id).length;
+    const dataShards = data.get(node.id) ?? 0;
     return {
       id: node.id,
       name: node.name,
@@ -103,7 +135,8 @@ export function statusOf(input: StatusInput): JobStatus {
     job: map.job,
     epoch: map.epoch,
     redundancy: state,
-    reasons,
+    reasons: [...reasons],
+    warnings: [...warnings],
     nodes,
     pools: map.pools.map((pool) => ({
       name: pool.name,

@@ -1,0 +1,22 @@
+/** Whether failure domains (host labels) can be believed: a pure function of the nodes. */
+import type { NodeEntry } from '../../protocol/map.js';
+
+/** The value that all share; undefined when they differ or one has none. */
+function shared<T>(values: readonly (T | undefined)[]): T | undefined {
+  return values.every((value) => value === values[0]) ? values[0] : undefined;
+}
+
+/**
+ * What is wrong with the labels, for people. Where every node has a label of its own and all run on one
+ * machine, the loss of that machine loses more of a group than its code covers. Containers have host names of
+ * their own, so the default label does that.
+ */
+export function domainsProblem(nodes: readonly NodeEntry[]): string | undefined {
+  if (nodes.length < 2 || new Set(nodes.map(({ host }) => host)).size < nodes.length) return undefined;
+  const advice = 'give the PS of one machine the same --host-label';
+  if (shared(nodes.map(({ machine }) => machine)) !== undefined)
+    return `all ${nodes.length} PS run on one machine under different host labels: ${advice}`;
+  const address = shared(nodes.map((node) => node.address.slice(0, node.address.lastIndexOf(':'))));
+  if (address === undefined) return undefined;
+  return `all ${nodes.length} PS have the address ${address} under different host labels: ${advice}`;
+}

@@ -1,0 +1,17 @@
+/** Which machine this process runs on. */
+import { readFileSync } from 'node:fs';
+
+const BOOT_ID = '/proc/sys/kernel/random/boot_id';
+
+/**
+ * An id that the processes of one machine share until it is booted again; undefined where there is none. It
+ * is the kernel's, so that containers on one machine have the same one, other than their host names and the
+ * /etc/machine-id of their images.
+ */
+export function machineId(): string | undefined {
+  try {
+    return readFileSync(BOOT_ID, 'utf8').trim().slice(0, 64) || undefined;
+  } catch {
+    return undefined;
+  }
+}
