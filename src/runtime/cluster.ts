@@ -11,7 +11,7 @@ import {
   type SchedulerPolicy,
 } from '../core/shared/policy.js';
 import type { KintsugiError } from '../errors.js';
-import { checkOptions, type OptionKeys } from '../options.js';
+import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
 import { MemoryStore } from '../storage/index.js';
 import { ROLE_TLS, type RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';
@@ -96,6 +96,9 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   checkOptions('startLocalCluster: tls', options.tls, ROLE_TLS);
   checkOptions('startLocalCluster: policy', options.policy, DEFAULT_POLICY);
   checkOptions('startLocalCluster: schedulerPolicy', options.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
+  const { standby = 0, memoryBytes = 0 } = options;
+  checkInteger('startLocalCluster: standby', standby, 0);
+  checkInteger('startLocalCluster: memoryBytes', memoryBytes, 0);
   const code = parseCode(options.code ?? '4+1');
   const ps = options.ps ?? code.k + code.r;
   const pools = poolsFor(code, ps, options.groups);
@@ -121,7 +124,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       token: options.token,
       metricsToken: options.metricsToken,
       tls: options.tls,
-      memoryBytes: options.memoryBytes,
+      memoryBytes,
       policy: options.policy,
       log,
       onFailed: (error) => options.onFailed?.(`ps-${index}`, error),
@@ -136,7 +139,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     await scheduler.close();
   };
   try {
-    for (let index = 0; index < ps + (options.standby ?? 0); index++) nodes.push(await start(index));
+    for (let index = 0; index < ps + standby; index++) nodes.push(await start(index));
   } catch (error) {
     await close();
     throw error;

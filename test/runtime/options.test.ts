@@ -47,6 +47,19 @@ it('startLocalCluster', async () => {
   await refuses(() => startLocalCluster({ schedulerPolicy: { rate: 1 } } as never), 'rate');
 });
 
+it.each([
+  { ps: '3' },
+  { ps: 2.5 },
+  { standby: 0.5 },
+  { memoryBytes: -1 },
+  { code: 5 },
+  { groups: 0 },
+  { token: 5 },
+])('startLocalCluster with %o', async (options) => {
+  const started = startLocalCluster(options as never).then((job) => job.close());
+  expect((await rejection(started)).code).toBe('BAD_ARGUMENT');
+});
+
 it('tables, pulls and pushes', async () => {
   const job = await client((await cluster({ code: 'none' })).address);
   const table = await job.createTable({ name: 't', ...COUNTING });
