@@ -59,7 +59,7 @@ export interface RunningScheduler {
   close(): Promise<void>;
 }
 
-/** What the map will tell everyone must be usable by everyone. @throws BAD_FRAME */
+/** Checks what the map is going to tell every node and client. @throws BAD_FRAME */
 function checkJoin(join: MessageOf<'join'>): MessageOf<'join'> {
   try {
     parseAddress(join.address);
@@ -222,12 +222,12 @@ class SchedulerRuntime {
     const known = this.links.get(effect.link);
     if (!known) {
       const { admit, link } = effect;
-      // It hung up before it was let in, so that its end has not been told yet.
+      // The connection closed before it was admitted, so its end has not been reported to the core.
       if (admit) setImmediate(() => this.step({ kind: 'closed', ...admit, link }));
       return;
     }
     if (effect.admit) {
-      // A newer process has taken the name: the older one, still connected, must stop.
+      // A newer process has taken the name. The older one is still connected and must stop.
       const before = this.byPeer.get(effect.admit.peer);
       if (before && this.links.get(before.id)?.inc !== effect.admit.inc)
         before.send({ t: 'stale', code: 'STALE_NODE' });
@@ -248,14 +248,13 @@ class SchedulerRuntime {
     for (const id of this.calledFrom.keys()) if (!named.has(id)) this.calledFrom.delete(id);
   }
 
-  /** Until it is clear what became of the node, or it is back, or so much time has passed. */
+  /** Probes the node until it is gone for certain, is back, or the time is over. */
   private async probe(node: PeerId, inc: number, address: string, until: number): Promise<void> {
     const finding = await probe(parseAddress(address), this.calledFrom.get(node));
     if (this.closed || this.byPeer.has(node)) return;
     if (finding === 'gone') this.step({ kind: 'refused', node, inc });
     if (finding === 'gone' || monotonicMs() > until) return;
-    // Its listener may outlive its last breath for a moment. What is unclear is for the timers of the core to
-    // decide.
+    // A listener may outlive its process for a moment. An unclear finding is left to the timers of the core.
     if (finding === 'listening') this.step({ kind: 'listening', node, inc });
     const pauseMs = finding === 'listening' ? PROBE_AGAIN_MS : PROBE_UNCLEAR_MS;
     setTimeout(() => void this.probe(node, inc, address, until), pauseMs).unref();

@@ -1,7 +1,7 @@
 /**
- * The moves of a plan, while they are carried out. A plan is made once for what is asked for: loads change
- * all the time, and a plan that followed them would move shards back and forth. It is made anew when
- * something else happens than it says.
+ * The moves of a plan while they are carried out. A plan is made once per request: loads change all the time,
+ * and a plan that followed them would move shards back and forth. A new plan is made when a shard is neither
+ * where the plan found it nor where the plan puts it.
  */
 import type { Group, PeerId } from '../../protocol/map.js';
 import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
@@ -9,14 +9,15 @@ import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js'
 export class Agenda {
   private key = '';
   private moves: Map<string, PlannedMove> | undefined;
-  /** Where every shard is when the plan is done; some were on their way when it was made. */
+  /** Node of every shard when the plan is done. Some shards were already moving when it was made. */
   private ends = new Map<string, PeerId>();
-  /** As of when they were first asked for under this key. */
+  /** Weights as they were when first read under this key. */
   private readonly weights = new Map<string, Weight>();
 
   /**
-   * Moves that are still to begin. `key` names all that a plan depends on, but for loads and the map. A plan
-   * moves a shard once; when it is done, another one for the same weights goes on, until nothing is left.
+   * Moves that are still to begin. `key` names everything that a plan depends on except loads and the map. A
+   * plan moves a shard at most once. When it is done, a further plan is made from the same weights, until
+   * none has moves.
    */
   open(
     key: string,
@@ -48,7 +49,7 @@ export class Agenda {
     return known;
   }
 
-  /** Undefined when a shard is neither where it was nor where it is to be in the end. */
+  /** Undefined if a shard is neither where the plan found it nor where the plan puts it. */
   private left(groups: readonly Group[], moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
     for (const seat of groups.flatMap(seatsOf)) {

@@ -34,14 +34,12 @@ export interface PlannedMove extends Seat {
   bytes: number;
 }
 
-/**
- * What balance is about: bytes first, load next, and the number of shards where neither tells a difference.
- */
+/** Weights of what is balanced: bytes first, then load, then the number of shards. */
 const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
 
-/** Shares of what a node would hold on average. */
+/** What a shard or a node holds, relative to the average of a node. */
 interface WeightShare {
   bytes: number;
   load: number;
@@ -73,8 +71,8 @@ class Planner {
   private readonly seats = new Map<PeerId, Set<Placed>>();
   private readonly byGroup = new Map<number, Placed[]>();
   /**
-   * Where shards were that move, in the order of their moves. Each moves once: so every move finds its place
-   * free when those before it are done, and none waits for another in a circle.
+   * Where each moving shard was, in the order of the moves. Each shard moves at most once, so a move needs
+   * only the moves before it, and no moves wait for each other in a circle.
    */
   private readonly origin = new Map<Placed, PeerId>();
 
@@ -101,7 +99,7 @@ class Planner {
       const members = this.byGroup.get(seat.g);
       if (members) members.push(entry);
       else this.byGroup.set(seat.g, [entry]);
-      // A seat on a node that is neither is repair's business.
+      // A seat on any other node is left to repair.
       if (!this.held.has(seat.node)) continue;
       this.seats.get(seat.node)?.add(entry);
       this.carry(seat.node, weightShare, 1);
@@ -168,7 +166,7 @@ class Planner {
     return best?.id;
   }
 
-  /** The heavy ones first: light ones fill what is left. */
+  /** Heavy shards are placed first; light ones fill the gaps. */
   private empty(): void {
     for (const { id } of this.input.leaving) {
       for (const seat of [...this.seats.get(id)!].sort((a, b) => b.bytes - a.bytes)) {
@@ -189,7 +187,7 @@ class Planner {
     }
   }
 
-  /** Each move lessens the sum of squares by at least what the shard itself counts, so this ends. */
+  /** Each move lowers the sum of squares by at least the shard's own square, so the loop ends. */
   private balance(): void {
     const ids = this.input.nodes.map((node) => node.id);
     for (;;) {
@@ -212,7 +210,9 @@ class Planner {
     return false;
   }
 
-  /** The shard whose move evens out most; none where a move would only exchange who has more. */
+  /**
+   * The shard whose move lowers the sum of squares most. None if a move would only swap which node has more.
+   */
   private worthiest(from: PeerId, to: PeerId): Placed | undefined {
     let best: Placed | undefined;
     let most = 0;

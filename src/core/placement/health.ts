@@ -18,7 +18,7 @@ export interface ClusterView {
   leaving?: ReadonlySet<PeerId>;
 }
 
-/** By the latest reports nobody lacks anything; only then planned cut-overs are done. */
+/** True if no member lacks anything by the latest reports. A planned move hands over only then. */
 export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
     if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.shardComplete(group.id, m, entry.gen))
@@ -30,12 +30,15 @@ export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean 
   return true;
 }
 
-/** Every member on a node of its own, every parity there. */
+/** True if every parity is there and every member has a node of its own. */
 export function isSpread(group: Group, pool: Pool): boolean {
   return parities(group).length === pool.r && isParted(group);
 }
 
-/** Members of the group that cannot be relied on, by the latest reports. */
+/**
+ * Number of members that are incomplete or missing, by the latest reports. `without`: a node that counts as
+ * gone.
+ */
 export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
   const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
   let lacking = 0;
@@ -62,8 +65,8 @@ export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean
 }
 
 /**
- * A node that did not restart may only be slow: where r members lack already, giving up on it would lose data
- * that it still has. A group that is beyond repair (`lost`) has nothing left to wait for.
+ * True if giving the node up would leave more than r members of a group missing. A node that did not restart
+ * may only be slow, and still has its data. A group that is beyond repair (`lost`) does not count.
  */
 export function isIndispensable(
   node: PeerId,
@@ -79,7 +82,7 @@ export function isIndispensable(
   });
 }
 
-/** Without this sink still no more than r members lack, as far as we can tell. */
+/** True if no more than r members lack without this sink, by the latest reports. */
 export function canDoWithout(group: Group, sink: SinkEntry, pool: Pool, view: ClusterView): boolean {
   const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
   return lackingMembers(others, pool, view) <= pool.r;

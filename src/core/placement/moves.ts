@@ -29,7 +29,7 @@ export function sinkForMove(
   return { ...place, ...CAPABILITIES[kind], movesMember };
 }
 
-/** Few groups move one shard at a time: every extra sink costs throughput. */
+/** Limit of moves at once. Every extra sink costs throughput. */
 export function movesAtOnce(groups: number, { maxMoves, groupsPerMove }: SchedulerPolicy): number {
   return Math.min(maxMoves, Math.max(1, Math.floor(groups / groupsPerMove)));
 }

@@ -8,8 +8,8 @@ import { CAPABILITIES, mirrorOf, parities, seatOf, settled } from '../../protoco
 import { type ClusterView, isHealthy, shardsPerNode } from './health.js';
 
 /**
- * Mends one group: entries of dead nodes get new homes, complete replacements take over, doubled-up ones are
- * spread.
+ * Repairs one group. Entries of dead nodes get new nodes. A complete target of a move takes over. Members
+ * that share a node are spread.
  */
 class GroupRepair {
   changed = false;
@@ -53,7 +53,7 @@ class GroupRepair {
         this.promote(m, mirror);
         continue;
       }
-      // A mirror that is not complete would only be one more place that lacks blocks.
+      // An incomplete mirror cannot become the owner, and as a sink it would only lack more blocks.
       if (mirror) this.keepSinks((sink) => sink !== mirror);
       this.data[m] = { node: 0, inc: 0, gen: this.epoch, init: false };
       this.changed = true;
@@ -72,8 +72,8 @@ class GroupRepair {
   }
 
   /**
-   * The node of a complete mirror becomes the owner, an ordinary change of owner; it takes the bytes from the
-   * mirror.
+   * The mirror's node becomes the owner. This is an ordinary change of owner; the new owner takes its bytes
+   * from the mirror.
    */
   private promote(m: number, mirror: SinkEntry): void {
     this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
@@ -89,7 +89,8 @@ class GroupRepair {
       if (mirror.node === entry.node) {
         if (this.view.shardComplete(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
       } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
-        // Another member was lost meanwhile and came to this node: two would share it, and need not.
+        // A lost member was placed on the mirror's node meanwhile. Two members would share it although a node
+        // is free.
         this.keepSinks((sink) => sink !== mirror);
       } else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
         this.promote(m, mirror);
@@ -157,7 +158,9 @@ class GroupRepair {
     }
   }
 
-  /** Members that share a node move on when one is free: a parity by a second one, data by a mirror. */
+  /**
+   * A member that shares its node moves when a node is free: a parity by a second parity, data by a mirror.
+   */
   private spread(): void {
     if (!isHealthy(this.current(), this.pool, this.view)) return;
     const settled = () => [...this.data, ...parities(this.current())];
@@ -201,7 +204,9 @@ class GroupRepair {
     return this.outside((node) => !this.view.leaving?.has(node.id));
   }
 
-  /** Redundancy on a node that is being emptied is better than none until it has gone. */
+  /**
+   * A node that is being emptied is used where there is no other: redundancy is worth more until it leaves.
+   */
   private leavingNode(): NodeEntry | undefined {
     return this.outside((node) => this.view.leaving?.has(node.id) === true);
   }
@@ -215,7 +220,10 @@ class GroupRepair {
     );
   }
 
-  /** A node inside the group: rather one with a parity (which can move on) than one with data. */
+  /**
+   * A node inside the group. One with a parity is preferred to one with data, because a parity can move
+   * later.
+   */
   private crowdedNode(): NodeEntry | undefined {
     const holders = new Set(this.data.map((entry) => entry.node));
     return this.best(this.view.nodes, (node) => (holders.has(node.id) ? 1 : 0));

@@ -53,17 +53,17 @@ export class Ledger {
     return this.state.map;
   }
 
-  /** What happens whatever becomes of the decisions of this step. */
+  /** An effect that does not depend on the decisions of this step. */
   now(effect: SchedulerEffect): void {
     this.effects.push(effect);
   }
 
-  /** What must not be seen before the decisions of this step, and all before them, are durable. */
+  /** Effects that are held back until the decisions of this step, and all earlier ones, are durable. */
   afterwards(...effects: SchedulerEffect[]): void {
     this.gated.push(...effects);
   }
 
-  /** A message that must not be seen before. */
+  /** A message that is held back likewise. */
   answer(to: PeerId, message: Message): void {
     this.afterwards({ kind: 'send', to, message, parts: [] });
   }
@@ -73,7 +73,7 @@ export class Ledger {
     this.changed = true;
   }
 
-  /** One persist for all decisions of a step; what depends on them waits for it. */
+  /** Ends a step: one write for all its decisions. Effects that depend on them wait for the write. */
   commit(): SchedulerEffect[] {
     if (!this.changed) {
       (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
@@ -108,7 +108,9 @@ export class Ledger {
     );
   }
 
-  /** A client id that no process has; a `leased` one is a client's own. */
+  /**
+   * Opens a session under a new id. A `leased` one belongs to a client; others belong to ranges of samples.
+   */
   openSession(leased = false): PeerId {
     const { state } = this;
     const id = state.nextPeer++;
@@ -118,7 +120,7 @@ export class Ledger {
     return id;
   }
 
-  /** Nothing is taken under this id any more: owners find out and forget it (rule 31). */
+  /** Ends a session. Owners learn of it later, forget the id, and refuse its pushes (rule 31). */
   endSession(id: PeerId): void {
     const left = this.state.sessions.filter((session) => session.id !== id);
     if (left.length === this.state.sessions.length) return;

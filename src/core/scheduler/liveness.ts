@@ -21,7 +21,10 @@ export class Liveness {
 
   constructor(private readonly policy: Pick<SchedulerPolicy, 'reconnectMs' | 'silentMs'>) {}
 
-  /** After a restart: alive until we know better, and not connected yet. */
+  /**
+   * After a restart of the scheduler, a node counts as alive and not connected until it is heard of or is
+   * late.
+   */
   expect({ id, inc }: NodeEntry): void {
     this.nodes.set(id, newLiveness(inc, 0));
   }
@@ -50,9 +53,7 @@ export class Liveness {
     return this.of(id, inc)?.dead === false;
   }
 
-  /**
-   * Alive and connected: something new can be put there. After a restart most are alive until we know better.
-   */
+  /** True if the process is alive and connected, so that something new can be placed there. */
   isPresent({ id, inc }: NodeEntry): boolean {
     return this.isAlive(id, inc) && this.nodes.get(id)?.connected === true;
   }
@@ -61,10 +62,7 @@ export class Liveness {
     this.nodes.delete(id);
   }
 
-  /**
-   * Time in which this process did not run is nobody's silence. `now`: the first tick, from which time
-   * counts.
-   */
+  /** Called at the first tick: silence counts from now on. */
   startAt(now: number): void {
     for (const node of this.nodes.values()) node.heardAt = node.closedAt = now;
   }

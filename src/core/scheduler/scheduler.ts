@@ -50,7 +50,9 @@ export class Scheduler {
   private computed: Condition | undefined;
   private redundancyBefore: Redundancy = 'forming';
   private warningsBefore = '';
-  /** Something that placement depends on changed since repair last had nothing to do. */
+  /**
+   * Placement must be looked at again: something that it depends on changed since repair had nothing to do.
+   */
   private unsettled = true;
   private unannounced = true;
 
@@ -98,7 +100,7 @@ export class Scheduler {
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
-    // Most inputs are heartbeats and ticks without news: those say themselves when they have some.
+    // Ticks and heartbeats mark a change themselves, because most of them bring none.
     if (input.kind !== 'tick' && input.kind !== 'persisted' && input.kind !== 'message') this.changed();
     switch (input.kind) {
       case 'join':
@@ -258,7 +260,7 @@ export class Scheduler {
 
   private onTick(now: number): void {
     const first = this.now === 0;
-    // Time in which this process did not run (stopped, swapped out) is nobody's silence.
+    // Time in which this process did not run (stopped, swapped out) does not count as silence of others.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
     if (first) this.onFirstTick(now);
@@ -275,7 +277,9 @@ export class Scheduler {
     this.scaler.tick(now);
   }
 
-  /** Who died while no scheduler ran may be found out at once; the others come back by themselves. */
+  /**
+   * Nodes are probed at once, so that those that died while no scheduler ran are found. The others reconnect.
+   */
   private onFirstTick(now: number): void {
     this.sessions.restartLeases(now);
     for (const node of this.map.nodes) this.probe(node);

@@ -61,7 +61,7 @@ export class Sessions {
     return true;
   }
 
-  /** `slept`: time in which nobody could have come back, because this process did not run. */
+  /** `slept`: milliseconds in which this process did not run. They do not count as absence of clients. */
   tick(now: number, slept: number): void {
     for (const [id, lease] of this.leases) {
       if (lease.link !== undefined) continue;

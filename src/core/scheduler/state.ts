@@ -26,18 +26,19 @@ export interface DurableState {
   nextPeer: PeerId;
   nextSid: number;
   /**
-   * Every node name ever seen, with its id and newest incarnation; `left`: that process was told to leave.
+   * Node names with their ids and newest incarnations, also of absent nodes (see names.ts). `left`: that
+   * process was told to leave.
    */
   names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
   /** By id, ascending. */
   sessions: SessionEntry[];
-  /** Undefined until something about it was decided. */
+  /** Undefined until the first change. */
   scaling?: Scaling;
-  /** Absent in what was written before there were any. */
+  /** Absent in states of versions without data sets. */
   datasets?: DatasetState[];
 }
 
-/** A change of what serves. Its time counts from when this scheduler process knows of it. */
+/** A change of the set of serving nodes. Its timeout counts from when this scheduler process first saw it. */
 export interface Change {
   readonly id: number;
   readonly kind: ChangeStatus['kind'];
@@ -47,9 +48,9 @@ export interface Change {
   readonly timeoutMs: number;
   readonly state: ChangeStatus['state'];
   readonly reason: string;
-  /** Processes that it empties; a newer one of the same name is not meant. */
+  /** Processes that it empties. A newer process of the same name is not emptied. */
   readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
-  /** They were told to leave: there is no way back. */
+  /** Its emptied processes were told to leave, so it cannot be taken back. */
   readonly released: boolean;
   readonly shardsMoved: number;
   readonly bytesMoved: number;

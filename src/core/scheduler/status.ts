@@ -65,8 +65,8 @@ function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[
 }
 
 /**
- * At a cut-over all bytes of the new owner are in the mirror beside it: it lacks nothing while it takes them
- * over.
+ * After a cut-over the mirror on the new owner's node has all of its bytes, so the shard counts as complete
+ * while the owner takes them over.
  */
 function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   const mirrored = (g: number, m: number): boolean => {
@@ -77,7 +77,7 @@ function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   return { ...view, shardComplete: (g, m, gen) => view.shardComplete(g, m, gen) || mirrored(g, m) };
 }
 
-/** Everything that has a home is complete there; sinks of planned moves do not count. */
+/** True if every data shard and every parity in use is complete. Targets of moves do not count. */
 function membersComplete(group: Group, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
     if (entry.node === 0 || !view.shardComplete(group.id, m, entry.gen)) return false;

@@ -1,6 +1,7 @@
 /** What a restarted scheduler resumes from, also when an older version wrote it. */
 import { expect, it } from 'vitest';
 import { formGroups } from '../../../src/core/placement/form.js';
+import { DEFAULT_SCHEDULER_POLICY, Scheduler } from '../../../src/core/scheduler/scheduler.js';
 import { type DurableState, newJob, withCapabilities } from '../../../src/core/scheduler/state.js';
 import { CAPABILITIES, type Group, type SinkEntry } from '../../../src/protocol/map.js';
 
@@ -42,6 +43,7 @@ it('a stored state without capabilities has them derived; one with them is left 
       delete sink.movesMember;
     }
     expect(withCapabilities(old)).toEqual(state);
+    expect(new Scheduler(old, DEFAULT_SCHEDULER_POLICY, true).map).toEqual(state.map);
     expect(withCapabilities(state)).toEqual(state);
   }
 });

@@ -1,13 +1,13 @@
 /**
- * Bounded staleness: no worker begins a batch when it has begun more than N beyond what the slowest has made
- * durable. Only workers that hold a lease count, so one that died holds nobody back; one that joins starts
- * where the slowest is.
+ * Bounded staleness: a worker does not begin a batch that is more than N ahead of what the slowest worker has
+ * made durable. Only workers with a lease count, so a dead worker does not hold others back. A worker that
+ * joins starts at the clock of the slowest.
  */
 import type { PeerId } from '../../../protocol/map.js';
 import { UNBOUNDED } from '../../../protocol/samples.js';
 
 interface Clock {
-  /** Added to a worker's own count. */
+  /** Offset between the worker's own count and the common clock. */
   base: number;
   /** Batches that it has made durable, by its own count. */
   durable: number;
@@ -35,7 +35,7 @@ export class Clocks {
     else this.clocks.set(worker, { base: (this.slowest() ?? 0) - durable, durable, works: false });
   }
 
-  /** It has a lease now. Having waited for one, it is not behind. */
+  /** The worker has a lease now. The time that it waited for one does not make it the slowest. */
   start(worker: PeerId): void {
     const clock = this.clocks.get(worker);
     if (!clock || clock.works) return;
@@ -61,7 +61,7 @@ export class Clocks {
     this.asking.set(worker, { id, begun });
   }
 
-  /** Who may go on now, and up to which count of its own. */
+  /** Workers that may continue now, each with the limit in its own count. */
   granted(): { worker: PeerId; id: number; until: number }[] {
     const answers: { worker: PeerId; id: number; until: number }[] = [];
     for (const [worker, { id, begun }] of this.asking) {

@@ -1,7 +1,7 @@
 /**
- * How a data set is cut: byte ranges of its files, the same for every epoch, taken in an order that depends
- * on the seed and the epoch alone. Nobody needs the files for that: a line belongs to the range in which it
- * starts.
+ * How a data set is cut into byte ranges of its files. The ranges are the same in every epoch; their order
+ * depends on the seed and the epoch alone. The files are not read for it, because a line belongs to the range
+ * in which it starts.
  */
 import type { DatasetSpec, SampleRange } from '../../../protocol/samples.js';
 
@@ -54,7 +54,10 @@ export function datasetProblem(spec: DatasetSpec): string | undefined {
     : undefined;
 }
 
-/** What a worker means otherwise than the one that came first; how files are cut is that one's business. */
+/**
+ * How a specification differs from the one that was registered first; undefined if it does not. The ranges
+ * are those of the first.
+ */
 export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
   const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
   if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
@@ -65,14 +68,16 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
   return undefined;
 }
 
-/** Ranges of what is there and not handed out. */
+/** Number of ranges that are available and not handed out. */
 export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly Growth[]): number {
   return growth.reduce((sum, { size, given }, file) => {
     return sum + Math.ceil((size - given) / files[file]!.rangeBytes);
   }, 0);
 }
 
-/** Hands out the next range of growing files, of the one that most is left of; undefined: wait for more. */
+/**
+ * Hands out the next range of growing files, from the file with the most bytes left. Undefined: none has any.
+ */
 export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[]): Piece | undefined {
   const left = growth.map(({ size, given }) => size - given);
   const most = Math.max(...left);
@@ -87,7 +92,10 @@ export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[
 /** The ranges of a data set by number: epoch after epoch. */
 export class RangePlan {
   private readonly pieces: Piece[];
-  /** Orders of the newest epochs: while the last ranges of one are at work, the next one has begun. */
+  /**
+   * Orders of the newest epochs. Several are needed: an epoch begins while the last ranges of the previous
+   * one are open.
+   */
   private readonly orders = new Map<number, Uint32Array>();
 
   constructor(private readonly spec: DatasetSpec) {

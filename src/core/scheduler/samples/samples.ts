@@ -1,11 +1,11 @@
 /**
- * Who trains which samples: a data set is a queue of ranges, a worker leases one, reports its batches and
- * hands it back. The batches of a range are pushed under a session of the range's own, numbered, so whoever
- * does one of them again does it under the same number and no shard applies it twice: losing a worker, a
- * lease or a report costs work, never a sample.
+ * Which worker trains which samples. A data set is a queue of ranges. A worker leases a range, reports its
+ * batches and hands it back. The batches of a range are pushed under a session of the range, with numbers. A
+ * batch that is done again has the same number, so no shard applies it twice. Losing a worker, a lease or a
+ * report costs work and never a sample.
  *
- * Which ranges are finished and at work is durable before anyone is told; reports of batches become durable
- * with the next decision, or after so many. Deadlines, connections and clocks are soft.
+ * Which ranges are open and finished is durable before a worker is told. Reports of batches become durable
+ * with the next decision, or after `maxUnsavedBatches`. Deadlines, connections and clocks are soft state.
  */
 import type { ErrorCode } from '../../../errors.js';
 import type { PeerId } from '../../../protocol/map.js';
@@ -148,7 +148,7 @@ export class Samples {
     return false;
   }
 
-  /** `slept`: milliseconds of it in which this process did not run; they are nobody's silence. */
+  /** `slept`: milliseconds in which this process did not run. They do not count towards deadlines. */
   tick(now: number, slept: number): void {
     const first = this.time === 0;
     this.time = now;
@@ -208,7 +208,7 @@ export class Samples {
     this.answer(from, { t: 'datasetOpened', id, spec });
   }
 
-  /** Whoever looked at the files last may know less than another: they only grow. */
+  /** Files only grow, so a size below the known one is an older look at the file. */
   private extend(from: PeerId, { id, name, sizes }: MessageOf<'extendDataset'>): void {
     const live = this.live.get(name);
     const growth = live?.state.growth;
@@ -230,7 +230,7 @@ export class Samples {
   private acquire(from: PeerId, { id, name, clock }: MessageOf<'acquire'>): void {
     const live = this.live.get(name);
     if (!live) return this.answer(from, { t: 'acquired', id, session: 0, done: 0, begun: 0, leaseMs: 0 });
-    // Asked again, because the answer was lost or is still on its way.
+    // The request was repeated: its answer was lost or is still under way.
     const mine = live.state.open.find((range) => range.worker === from && range.lease === id);
     if (mine) return this.tell(live, mine);
     live.clocks.saw(from, clock);
@@ -238,10 +238,7 @@ export class Samples {
     this.serve(live);
   }
 
-  /**
-   * Hands out ranges as long as there are some and somebody waits: lost and returned ones first, in their
-   * order.
-   */
+  /** Hands out ranges to waiting workers: lost and returned ranges first, in their order. */
   private serve(live: Live): void {
     const { state, waiting } = live;
     for (const [worker, request] of waiting) {
@@ -306,7 +303,7 @@ export class Samples {
     const range = live?.state.open.find((each) => each.number === number);
     if (live && range) {
       const mine = range.worker === from && range.lease === lease;
-      // A lost worker that had finished all the same has pushed the same batches: they are all durable.
+      // A worker that was given up may have finished. Its batches have the same numbers, and all are durable.
       if (outcome === 'finished') this.finish(live, range, message);
       else if (mine) {
         report(range, done, begun);
@@ -330,7 +327,7 @@ export class Samples {
       this.event('dataset.complete', { name: state.name, samples: state.samples, redone: state.redone });
   }
 
-  /** Gone from the queue, for good. */
+  /** Removes a range from the queue and ends its session. */
   private forget(live: Live, range: OpenRange): void {
     const { state } = live;
     state.open = state.open.filter((each) => each !== range);
@@ -347,7 +344,7 @@ export class Samples {
     this.stopIfIdle(live, worker);
   }
 
-  /** Only who works holds others back. */
+  /** A worker without a range does not hold others back. */
   private stopIfIdle(live: Live, worker: PeerId): void {
     if (!live.state.open.some((range) => range.worker === worker)) live.clocks.stop(worker);
   }
@@ -361,7 +358,7 @@ export class Samples {
     this.serve(live);
   }
 
-  /** Next in the queue again; set aside when it has failed too often at one batch. */
+  /** Puts the range back into the queue, or sets it aside when it failed too often at one batch. */
   private fail(live: Live, range: OpenRange, failure: Failure): void {
     const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
     const { state, plan } = live;

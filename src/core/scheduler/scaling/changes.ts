@@ -1,10 +1,11 @@
 /**
- * The durable list of changes of what serves, and the number of PS that are wanted when none is under way.
+ * The durable list of changes of the set of serving nodes, and the number of PS that are wanted when none
+ * runs.
  */
 import type { Ledger } from '../ledger.js';
 import type { Change, Scaling } from '../state.js';
 
-/** So many that are over are kept, for those who ask how they went. */
+/** Number of ended changes that are kept for status. */
 const KEEP = 16;
 
 export class Changes {

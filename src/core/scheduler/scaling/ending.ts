@@ -1,16 +1,16 @@
 /**
- * Processes that want to end and cannot be emptied, because too few would be left. Each is recovered from
- * parity, one after the other: who asks while others lack, or are about to end, is to stay until what those
- * held is there again (rule 30).
+ * Processes that want to end and cannot be emptied, because too few nodes would be left. What such a process
+ * held is recovered from parity, so they end one after the other: a process stays while members of its groups
+ * lack or are about to end (rule 30).
  */
 import type { ClusterMap, Group, PeerId } from '../../../protocol/map.js';
 import { type ClusterView, isIndispensable } from '../../placement/health.js';
 
 export class Ending {
-  /** Until when they are expected to end. */
+  /** Node -> time by which it is expected to have ended. */
   private readonly until = new Map<PeerId, number>();
 
-  /** It was told that it cannot be emptied. */
+  /** The process was told that it cannot be emptied, so it is going to end. */
   add(id: PeerId, until: number, now: number): void {
     for (const [other, end] of this.until) if (end <= now) this.until.delete(other);
     this.until.set(id, until);

@@ -1,4 +1,4 @@
-/** What the scheduler lends to those who change what serves. */
+/** What the scheduler lends to scaler and moves. */
 import type { Group, PeerId } from '../../../protocol/map.js';
 import type { ClusterView } from '../../placement/health.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
@@ -14,7 +14,7 @@ export interface ScalerHost {
   view(): ClusterView;
   /** Beyond repair: nothing of it can move, and nothing waits for it. */
   isLost(group: Group): boolean;
-  /** Where things may go has changed: repair looks again. */
+  /** Where shards may be placed has changed, so repair must look again. */
   unsettle(): void;
   /** The process was told to leave, and its name is no member any more. */
   forget(node: PeerId): void;

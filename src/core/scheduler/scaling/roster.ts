@@ -1,4 +1,4 @@
-/** Who serves and who is on its way out, by the map, the changes that are under way, and who is there. */
+/** Which nodes serve and which are leaving, by the map, the running changes and the liveness of nodes. */
 import type { ClusterMap, Group, NodeEntry, PeerId } from '../../../protocol/map.js';
 import { type ClusterView, shardsPerNode } from '../../placement/health.js';
 import type { Ledger } from '../ledger.js';
@@ -31,22 +31,23 @@ export class Roster {
     return leaving;
   }
 
-  /**
-   * Those of them that have something to hand over. One that has lost its connection for a moment has, too.
-   */
+  /** The leaving nodes that are alive, connected or not: they still have shards to hand over. */
   get emptied(): NodeEntry[] {
     const { leaving } = this;
     const view = this.view();
     return this.map.nodes.filter(({ id, inc }) => leaving.has(id) && view.alive(id, inc));
   }
 
-  /** Alive, connected, and not on its way out. */
+  /** Nodes that are alive, connected and not leaving. */
   get present(): NodeEntry[] {
     const { leaving } = this;
     return this.view().nodes.filter((node) => !leaving.has(node.id));
   }
 
-  /** How many would be left; after a restart most are alive and have not come back yet. */
+  /**
+   * Number of nodes that would be left without this one. Connections do not count: after a restart of the
+   * scheduler, nodes take time to reconnect.
+   */
   without(id: PeerId): number {
     const { leaving } = this;
     const view = this.view();

@@ -1,8 +1,7 @@
 /**
- * Changes of what serves: more nodes, fewer, others, better balanced. A change is durable, and works through
- * planned moves alone (rule 28), so whatever happens to either end of a move, the job is in a state that was
- * safe without it. Here is when moves begin, when emptied nodes leave, and when a change is over or is taken
- * back.
+ * Changes of the set of serving nodes: more, fewer, others, better balanced. A change is durable and works by
+ * planned moves alone (rule 28), so the job stays safe whatever happens to either end of a move. This file
+ * decides when moves begin, when emptied nodes leave, and when a change is done or taken back.
  */
 import type { ErrorCode } from '../../../errors.js';
 import { type ClusterMap, isMoveTarget, type NodeEntry, type PeerId } from '../../../protocol/map.js';
@@ -116,7 +115,7 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'rebalance', to: this.wanted, timeoutMs, leaving: [] }));
   }
 
-  /** A new process joined a running job: it gets its share, unless a change that is under way sees to it. */
+  /** A new process joined a running job. It gets shards, unless a running change balances anyway. */
   joined(node: NodeEntry): void {
     if (!this.host.policy.balanceJoining || node.standby) return;
     const serving = this.roster.serving.length;
@@ -125,7 +124,7 @@ export class Scaler {
     if (!seen) this.changes.begin({ kind: 'join', to, timeoutMs: 0, leaving: [] });
   }
 
-  /** Rule 28, for one shard and by hand. */
+  /** Moves one shard to a given node (rule 28). */
   move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
     const node = this.map.nodes.find((other) => other.id === to);
     if (node && this.map.groups[g]) this.moving.add(g, { member, index, node });
@@ -170,7 +169,8 @@ export class Scaler {
   // ---- changes
 
   /**
-   * Nothing new begins, moves under way end where they began, and what has moved stays: it is as safe there.
+   * Takes a change back. No further move begins, moves under way are dropped, and shards that have moved stay
+   * where they are.
    */
   private cancel(change: Change, reason: string): void {
     this.changes.cancel(change.id, reason);
@@ -210,7 +210,7 @@ export class Scaler {
     return kind === 'join' ? Math.max(this.wanted, this.roster.serving.length) : to;
   }
 
-  /** As far as it goes now. */
+  /** Takes every step of the running changes that is possible now. */
   advance(): void {
     this.lookedAt = this.now;
     this.moving.count();
@@ -315,7 +315,7 @@ export class Scaler {
     else ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
   }
 
-  /** Balanced, nothing moves, all is redundant. */
+  /** Called when the job is balanced, nothing moves and everything is redundant: ends changes. */
   private complete(): void {
     for (const change of this.running) {
       if (change.kind === 'drain') continue;
