@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander';
 import { CHAOS_FLAGS } from './chaos/options.js';
-import { bad, COMMON_FLAGS, type Flags, flagName, type Given } from './common/flags.js';
+import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
@@ -68,10 +68,15 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
   ),
 };
 
+/** As the help shows it: --recovery-rate <size>. */
+export function typed(name: string, { value }: Flag): string {
+  return value === undefined ? flagName(name) : `${flagName(name)} <${value}>`;
+}
+
 function commandOf(name: string, { description, flags, run }: Benchmark): Command {
   const command = new Command(name).description(description);
-  for (const [flag, { value, help }] of Object.entries(flags))
-    command.option(value === undefined ? flagName(flag) : `${flagName(flag)} <${value}>`, help);
+  for (const [flag, declared] of Object.entries(flags))
+    command.option(typed(flag, declared), flagHelp(declared));
   return command.action((given: object) => run(given));
 }
 

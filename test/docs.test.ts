@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import type { Command, Option } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { flagName } from '../bench/common/flags.js';
-import { BENCHMARKS } from '../bench/registry.js';
+import { BENCHMARKS, typed } from '../bench/registry.js';
 import { createProgram } from '../src/cli/program.js';
 import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
@@ -97,11 +97,11 @@ function commandPage(command: Command): string {
 }
 
 function benchmarkPage([name, { description, flags }]: [string, (typeof BENCHMARKS)[string]]): string {
-  const rows = Object.entries(flags).map(([flag, { value, help }]) => {
-    const typed = value === undefined ? flagName(flag) : `${flagName(flag)} <${value}>`;
-    return `| \`${typed}\` | ${help} |`;
+  const rows = Object.entries(flags).map(([flag, declared]) => {
+    const { help, standard } = declared;
+    return `| \`${typed(flag, declared)}\` | ${standard === undefined ? '' : `\`${standard}\``} | ${help} |`;
   });
-  const heads = ['| flag | meaning |', '| --- | --- |'];
+  const heads = ['| flag | default | meaning |', '| --- | --- | --- |'];
   return [`## kintsugi bench ${name}`, '', `Benchmark: ${description}.`, '', ...heads, ...rows, ''].join(
     '\n',
   );

@@ -2,6 +2,7 @@
 import { parseCode, poolsFor } from '../../src/runtime/job.js';
 import {
   COMMON_FLAGS,
+  completed,
   type Flags,
   type Given,
   LOG_FLAG,
@@ -40,37 +41,37 @@ export interface ChaosOptions {
 
 /** 200 faults in five minutes. */
 const FAULTS_PER_MINUTE = 40;
-const SMOKE_MINUTES = 0.25;
 export const CHAOS_FLAGS = {
   ...COMMON_FLAGS,
   ...QUIET_FLAG,
   ...LOG_FLAG,
-  minutes: { value: 'n', help: 'how long faults happen (default: 5)' },
-  seed: { value: 'n', help: 'of faults and pushes (default: 1)' },
-  ps: { value: 'n', help: 'PS (default: 6)' },
-  code: { value: 'k+r', help: 'code of the job (default: 3+2)' },
+  minutes: { value: 'n', help: 'how long faults happen', standard: '5', smoke: '0.25' },
+  seed: { value: 'n', help: 'of faults and pushes', standard: '1' },
+  ps: { value: 'n', help: 'PS', standard: '6' },
+  code: { value: 'k+r', help: 'code of the job', standard: '3+2' },
   groups: { value: 'n', help: 'groups of the job (default: as of "kintsugi scheduler")' },
-  clients: { value: 'n', help: 'clients that push (default: 3)' },
-  rows: { value: 'n', help: 'rows that the clients share (default: 20000)' },
-  pause: { value: 'ms', help: 'between two pushes of a client (default: 8)' },
+  clients: { value: 'n', help: 'clients that push', standard: '3' },
+  rows: { value: 'n', help: 'rows that the clients share', standard: '20000' },
+  pause: { value: 'ms', help: 'between two pushes of a client', standard: '8' },
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
   tls: { help: 'with certificates that are made on the spot' },
   token: { help: 'with a token that is made on the spot' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
-export function parseChaosOptions(flags: Given<typeof CHAOS_FLAGS>): ChaosOptions {
-  const { smoke = false, tls = false, token = false, recoveryRate, json, log } = flags;
-  const minutes = number(flags, 'minutes', smoke ? SMOKE_MINUTES : 5);
+export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOptions {
+  const flags = completed(CHAOS_FLAGS, given);
+  const { groups, smoke = false, tls = false, token = false, recoveryRate, json, log } = flags;
+  const minutes = number(flags, 'minutes');
   const options: ChaosOptions = {
     minutes,
-    seed: whole(flags, 'seed', 1, 0),
-    ps: whole(flags, 'ps', 6, 1),
-    code: flags.code ?? '3+2',
-    groups: flags.groups === undefined ? undefined : whole(flags, 'groups', 1, 1),
-    clients: whole(flags, 'clients', 3, 1),
-    sharedRows: whole(flags, 'rows', 20_000, 1),
-    pauseMs: numberOrZero(flags, 'pause', 8),
+    seed: whole(flags, 'seed', 0),
+    ps: whole(flags, 'ps', 1),
+    code: flags.code,
+    groups: groups === undefined ? undefined : whole({ groups }, 'groups', 1),
+    clients: whole(flags, 'clients', 1),
+    sharedRows: whole(flags, 'rows', 1),
+    pauseMs: numberOrZero(flags, 'pause'),
     faultPauseMs: [100, 1900],
     // A short run must at least have seen some.
     faultGoal: smoke ? 3 : Math.floor(minutes * FAULTS_PER_MINUTE),

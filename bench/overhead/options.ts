@@ -2,6 +2,7 @@
 import {
   bad,
   COMMON_FLAGS,
+  completed,
   type Flags,
   type Given,
   number,
@@ -41,9 +42,9 @@ export const OVERHEAD_FLAGS = {
     value: 'list',
     help: `codes, none, checkpoint (default: none,4+1,4+2,1+1,checkpoint; 8+2 from ${WIDE_PS} PS on)`,
   },
-  intervals: { value: 'list', help: 'seconds between two checkpoints (default: 5,20)' },
-  ps: { value: 'n', help: 'PS (default: 6)' },
-  rounds: { value: 'n', help: 'rounds in which the modes take turns (default: 5)' },
+  intervals: { value: 'list', help: 'seconds between two checkpoints', standard: '5,20' },
+  ps: { value: 'n', help: 'PS', standard: '6' },
+  rounds: { value: 'n', help: 'rounds in which the modes take turns', standard: '5', smoke: '1' },
 } as const satisfies Flags;
 
 /**
@@ -78,11 +79,12 @@ function jobsNamed(wanted: string, smoke: boolean): Job[] {
 }
 
 /** @throws BAD_ARGUMENT */
-export function parseOverheadOptions(flags: Given<typeof OVERHEAD_FLAGS>): OverheadOptions {
+export function parseOverheadOptions(given: Given<typeof OVERHEAD_FLAGS>): OverheadOptions {
+  const flags = completed(OVERHEAD_FLAGS, given);
   const { smoke = false, json } = flags;
   const wanted = flags.jobs?.split(',');
-  const intervals = numbers(flags, 'intervals', [5, 20]);
-  const ps = number(flags, 'ps', 6);
+  const intervals = numbers(flags, 'intervals');
+  const ps = number(flags, 'ps');
   const modes =
     flags.modes ?? (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
   return {
@@ -90,7 +92,7 @@ export function parseOverheadOptions(flags: Given<typeof OVERHEAD_FLAGS>): Overh
     jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
     modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
     ps,
-    rounds: number(flags, 'rounds', smoke ? 1 : 5),
+    rounds: number(flags, 'rounds'),
     json,
     tell: teller(flags),
   };

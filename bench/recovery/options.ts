@@ -1,6 +1,7 @@
 /** What `bench recovery` can be told, and what it compares. */
 import {
   COMMON_FLAGS,
+  completed,
   type Flags,
   type Given,
   LOG_FLAG,
@@ -10,7 +11,7 @@ import {
   QUIET_FLAG,
   teller,
 } from '../common/flags.js';
-import { COMPUTE, TRAINING_FLAGS } from '../common/training/flags.js';
+import { TRAINING_FLAGS } from '../common/training/flags.js';
 import { type Mode, modeOf } from '../common/training/modes.js';
 
 export interface RecoveryOptions {
@@ -43,36 +44,44 @@ export const RECOVERY_FLAGS = {
   ...QUIET_FLAG,
   ...LOG_FLAG,
   ...TRAINING_FLAGS,
-  sizes: { value: 'list', help: 'rows of the table in millions, one run per mode for each (default: 1,2,5)' },
+  sizes: {
+    value: 'list',
+    help: 'rows of the table in millions, one run per mode for each',
+    standard: '1,2,5',
+    smoke: '0.02',
+  },
   modes: {
     value: 'list',
-    help: 'of codes, codes/idle, none, checkpoint (default: 4+1,4+1/idle,1+1,checkpoint)',
+    help: 'of codes, codes/idle, none, checkpoint',
+    standard: '4+1,4+1/idle,1+1,checkpoint',
+    smoke: '4+1,checkpoint',
   },
-  intervals: { value: 'list', help: 'seconds between two checkpoints (default: 20)' },
-  ps: { value: 'n', help: 'PS (default: 6)' },
-  calm: { value: 'seconds', help: 'training before the kill (default: 15)' },
-  watch: { value: 'seconds', help: 'training after it, at least (default: 6)' },
+  intervals: { value: 'list', help: 'seconds between two checkpoints', standard: '20', smoke: '1' },
+  ps: { value: 'n', help: 'PS', standard: '6' },
+  calm: { value: 'seconds', help: 'training before the kill', standard: '15', smoke: '1' },
+  watch: { value: 'seconds', help: 'training after it, at least', standard: '6', smoke: '0.5' },
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps" (default: what leaves room for requests)' },
   html: { value: 'file', help: 'write a picture of every size' },
   svg: { value: 'file', help: 'write a picture of the largest size' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT */
-export function parseRecoveryOptions(flags: Given<typeof RECOVERY_FLAGS>): RecoveryOptions {
+export function parseRecoveryOptions(given: Given<typeof RECOVERY_FLAGS>): RecoveryOptions {
+  const flags = completed(RECOVERY_FLAGS, given);
   const { smoke = false, recoveryRate, html, svg, json, log } = flags;
-  const intervals = numbers(flags, 'intervals', smoke ? [1] : [20]);
-  const modes = (flags.modes ?? (smoke ? '4+1,checkpoint' : '4+1,4+1/idle,1+1,checkpoint')).split(',');
+  const intervals = numbers(flags, 'intervals');
+  const modes = flags.modes.split(',');
   return {
     smoke,
     // Millions on the command line.
-    sizes: numbers(flags, 'sizes', smoke ? [0.02] : [1, 2, 5]).map((millions) => Math.round(millions * 1e6)),
+    sizes: numbers(flags, 'sizes').map((millions) => Math.round(millions * 1e6)),
     modes: modes.flatMap((name) => modeOf(name, intervals)),
-    ps: number(flags, 'ps', 6),
-    dim: number(flags, 'dim', smoke ? 16 : 64),
-    batch: number(flags, 'batch', smoke ? 128 : 512),
-    compute: numberOrZero(flags, 'compute', smoke ? 1 : COMPUTE),
-    calmSeconds: number(flags, 'calm', smoke ? 1 : 15),
-    watchSeconds: number(flags, 'watch', smoke ? 0.5 : 6),
+    ps: number(flags, 'ps'),
+    dim: number(flags, 'dim'),
+    batch: number(flags, 'batch'),
+    compute: numberOrZero(flags, 'compute'),
+    calmSeconds: number(flags, 'calm'),
+    watchSeconds: number(flags, 'watch'),
     ...{ recoveryRate, html, svg, json, log },
     tell: teller(flags),
   };

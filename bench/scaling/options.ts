@@ -2,6 +2,7 @@
 import {
   bad,
   COMMON_FLAGS,
+  completed,
   type Flags,
   type Given,
   LOG_FLAG,
@@ -10,7 +11,7 @@ import {
   QUIET_FLAG,
   teller,
 } from '../common/flags.js';
-import { COMPUTE, TRAINING_FLAGS } from '../common/training/flags.js';
+import { TRAINING_FLAGS } from '../common/training/flags.js';
 
 export interface ScalingOptions {
   smoke: boolean;
@@ -39,30 +40,36 @@ export const SCALING_FLAGS = {
   ...QUIET_FLAG,
   ...LOG_FLAG,
   ...TRAINING_FLAGS,
-  rows: { value: 'n', help: 'rows of the table in millions (default: 0.5)' },
-  ps: { value: 'n', help: 'PS at first and at the end, at least 5 (default: 5)' },
-  to: { value: 'n', help: 'PS in between (default: 7)' },
-  calm: { value: 'seconds', help: 'steady training before and after each scaling (default: 20)' },
+  rows: { value: 'n', help: 'rows of the table in millions', standard: '0.5', smoke: '0.01' },
+  ps: { value: 'n', help: 'PS at first and at the end, at least 5', standard: '5' },
+  to: { value: 'n', help: 'PS in between', standard: '7' },
+  calm: {
+    value: 'seconds',
+    help: 'steady training before and after each scaling',
+    standard: '20',
+    smoke: '0.5',
+  },
   moveRate: { value: 'size', help: 'as of "kintsugi ps" (default: what leaves room for requests)' },
   html: { value: 'file', help: 'write a picture' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT */
-export function parseScalingOptions(flags: Given<typeof SCALING_FLAGS>): ScalingOptions {
+export function parseScalingOptions(given: Given<typeof SCALING_FLAGS>): ScalingOptions {
+  const flags = completed(SCALING_FLAGS, given);
   const { smoke = false, moveRate, html, json, log } = flags;
-  const ps = number(flags, 'ps', 5);
-  const to = number(flags, 'to', 7);
+  const ps = number(flags, 'ps');
+  const to = number(flags, 'to');
   if (ps < 5 || to <= ps) throw bad(`--ps must be at least 5 and --to more than --ps, not ${ps} and ${to}`);
   return {
     smoke,
     // Millions on the command line.
-    rows: Math.round(number(flags, 'rows', smoke ? 0.01 : 0.5) * 1e6),
+    rows: Math.round(number(flags, 'rows') * 1e6),
     ps,
     to,
-    dim: number(flags, 'dim', smoke ? 16 : 64),
-    batch: number(flags, 'batch', smoke ? 128 : 512),
-    compute: numberOrZero(flags, 'compute', smoke ? 1 : COMPUTE),
-    calmSeconds: number(flags, 'calm', smoke ? 0.5 : 20),
+    dim: number(flags, 'dim'),
+    batch: number(flags, 'batch'),
+    compute: numberOrZero(flags, 'compute'),
+    calmSeconds: number(flags, 'calm'),
     ...{ moveRate, html, json, log },
     tell: teller(flags),
   };

@@ -1,5 +1,5 @@
 /** What `bench pull` and `bench push` can be told, and the sizes that follow from it. */
-import { COMMON_FLAGS, type Flags, type Given, whole } from '../flags.js';
+import { COMMON_FLAGS, completed, type Flags, type Given, whole } from '../flags.js';
 import type { BenchOptions } from '../report.js';
 
 export const DIM = 64;
@@ -8,13 +8,20 @@ export const REQUEST_ROWS = 4096;
 
 export const LOOPBACK_FLAGS = {
   ...COMMON_FLAGS,
-  rows: { value: 'n', help: 'rows of the table, and keys in Redis (default: 1000000)' },
+  rows: { value: 'n', help: 'rows of the table, and keys in Redis', standard: '1000000', smoke: '8192' },
   growTo: {
     value: 'n',
-    help: 'rows of a large table to compare with; 0 leaves this out (default: 20000000)',
+    help: 'rows of a large table to compare with; 0 leaves this out',
+    standard: '20000000',
+    smoke: '0',
   },
-  rounds: { value: 'n', help: 'interleaved rounds; every contender has a turn in each (default: 9)' },
-  turnMs: { value: 'n', help: 'milliseconds that a turn lasts (default: 500)' },
+  rounds: {
+    value: 'n',
+    help: 'interleaved rounds; every contender has a turn in each',
+    standard: '9',
+    smoke: '1',
+  },
+  turnMs: { value: 'n', help: 'milliseconds that a turn lasts', standard: '500', smoke: '20' },
 } as const satisfies Flags;
 
 export interface LoopbackOptions extends BenchOptions {
@@ -27,13 +34,14 @@ export interface LoopbackOptions extends BenchOptions {
 
 /** @throws BAD_ARGUMENT */
 export function loopbackOptions(given: Given<typeof LOOPBACK_FLAGS>): LoopbackOptions {
-  const { smoke = false, json } = given;
+  const flags = completed(LOOPBACK_FLAGS, given);
+  const { smoke = false, json } = flags;
   return {
     smoke,
     json,
-    rows: Math.max(REQUEST_ROWS, whole(given, 'rows', smoke ? 2 * REQUEST_ROWS : 1_000_000, 0)),
-    growTo: whole(given, 'growTo', smoke ? 0 : 20_000_000, 0),
-    rounds: whole(given, 'rounds', smoke ? 1 : 9, 1),
-    turnMs: whole(given, 'turnMs', smoke ? 20 : 500, 1),
+    rows: Math.max(REQUEST_ROWS, whole(flags, 'rows', 0)),
+    growTo: whole(flags, 'growTo', 0),
+    rounds: whole(flags, 'rounds', 1),
+    turnMs: whole(flags, 'turnMs', 1),
   };
 }
