@@ -91,7 +91,6 @@ export interface ScalingStatus {
   changes: ChangeStatus[];
 }
 
-/** A job, as its scheduler knows it. */
 /** What changes rarely, for those who ask often. */
 export interface JobSummary {
   epoch: number;
@@ -102,6 +101,7 @@ export interface JobSummary {
   tables: number;
 }
 
+/** A job, as its scheduler knows it. */
 export interface JobStatus {
   /** Id of the job. */
   job: string;

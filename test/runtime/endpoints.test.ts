@@ -136,6 +136,7 @@ describe('whether a role serves', () => {
       for (let i = 0; i < 5; i++) {
         expect((await get(job.address, '/healthz')).status).toBe(200);
         expect((await get(job.address, '/readyz')).status).toBe(200);
+        expect((await get(job.address, '/metrics')).status).toBe(200);
       }
       expect(status).not.toHaveBeenCalled();
     } finally {
