@@ -36,7 +36,7 @@ export class PsClientCore implements ReadsHost {
   private readonly reads: Reads;
   /** Sections of each push that are still kept. */
   private readonly keeping = new Map<number, number>();
-  /** Why no push of this client (undefined), or of another that it pushes for, can be delivered. */
+  /** Sessions (undefined: this client's own) whose pushes cannot be delivered any more, and why. */
   private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
   private readonly awaitingService = new Map<string, number>();
   private effects: ClientEffect[] = [];
@@ -118,8 +118,7 @@ export class PsClientCore implements ReadsHost {
     for (const { g, m, section } of broken ? [] : items) {
       const shard = this.shard(g, m, client);
       if (this.isLost(shard)) {
-        // It gets no number: what would become of it is known, and nothing is to be kept for a shard that may
-        // stay lost.
+        // It fails at once and gets no number: the shard may stay lost, and pushes would be kept for ever.
         lost = shard;
         continue;
       }
@@ -195,13 +194,13 @@ export class PsClientCore implements ReadsHost {
   }
 
   /**
-   * The shard is beyond repair in this version of its group: callers are told now. A newer version may bring
-   * it back, and some of these pushes may have been applied: so they keep their numbers, but not their bytes.
+   * The shard is beyond repair in this version of its group, so its pushes fail now. They keep their numbers
+   * without their bytes: a newer version may bring the shard back, and some may have been applied.
    */
   private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
     const shard = this.shards.get(shardKey(g, m, client));
     if (!shard || v < (this.map.groups[g]?.version ?? 0)) return;
-    // Another client's numbers are not ours to use up: whoever goes on for it makes these pushes again.
+    // Numbers of a range's session are not used up: the worker that goes on with the range pushes them again.
     if (client !== undefined) return this.giveUp(client, 'UNRECOVERABLE', lostText(g, m));
     shard.lostIn = Math.max(shard.lostIn, v);
     for (const push of shard.unacknowledged) {
@@ -210,7 +209,7 @@ export class PsClientCore implements ReadsHost {
     }
   }
 
-  /** An owner that has not applied it yet will refuse it; one that has says so. */
+  /** Gives up the bytes of a push. An owner that has applied it acknowledges it, others refuse the rest. */
   private withdraw(push: PendingPush): void {
     if (push.section === NOTHING) return;
     push.section = NOTHING;
@@ -218,8 +217,8 @@ export class PsClientCore implements ReadsHost {
   }
 
   /**
-   * Numbers of this client (or of another that it pushes for) mean nothing any more: nothing is sent again,
-   * nothing pushed.
+   * The owners do not know the numbers of this session (undefined: this client's own) any more: its pushes
+   * fail, and nothing is sent again.
    */
   private giveUp(client: PeerId | undefined, code: ErrorCode, reason: string): void {
     if (!this.broken.has(client)) this.broken.set(client, { code, reason });
@@ -292,7 +291,7 @@ export class PsClientCore implements ReadsHost {
     }
   }
 
-  /** Whatever went to an owner that is not the owner any more goes to the new one now. */
+  /** What was sent to a former owner is sent to the new one. */
   private onMap(map: ClusterMap): void {
     if (map.epoch <= this.map.epoch) return;
     const before = this.map;

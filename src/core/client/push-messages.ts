@@ -5,10 +5,7 @@ import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { PendingPush, ShardState } from './requests.js';
 
-/**
- * Sections in one message of pushes, and their bytes: what goes on in further messages leaves frames well
- * below their limit.
- */
+/** Most bytes and sections of one message, well below the limit of a frame. Further messages follow. */
 const MAX_PUSH_BYTES = 32 << 20;
 const MAX_PUSH_ITEMS = 4096;
 
@@ -19,10 +16,7 @@ interface PushMessage {
   bytes: number;
 }
 
-/**
- * Shards are told apart by where they are and by whose numbers are used there; `client`: not this client's
- * own.
- */
+/** Numbers count per shard and session. `client`: the session, when it is not this client's own. */
 export function shardKey(g: number, m: number, client: PeerId | undefined): string {
   return client === undefined ? `${g}/${m}` : `${g}/${m}/${client}`;
 }

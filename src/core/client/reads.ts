@@ -8,7 +8,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import { Retry } from '../shared/retry.js';
 import type { ClientEffect, ClientPolicy, Query, ShardSection } from './requests.js';
 
-/** Reads wait for so many times `retryMs`: a read that is repeated costs its answer once more. */
+/** A read is repeated after so many times `retryMs`: its answer costs more than an acknowledgement. */
 const READ_RETRIES = 4;
 
 interface Ticket {

@@ -23,11 +23,11 @@ export interface Query {
 export type ClientInput =
   | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
   | { kind: 'peerUp'; peer: PeerId }
-  /** `client`: under whose numbers, when not under this client's own. */
+  /** `client`: the session whose numbers are used, when it is not this client's own. */
   | { kind: 'push'; ticket: number; items: ShardSection[]; client?: PeerId }
-  /** Numbers of another client that somebody else has used, all of them durable: it goes on behind them. */
+  /** Another worker has used these numbers of a session, and their pushes are durable: go on after them. */
   | { kind: 'skip'; client: PeerId; items: { g: number; m: number; count: number }[] }
-  /** Nothing more is pushed for another client: what is under way for it is given up. */
+  /** Nothing more is pushed under this session, and what is under way is given up. */
   | { kind: 'leave'; client: PeerId }
   | { kind: 'pull'; ticket: number; items: ShardSection[] }
   | { kind: 'query'; ticket: number; query: Query }
@@ -75,7 +75,7 @@ export interface PendingPush {
 export interface ShardState {
   g: number;
   m: number;
-  /** Under whose numbers; undefined: this client's own. */
+  /** Session whose numbers are used; undefined: this client's own. */
   client: PeerId | undefined;
   next: number;
   unacknowledged: PendingPush[];
@@ -86,11 +86,11 @@ export interface ShardState {
   refused: number;
   /** Version of the group in which its owner called the shard lost; -1: never. */
   lostIn: number;
-  /** Gaps in a row that ask for what was acknowledged long ago; one may be an old message that came late. */
+  /** Gaps in a row that ask for acknowledged pushes. A single one may be a message that came late. */
   forgotten: number;
 }
 
-/** So many say that the shard does not know this client any more. */
+/** After so many gaps in a row the shard does not know this client any more. */
 export const FORGOTTEN_LIMIT = 4;
 
 export interface ShardCounts {

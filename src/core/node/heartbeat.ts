@@ -1,4 +1,4 @@
-/** What a node tells the scheduler of what it holds. */
+/** What a node reports to the scheduler about its shards and sinks. */
 import type { Heartbeat, RecoveryStats } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
@@ -35,7 +35,7 @@ export function holdings(
     let shardRows = 0;
     for (const table of owner.native.stats()) shardRows += table.rows;
     rows += shardRows;
-    // One that is still empty says nothing about what the shard has.
+    // Statistics of an incomplete shard are too low.
     if (!owner.complete) continue;
     owned.push([owner.group.id, owner.member, shardRows]);
     held.push([owner.group.id, owner.member, owner.native.bytes, owner.requests]);

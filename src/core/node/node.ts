@@ -109,7 +109,7 @@ export class PsNode implements OwnerHost {
     return this.out.take();
   }
 
-  /** Serving may make room for more to be served, of the same owner or another one. */
+  /** Serving one owner may make room for others, or for the same one again. */
   private serveWaiting(): void {
     for (const owner of this.serving) {
       this.serving.delete(owner);
@@ -181,8 +181,8 @@ export class PsNode implements OwnerHost {
         const known = this.owners.get(key);
         if (known && known.gen === entry.gen) continue;
         if (known) this.dropOwner(key, known);
-        // Without any parity a shard can still come from a mirror, whose coefficients are those of a first
-        // parity.
+        // r is at least 1 for the engine: a shard without parities can be decoded from a mirror, which has
+        // the coefficients of parity 0.
         const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
         const shard = this.native.createShard(this.memory, m, group.data.length, r);
         this.owners.set(key, new Owner(group, m, entry, shard, this));
@@ -207,8 +207,8 @@ export class PsNode implements OwnerHost {
   }
 
   /**
-   * A bad one must not take the others with it. Its connection may be long gone, so that there is nobody to
-   * blame.
+   * A message that is refused is logged, and the others are handled. Its connection may be closed by now, so
+   * it is not closed for it.
    */
   private receiveParked(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     try {
@@ -361,7 +361,7 @@ export class PsNode implements OwnerHost {
     this.askForSessions(now);
   }
 
-  /** Clients come and go: those that are gone are not to be remembered for ever (rule 31). */
+  /** Asks which sessions are open, so that clients whose session has ended are forgotten (rule 31). */
   private askForSessions(now: number): void {
     if (now - this.sessionsAt < this.policy.sessionCheckMs) return;
     this.sessionsAt = now;
@@ -372,7 +372,7 @@ export class PsNode implements OwnerHost {
     }
   }
 
-  /** At a fixed rate, and at once when something that the scheduler decides on has changed. */
+  /** Sent at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */
   private heartbeat(now: number): void {
     const news = completeness(this.owners.values(), this.sinks.values());
     const report = `${news.completeSinks.join()}/${news.completeShards.join()}`;
@@ -407,14 +407,14 @@ export class PsNode implements OwnerHost {
   }
 }
 
-/** A group has a new owner of a member: somebody lost it. */
+/** A shard has a new owner. */
 function lostSomething(before: ClusterMap, after: ClusterMap): boolean {
   return before.groups.some((group, g) =>
     group.data.some((entry, m) => entry.gen !== after.groups[g]?.data[m]?.gen),
   );
 }
 
-/** A part that the message must have; a missing one is an empty one, which the engine refuses. */
+/** A part of a message; empty when it is missing, which the engine refuses. */
 function part(parts: readonly Uint8Array[], index: number): Uint8Array {
   return parts[index] ?? EMPTY;
 }

@@ -1,13 +1,12 @@
 /**
  * What a node answers to clients, collected over a step: one message of acknowledgements per client, one of
- * rows per pull. Pushes for a client that is no process of its own are answered to whoever pushed for it
- * last.
+ * rows per pull. Pushes under a range's session are answered to the worker that pushed for it last.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal } from '../../protocol/messages.js';
 import type { Outbox } from '../shared/outbox.js';
 
-/** Routes are only a hint: who gets no answer asks again. */
+/** Beyond this the oldest routes are forgotten. A worker that gets no answer pushes again. */
 const MAX_ROUTES = 4096;
 
 export type PushReply = MessageOf<'pushAck'> | MessageOf<'gap'> | MessageOf<'lost'>;
@@ -24,7 +23,7 @@ interface Answer {
 export class Replies {
   private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
   private readonly answers = new Map<string, Answer>();
-  /** Client that is no process of its own -> who pushed for it last; oldest first. */
+  /** Session of a range of samples -> worker that pushed for it last; oldest first. */
   private readonly routes = new Map<PeerId, PeerId>();
 
   constructor(

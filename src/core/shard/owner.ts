@@ -30,7 +30,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   readonly gen: number;
   readonly born: boolean;
   readonly stream: Stream;
-  /** Sections of pushes and pulls that came. */
+  /** Sections of pushes and pulls that were received. */
   requests = 0;
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
@@ -67,7 +67,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
-  /** Its lost rows are on their way. */
+  /** Lost rows are being decoded, and answers come. */
   get decoding(): boolean {
     return this.phase === 'ACTIVE' && this.recovery.decoding;
   }
@@ -154,12 +154,12 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return section.byteLength > this.host.policy.maxSectionBytes ? TOO_LARGE : this.native.push(section);
   }
 
-  /** Clients that have pushed here and whose session is not known to have ended. */
+  /** Clients with pushes here whose session has not ended, as far as is known. */
   clients(): PeerId[] {
     return this.head.clients();
   }
 
-  /** Rule 31: what has ended is forgotten in the order of the stream, so that everyone on it agrees. */
+  /** Rule 31: ends of sessions are batched like pushes, so that all sinks forget them at one position. */
   onSessions({ next, open }: MessageOf<'openSessions'>): void {
     if (this.phase !== 'ACTIVE') return;
     const ended = this.head.tombstones(next, open);
@@ -271,7 +271,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const follower = this.stream.followers.get(message.sid);
     if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
     const list = words(blocks);
-    // The sink may have heard of a table before we did; it asks again.
+    // The sink may have a newer map with a table that this owner does not know yet. It asks again.
     if (!this.knowsTablesOf(list)) return;
     this.flush();
     const { present, bytes: content, lacking } = takingForeign(() => this.native.read(list));
@@ -287,8 +287,8 @@ export class Owner implements StreamOwner, RecoveryOwner {
       this.host.out.send(from, answer, [bytes(present), content]);
     }
     if (lacking.length === 0) return;
-    // What a mirror here still holds is not lacking in the group: it is taken over now, and the sink asks
-    // again.
+    // Blocks that the mirror on this node holds are not lacking in the group. They are taken over now, and
+    // the sink asks again.
     if (this.stream.usableMirror) this.recovery.demand(lacking);
     else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }
@@ -305,7 +305,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.progress();
   }
 
-  /** Rule 25: another new owner solved blocks of ours, too. */
+  /** Rule 25: another new owner solved equations in which these blocks of this shard were unknown, too. */
   onInstall(blocks: Uint8Array, content: Uint8Array): void {
     if (this.phase !== 'ACTIVE') return;
     this.recovery.onInstall(words(blocks), content);
@@ -329,7 +329,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     );
   }
 
-  /** Tells of milestones once, and lets waiting requests go on. */
+  /** Reports each milestone of a recovery once, and has waiting requests served. */
   private progress(): void {
     const where = { group: this.group.id, member: this.member, gen: this.gen };
     if (!this.announced.keys && this.native.keysReady) {
@@ -360,7 +360,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
   }
 
-  /** Fails what waits when the shard is beyond repair in this version of its group. */
+  /** The shard is beyond repair in this version of its group: requests that wait fail. */
   giveUp(): void {
     this.pulls.rejectAll('UNRECOVERABLE');
     for (const client of this.lines.clients()) {

@@ -1,8 +1,8 @@
 /**
  * How a new owner gets its shard back while it serves (rules 22-26): keys first, then rows; on demand for
- * requests that wait, in the background for the rest. Per-block state (equations, accumulators) lives in the
- * engine; here are lists of blocks that were asked for, bounded in number, repeated by a timer, void when the
- * group changes.
+ * requests that wait, in the background for the rest. The engine keeps equations and accumulators by block.
+ * This file keeps which blocks were asked for: bounded in number, asked for again when they are overdue, and
+ * forgotten when the group changes.
  */
 import type { BlockList, NativeShard } from '../../native.js';
 import { type Group, SCHEDULER } from '../../protocol/map.js';
@@ -16,10 +16,7 @@ import { PATIENCE, Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
 import { UnderWay } from './underway.js';
 
-/**
- * Blocks of one message on demand, with those that ride along; and how long the background waits for the next
- * one.
- */
+/** Blocks in one message on demand, the added ones included; and how long the background waits after it. */
 const RIDERS = 32;
 const RIDE_MS = 100;
 
@@ -64,7 +61,7 @@ export class Recovery {
     this.rotation = owner.member;
   }
 
-  /** The shard is active and knows what it lacks. */
+  /** The shard is active, and the engine knows which blocks are absent. */
   begin(): void {
     this.blocksLost = this.absent;
     this.pump();
@@ -81,9 +78,8 @@ export class Recovery {
   }
 
   /**
-   * Blocks that a push or a pull waits for. What a message costs beside its bytes is the larger part for a
-   * few blocks, so some of the background rides along, whatever its pace: the sooner nothing is missing, the
-   * fewer requests have to wait.
+   * Blocks that a push or a pull waits for. A message with few blocks costs mostly its fixed part, so other
+   * absent blocks are added to it, whatever the pace of the background is.
    */
   demand(blocks: BlockList): void {
     for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
@@ -106,12 +102,11 @@ export class Recovery {
     const { native } = this.owner;
     const parities = this.owner.stream.usableParities;
     const lacking = message.lacking.map(([member]) => member);
-    // We asked, and then the block came another way and we sent its content: there is nothing left to solve.
+    // This owner got the block another way after it had asked, and gave its content to the sink.
     if (!lacking.includes(this.owner.member)) return;
     const mirror = this.owner.stream.usableMirror;
     if (mirror?.entry.sid === message.sid && !message.ok) {
-      // It lost what it had (it was rolled back to before these blocks were included): decode from parities
-      // instead.
+      // The mirror was rolled back to a position before it included these blocks: decode from parities.
       mirror.none = true;
       this.askOthers(-1, blocks, parities);
       return;
@@ -145,8 +140,8 @@ export class Recovery {
   }
 
   /**
-   * Rule 26: tells the scheduler. Only it knows whether our view is the newest; until it confirms, requests
-   * go on waiting, so that an owner that was cut off does not call lost what lives on elsewhere.
+   * Rule 26: reports a loss to the scheduler. Requests go on waiting until it confirms that this was found
+   * with the newest map: to an owner that was cut off, a shard looks lost that lives elsewhere.
    */
   report(reason: string, blocks: number): void {
     if (!this.reports.overdue(this.host.now)) return;
@@ -171,7 +166,7 @@ export class Recovery {
     this.owner.giveUp();
   }
 
-  /** Rows are on their way: not so when it got stuck, and nobody shall wait for it then. */
+  /** Blocks are absent, and answers come. A recovery that is stuck does not hold up others. */
   get decoding(): boolean {
     return this.absent > 0 && this.asking.answering(this.host.now);
   }
@@ -193,15 +188,15 @@ export class Recovery {
       this.demanded.clear();
       return;
     }
-    // Nothing is served before the keys are back: no limit holds for them.
+    // Nothing is served before the keys are back, so they have no limit.
     const keysFirst = native.absentKeyBlocks > 0;
     const kind = keysFirst ? 0 : 1;
     const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
     const reach = keysFirst ? widest(this.host.policy) : this.rate.reach(this.host.policy);
     const window = Math.min(absent, reach.window);
-    // Demand takes it along, and comes more often than that.
+    // Messages on demand carry blocks of the background, too.
     if (!keysFirst && this.host.now - this.demandedAt < RIDE_MS) return;
-    // A sweep meets what is under way, too; once round is enough.
+    // The cursor also passes blocks that are under way, so it goes round at most once.
     for (let swept = 0; swept < absent && underWay.count(kind) < window; ) {
       if (!(keysFirst || this.rate.open)) return;
       const blocks = native.nextAbsent(kind, Math.min(reach.chunk, window - underWay.count(kind)));
@@ -239,7 +234,7 @@ export class Recovery {
       if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
   }
 
-  /** What was asked for and did not come: now from everybody who may know. */
+  /** Asks all who may have them for blocks that are overdue. */
   private repeat(overdue: BlockList[]): void {
     const { usableMirror: mirror, usableParities } = this.owner.stream;
     for (const list of overdue) {
@@ -250,7 +245,7 @@ export class Recovery {
     }
   }
 
-  /** `installed` of these blocks are here now: forget them in the books. */
+  /** `installed` of these blocks are present now: they are not under way any more. */
   private arrived(blocks: BlockList, installed: number): void {
     if (installed === 0) return;
     const absent = installed === blocks.length / 2 ? undefined : this.native.filterAbsent(blocks);

@@ -1,7 +1,6 @@
 /**
  * The stream of one ownership: agrees with all sinks on where it starts (rules 19-21), then emits numbered
  * batches to each of them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11).
- * What a batch contains is its owner's business.
  */
 import { invariant, KintsugiError } from '../../errors.js';
 import type { Extent } from '../../native.js';
@@ -25,16 +24,16 @@ export interface StreamOwner {
   readonly group: Group;
   readonly member: number;
   readonly gen: number;
-  /** Born with its group: there is nothing to take over. */
+  /** The shard was made with its group, empty: there is nothing to take over. */
   readonly born: boolean;
   extents(): Extent[];
   /** All of these tables exist. */
   knowsTables(extents: readonly Extent[]): boolean;
-  /** Everyone agrees: the shard is ours from this state on. */
+  /** All sinks have agreed on this state: the owner serves from here. */
   activated(dedup: Dedup, extents: Extent[]): void;
   /** These pushes, and ends of sessions, are durable. */
   committed(ids: readonly StreamId[]): void;
-  /** Nobody has the shard. */
+  /** No sink has the shard. */
   lost(reason: string): void;
 }
 
@@ -48,7 +47,7 @@ export class Stream {
   readonly followers = new Map<number, Follower>();
   private committed = 0;
   private buffer: Batch[] = [];
-  /** When sinks that do not answer were last looked for. */
+  /** When `reportStalled` last ran. */
   private lookedAt: number;
 
   constructor(
@@ -91,7 +90,7 @@ export class Stream {
     this.host.deltaBytes.addUncommitted(bytes);
   }
 
-  /** The shard is not ours any more: what was not committed is the next owner's business. */
+  /** The ownership is over. Clients send what was not committed to the next owner. */
   close(): void {
     this.addBytes(-this.bufferBytes);
     this.buffer = [];
@@ -138,12 +137,12 @@ export class Stream {
     if (this.phase !== 'ACTIVE') return;
     for (const follower of this.followers.values()) {
       if (follower.state === 'silent' || follower.state === 'opened') {
-        // Rule 10: a sink that is new to us counts for acknowledgement from now on.
+        // Rule 10: pushes from now on wait for the acknowledgement of a new sink.
         follower.base = this.committed;
         follower.acked = this.committed;
         this.sendStart(follower, true);
       } else if (!this.behind(follower)) follower.asking.answered(this.host.now);
-      // New deltas are no sign that it moves on: a sink with a hole before them drops them.
+      // Sending it new deltas does not put the question off: a sink that missed one drops those after it.
       else if (follower.asking.overdue(this.host.now)) this.sendOpen(follower);
     }
     this.commit();
@@ -219,7 +218,7 @@ export class Stream {
     if (message.attempt <= follower.coveredAttempt) {
       if (follows && follower.state === 'started') this.acknowledged(follower, message.applied);
     } else if (follows) this.resume(follower, message.applied);
-    // It has not seen our Start; an old promise that comes late says nothing about a sink that has.
+    // It did not get the Start. A sink that has started is not asked again: the answer is an old promise.
     else if (follower.state === 'starting') this.sendStart(follower, true);
   }
 
@@ -284,7 +283,7 @@ export class Stream {
   /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
   onPeerUp(node: PeerId): void {
     for (const follower of this.followers.values()) {
-      // What it was told may not have arrived.
+      // The committed position that it was told may not have arrived.
       if (follower.entry.node === node) follower.told = 0;
       if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
         this.sendOpen(follower);
@@ -372,10 +371,10 @@ export class Stream {
     return !follower.none && (follower.state === 'opened' || follower.state === 'starting');
   }
 
-  /** A sink that does not answer holds up every acknowledgement: the scheduler can give us another. */
+  /** Acknowledgements wait for every sink. One that does not answer is reported: it can be replaced. */
   reportStalled(): void {
     const { now, policy } = this.host;
-    // We did not run ourselves (stopped, swapped out): what the sinks said meanwhile is not read yet.
+    // This process did not run for a while (stopped, swapped out), so answers of sinks are not read yet.
     const slept = now - this.lookedAt > policy.sinkStallMs / 2;
     this.lookedAt = now;
     for (const follower of this.followers.values()) {
@@ -389,7 +388,7 @@ export class Stream {
     }
   }
 
-  /** Parities that had this shard when we took over: what can be decoded, they can decode. */
+  /** Parities that had this shard at the take-over: lost blocks are decoded from these. */
   get usableParities(): Follower[] {
     const byIndex = new Map<number, Follower>();
     for (const follower of this.followers.values()) {
@@ -402,7 +401,7 @@ export class Stream {
     return [...byIndex.values()];
   }
 
-  /** A mirror that had this shard when we took over: it needs nobody else to give a block. */
+  /** A mirror that had this shard at the take-over: it gives blocks without decoding. */
   get usableMirror(): Follower | undefined {
     for (const follower of this.followers.values())
       if (follower.entry.kind === 'M' && !follower.none) return follower;

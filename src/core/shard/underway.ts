@@ -1,7 +1,7 @@
 /**
- * Blocks that an owner has asked for and not received yet: which ones, how many of each kind, and what is
- * overdue. A block is counted once, however often it is asked for, and every step costs the same whatever
- * else is under way.
+ * Blocks that an owner has asked for and not received yet: which ones, how many of each kind, and which are
+ * overdue. A block is counted once, however often it is asked for. The cost of each call does not depend on
+ * how many blocks are under way.
  */
 import type { BlockList } from '../../native.js';
 import { blockNumber } from '../shared/blocks.js';
@@ -52,7 +52,7 @@ export class UnderWay {
     }
   }
 
-  /** They are here, or somebody else is asked from now on. */
+  /** They have come, or are asked for again. */
   remove(blocks: BlockList): void {
     for (let i = 0; i < blocks.length; i += 2) {
       const number = blockNumber(blocks[i]!, blocks[i + 1]!);
@@ -64,7 +64,7 @@ export class UnderWay {
     }
   }
 
-  /** Takes out what was sent before `time`, list by list as it was sent, for the caller to ask again. */
+  /** Takes out the requests that were sent before `time`; returns the missing blocks of each. */
   takeOverdue(time: number): BlockList[] {
     const overdue: Request[] = [];
     for (const request of this.requests) {

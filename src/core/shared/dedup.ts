@@ -1,11 +1,11 @@
 /**
  * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are
- * contiguous, so one number per client says it all; refused pushes consume their number and are remembered
- * for a while, so that a retry gets the same refusal.
+ * contiguous, so one number per client is enough. A refused push uses its number up, and the newest refusals
+ * are remembered, so that a retry gets the same refusal.
  *
- * Clients whose session has ended are forgotten, but not that they have ended: a copy of their first push
- * that comes late must not look like the first push of a new client. Ids are never reused and only grow, so
- * that takes one range of ids between any two sessions that are still open (rule 31).
+ * A tombstone stays of a client whose session has ended: a late copy of its first push would otherwise look
+ * like the first push of a new client. Ids only grow and are never reused, so tombstones are ranges of ids,
+ * at most one between any two open sessions (rule 31).
  */
 import { invariant } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
@@ -75,9 +75,8 @@ export class Dedup {
   }
 
   /**
-   * What is to be recorded here given that of all ids below `next` only `open` (ascending) are open sessions:
-   * nothing as long as that ends no client of this table, else all ranges that are new, so that they join
-   * into few.
+   * Tombstones to record here, given that of all ids below `next` only `open` (ascending) are open sessions.
+   * None if no client of this table has ended; else all ranges that are new, so that they join into few.
    */
   tombstones(next: PeerId, open: readonly PeerId[]): EndedSessions[] {
     const isOpen = new Set(open);

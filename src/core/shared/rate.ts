@@ -1,6 +1,6 @@
 /**
- * The limit of background recovery that was asked for: a token bucket, filled by ticks, because the core has
- * no clock of its own. Where none was given, the pace of the node decides (pace.ts).
+ * The configured limit of background recovery: a token bucket that ticks fill, because the core has no clock.
+ * Without a configured limit the pace of the node decides (pace.ts).
  */
 
 import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
@@ -12,14 +12,11 @@ export interface Reach {
   chunk: number;
 }
 
-/**
- * While requests are served there is less, by these factors: nobody waits behind background messages for
- * long.
- */
+/** While requests are served, windows and messages are smaller by these factors: requests wait behind. */
 const NARROW_WINDOW = 4;
 const NARROW_CHUNK = 2;
 
-/** Nobody is kept waiting: what a message costs beside its bytes counts, and how long it takes does not. */
+/** Without requests: few large messages cost the least. */
 export function widest({ recoveryWindow, recoveryChunk }: Policy): Reach {
   return { window: recoveryWindow, chunk: recoveryChunk };
 }
@@ -48,7 +45,7 @@ export class RateLimit {
     return { rows: open, parity: openForParities, move: openForMoves }[this.what];
   }
 
-  /** The limit that was asked for, if one was, allows more. */
+  /** The configured limit, if there is one, allows more. */
   get within(): boolean {
     return this.bytesPerSecond <= 0 || this.allowance > 0;
   }

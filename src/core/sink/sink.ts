@@ -3,8 +3,8 @@
  * 12-17, 23, 24). Kind P sums all members with coefficients. What a sink has promised with an OpenAck it
  * keeps: no delta of an older generation is taken afterwards.
  *
- * Bytes live in the engine. Here live positions: which generation a member's stream has, how far it was
- * applied, and the log of deltas that a new owner may still ask us to take back.
+ * The bytes are in the engine, positions and logs in member-stream.ts. This file answers the messages of
+ * owners and asks them for blocks.
  */
 import { invariant, KintsugiError } from '../../errors.js';
 import type { BlockList, NativeSink } from '../../native.js';
@@ -75,7 +75,7 @@ export class Sink {
     return this.group.data.length + this.index;
   }
 
-  /** A planned move is in no hurry: nothing is lost while it lasts. All of a node share one limit. */
+  /** Planned moves have a limit of their own, shared by all on this node: nothing is lost while they last. */
   private get rate(): RateLimit {
     return this.planned ? this.host.moveRate : this.recoveryRate;
   }
@@ -94,7 +94,7 @@ export class Sink {
     this.dropAccumulators();
   }
 
-  /** Rules 12, 13 and 17: what was being recovered or checked starts again from the new state. */
+  /** Rules 12, 13 and 17: recoveries and checks start again from the new state. */
   private dropAccumulators(): void {
     this.native.dropAccumulators();
     this.checks[0]?.restart();
@@ -152,7 +152,7 @@ export class Sink {
       dedup: member.dedupAtApplied().entries(),
       extents: this.native.extents(slot),
     });
-    // After the answer: the owner then sends the deltas that we need before content that we can take.
+    // After the answer, so that the owner sends its uncommitted deltas before content that includes them.
     if (fresh) this.pump(message.m);
   }
 
@@ -188,7 +188,7 @@ export class Sink {
     this.completed();
   }
 
-  /** Nothing up to there will be taken back; comes when no delta does that says so. */
+  /** Everything up to there is durable. Owners send it when there are no further deltas. */
   onCommitted({ m, gen, committed }: MessageOf<'committed'>): void {
     const member = this.followed(m);
     if (gen === member.sgen && gen >= member.fence) member.trimTo(committed);
@@ -232,7 +232,7 @@ export class Sink {
 
   /** Starts to check the parity equation on every block; answers `from` when done. */
   onCheck(message: MessageOf<'check'>, from: PeerId): void {
-    // Clients repeat their questions: the same one joins the check that it started.
+    // A client that repeats its question gets the answer of the check that it started.
     const known = this.checks.find((check) => check.from === from);
     if (known) {
       known.ids.push(message.id);
@@ -326,7 +326,8 @@ export class Sink {
     if (member.sgen === 0) return;
     const { window, chunk } = this.rate.reach(this.host.policy);
     const excluded = this.native.excludedBlocks(this.slotOf(m));
-    // Near the end the cursor comes round to what is under way already: then all that is left was asked for.
+    // Near the end the cursor returns blocks that are wanted already. The loop ends when as many are wanted
+    // as are excluded.
     while (this.rate.open && member.wanted < Math.min(window, excluded)) {
       const most = Math.min(chunk, excluded - member.wanted);
       const blocks = this.native.nextExcluded(this.slotOf(m), most);
@@ -351,7 +352,7 @@ export class Sink {
 
   // ---- positions
 
-  /** A member's number in the engine's sink, which counts only members that are followed. */
+  /** Number of a member in the engine's sink, which has only the members that are followed. */
   private slotOf(m: number): number {
     return this.mirror ? 0 : m;
   }
