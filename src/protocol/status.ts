@@ -91,7 +91,7 @@ export interface ScalingStatus {
   changes: ChangeStatus[];
 }
 
-/** What changes rarely, for those who ask often. */
+/** The part of the status that is cached: it changes only with an event. */
 export interface JobSummary {
   epoch: number;
   redundancy: Redundancy;

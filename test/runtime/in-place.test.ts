@@ -1,6 +1,7 @@
 // Large pushes and pulls go through the whole library without being copied into frames: one frame for each
 // node, built around the sections of all its shards, and one around all their rows.
 import { afterEach, expect, it, vi } from 'vitest';
+import { internalsOf } from '../../src/client/internals.js';
 import { PartBuffer } from '../../src/transport/part-memory.js';
 import { client, cluster } from './support.js';
 
@@ -42,7 +43,7 @@ it('requests and answers of several shards are sent from where they were written
 
 it('memory of a push is given back after all that the same step sends', async () => {
   const { address } = await cluster({ ps: 1, code: 'none', groups: 1 });
-  const { session } = (await client(address)) as unknown as Insides;
+  const { session } = internalsOf(await client(address)) as unknown as Insides;
   const order: string[] = [];
   vi.spyOn(session.peers, 'send').mockImplementation(() => void order.push('sent'));
   session.held.set(77, { items: [], bytes: 0, done: () => order.push('given back') });
