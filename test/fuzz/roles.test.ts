@@ -1,0 +1,97 @@
+// Valid messages with any contents, from peers that are not the scheduler: a node or a scheduler handles them
+// or refuses them. Anything else that it throws would end its process.
+import { afterEach, describe, expect, it } from 'vitest';
+import { isRefusal } from '../../src/errors.js';
+import { SCHEDULER } from '../../src/protocol/map.js';
+import type { Message } from '../../src/protocol/messages.js';
+import { toMessage } from '../../src/protocol/validate.js';
+import { Cluster } from '../core/harness.js';
+import { SAMPLES } from './frames.js';
+
+const MESSAGES = Number(process.env.KINTSUGI_FRAMES ?? 20_000);
+
+let cluster: Cluster;
+afterEach(() => cluster.close());
+
+/** Numbers below 2^32 that are the same for the same seed. */
+function numbers(seed: number): (limit: number) => number {
+  let state = seed;
+  return (limit) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * limit);
+  };
+}
+
+/** Values that fit fields of the running cluster, more often than not. */
+function forge(below: (limit: number) => number): Message {
+  const sample = structuredClone(SAMPLES[below(SAMPLES.length)]!) as Record<string, unknown>;
+  const { groups, epoch } = cluster.map;
+  const group = groups[below(groups.length)]!;
+  const choices: Record<string, number[]> = {
+    g: [group.id, group.id, 1000],
+    m: [0, 1, 1, 7],
+    sid: group.sinks.map(({ sid }) => sid),
+    gen: [group.data[0]!.gen, group.data[1]!.gen, 0],
+    sgen: [group.data[0]!.gen],
+    v: [group.version, group.version, group.version - 1, group.version + 1],
+    epoch: [epoch, 0],
+    seq: [0, 1, 2, 3, 4, 2 ** 40],
+    base: [0, 1, 2, 3, 2 ** 40],
+    applied: [0, 1, 2, 3, 2 ** 40],
+    committed: [0, 1, 2, 3, 2 ** 40],
+    table: [0, 1, 2, 9],
+    index: [0, 1, 9],
+  };
+  for (const [field, values] of Object.entries(choices))
+    if (field in sample && below(8) > 0) sample[field] = values[below(values.length)]!;
+  if ('extents' in sample && below(2) > 0) sample.extents = [[1, 16, below(1000)]];
+  if (sample.t === 'push' || sample.t === 'pull')
+    sample.items = [sample.t === 'push' ? [0, below(3), 1 + below(3)] : [0, below(3)]];
+  if ('lacking' in sample) sample.lacking = [[below(3), group.data[0]!.gen]];
+  return toMessage(sample);
+}
+
+function parts(below: (limit: number) => number): Uint8Array[] {
+  const blocks = Uint32Array.from({ length: below(6) }, () => below(5));
+  const list = new Uint8Array(blocks.buffer);
+  return [list, new Uint8Array(4 * below(2100)).fill(below(3))].slice(0, 1 + below(2));
+}
+
+describe('valid messages with any contents', () => {
+  it('are handled or refused by a node', () => {
+    cluster = new Cluster({ k: 2, r: 2 });
+    const below = numbers(1);
+    const wrong: string[] = [];
+    let refused = 0;
+    for (let i = 0; i < MESSAGES; i++) {
+      const { node } = cluster.nodes[below(4)]!;
+      const message = forge(below);
+      try {
+        node!.step({ kind: 'message', from: 1 + below(6), message, parts: parts(below) });
+        if (i % 50 === 0) node!.step({ kind: 'tick', now: cluster.now++ });
+      } catch (error) {
+        if (isRefusal(error)) refused++;
+        else wrong.push(`${(error as Error).message} at ${JSON.stringify(message)}`);
+      }
+    }
+    expect([...new Set(wrong.map((text) => text.slice(0, 150)))]).toEqual([]);
+    expect(refused).toBeGreaterThan(MESSAGES / 100);
+    expect(refused).toBeLessThan(MESSAGES);
+  });
+
+  it('are handled or refused by a scheduler', () => {
+    cluster = new Cluster({ k: 2, r: 2 });
+    const below = numbers(2);
+    const wrong: string[] = [];
+    for (let i = 0; i < MESSAGES / 4; i++) {
+      const message = forge(below);
+      if (['join', 'attach'].includes(message.t)) continue;
+      try {
+        cluster.stepScheduler({ kind: 'message', from: SCHEDULER + 1 + below(6), message });
+      } catch (error) {
+        if (!isRefusal(error)) wrong.push(`${(error as Error).message} at ${JSON.stringify(message)}`);
+      }
+    }
+    expect([...new Set(wrong.map((text) => text.slice(0, 150)))]).toEqual([]);
+  });
+});
