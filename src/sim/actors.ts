@@ -2,6 +2,7 @@
 import type { PsClientCore } from '../core/client/client.js';
 import type { PsNode } from '../core/node/node.js';
 import type { PeerId } from '../protocol/map.js';
+import type { Store } from './sections.js';
 
 export interface NodeActor {
   name: string;
@@ -16,10 +17,12 @@ export interface NodeActor {
 
 export interface ClientActor {
   core: PsClientCore;
+  /** Number of the process among those of all clients of the schedule. */
+  process: number;
   id: PeerId | undefined;
   link: number;
   left: number;
-  pulls: Map<number, { shard: number; acknowledged: number }>;
+  pulls: Map<number, { store: Store; shard: number; acknowledged: number }>;
   pushes: Map<number, number>;
   checks: Map<number, string>;
   /** A shard said that its session has ended. */

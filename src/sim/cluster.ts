@@ -18,6 +18,7 @@ import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { ClientActor, NodeActor } from './actors.js';
 import type { SimConfig } from './config.js';
 import { remembering } from './engine.js';
+import { Leases } from './leases.js';
 import { type Delivery, Network } from './network.js';
 import { Promises } from './promises.js';
 import type { Random } from './random.js';
@@ -47,6 +48,8 @@ export interface Workload {
   request(index: number, actor: ClientActor): void;
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
   noteAcknowledged(index: number, actor: ClientActor): void;
+  /** True if the message is not one for the client machine. */
+  received(index: number, actor: ClientActor, message: Message): boolean;
   /** Another process takes the place of a client. */
   restart(index: number, actor: ClientActor): void;
 }
@@ -66,6 +69,7 @@ export class Cluster {
   readonly stats: Record<string, number> = {};
   readonly transcript: string[] | undefined;
   readonly promises = new Promises(this);
+  readonly leases = new Leases(() => this.control.disk);
   /** Protocol timers, in steps. */
   readonly retry: number;
   now = 1;
@@ -90,7 +94,7 @@ export class Cluster {
   ) {
     this.transcript = trace ? [] : undefined;
     const count = config.k + config.r + config.spares;
-    const actors = 1 + count + config.clients;
+    const actors = 1 + count + config.clients + config.workers;
     // A timer shorter than the time between two turns of an actor would only make storms of repetition.
     this.retry = Math.max(config.retry, Math.ceil(actors / config.tickRate));
     const late = () =>
@@ -131,8 +135,8 @@ export class Cluster {
     return this.phase === 'running' && this.faultsLeft > 0;
   }
 
-  count(name: string): void {
-    this.stats[name] = (this.stats[name] ?? 0) + 1;
+  count(name: string, times = 1): void {
+    this.stats[name] = (this.stats[name] ?? 0) + times;
   }
 
   log(text: () => string): void {
@@ -213,7 +217,7 @@ export class Cluster {
       const map: Message = { t: 'map', map: message.map };
       this.runClient(to, actor.core.step({ kind: 'message', from: SCHEDULER, message: map, parts: [] }));
     } else if (message.t === 'stale') this.sessionLost(to, actor);
-    else {
+    else if (!this.traffic.received(to, actor, message)) {
       const sender = this.peerOf(from) ?? SCHEDULER;
       this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
       this.network.wire.done(letter);
@@ -355,6 +359,7 @@ export class Cluster {
 
   transmit(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     this.promises.check(from, to, message);
+    if (from === 0) this.leases.sent(to, message);
     const target = to === SCHEDULER ? 0 : this.actorOf.get(to);
     if (target === undefined) return;
     if (target === 0 && !this.control.running) return;

@@ -9,9 +9,9 @@ import type { Random } from './random.js';
  * else, so they are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`:
  * planned moves all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where
  * the code can bear it. `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced,
- * and some of it does not come in time.
+ * and some of it does not come in time. `data`: workers train a data set, and some die.
  */
-export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic';
+export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic' | 'data';
 
 export interface SimConfig {
   profile: Profile;
@@ -57,6 +57,18 @@ export interface SimConfig {
   requireRedundancy: boolean;
   /** Chance per step that the scheduler's disk finishes a write. */
   diskRate: number;
+  /** Tables beside the main one of the pool `embedding` (tables.ts), and of the pool `mirrored`. */
+  extra: string;
+  mirroredExtra: string;
+  /** Groups of the pool `mirrored`; 0 = the job has no such pool. */
+  mirrored: number;
+  /** Workers that train a data set; 0 = there is none. */
+  workers: number;
+  /** Ranges of one epoch. */
+  ranges: number;
+  epochs: number;
+  /** Batches that a worker may be ahead of the slowest; 0 = any number. */
+  staleness: number;
 }
 
 const HOT_KINDS = [
@@ -92,7 +104,15 @@ const MOVE_KINDS = [
   'delta',
 ];
 
-const PROFILES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
+/** When a range changes hands. */
+const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'map'];
+
+/** Tables beside the main one, in half of the schedules none. */
+const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
+
+const TROUBLES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
+/** A schedule with a data set takes twice as long as others. */
+const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data'];
 
 /** What a profile draws in another way than `mixed`. */
 function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
@@ -153,6 +173,18 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
         lag: true,
         faults: 1 + random.below(6),
       };
+    case 'data':
+      return {
+        workers: 1 + random.below(3),
+        ranges: 2 + random.below(3),
+        clients: 1 + random.below(2),
+        pushes: 1 + random.below(3),
+        faults: 3 + random.below(7),
+        faultRate: random.pick([0.004, 0.01, 0.025]),
+        hot: random.pick([0, 0, 0.03]),
+        focus: random.pick(DATA_KINDS),
+        bystander: 0.3,
+      };
     case 'losses':
       return {
         k: 2 + random.below(3),
@@ -198,6 +230,13 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     diskRate: random.pick([0.5, 0.1, 0.02]),
     changeRate: random.pick([0, 0, 0.005]),
     balanceJoining: random.chance(0.3),
+    extra: random.pick(EXTRAS),
+    mirroredExtra: random.pick(EXTRAS),
+    mirrored: random.pick([0, 0, 0, 1]),
+    workers: random.chance(0.06) ? 1 + random.below(2) : 0,
+    ranges: 1 + random.below(3),
+    epochs: random.chance(0.3) ? 2 : 1,
+    staleness: random.pick([0, 0, 1, 3]),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -31,8 +31,10 @@ export class Control implements SchedulerSide {
   private closings: { peer: PeerId; inc: number; link: number; at: number }[] = [];
 
   constructor(private readonly cluster: Cluster) {
-    const { k, r, groups } = cluster.config;
-    this.disk = newJob('sim', k + r, [{ name: 'embedding', k, r, groups }]);
+    const { k, r, groups, mirrored } = cluster.config;
+    const pools = [{ name: 'embedding', k, r, groups }];
+    if (mirrored > 0) pools.push({ name: 'mirrored', k: 1, r, groups: mirrored });
+    this.disk = newJob('sim', k + r, pools);
   }
 
   get running(): boolean {
@@ -57,6 +59,8 @@ export class Control implements SchedulerSide {
       maxMoves: 2,
       groupsPerMove: 1,
       balanceJoining: this.cluster.config.balanceJoining,
+      leaseMs: retry * 20,
+      maxUnsavedBatches: 2,
     };
     this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
     this.step({ kind: 'tick', now: this.cluster.now });
@@ -73,6 +77,7 @@ export class Control implements SchedulerSide {
       watchLoss(cluster);
     }
     this.persisting = [];
+    this.cluster.leases.crashed();
     this.scheduler = undefined;
     cluster.network.kill(0);
     cluster.links.clear();
@@ -140,6 +145,7 @@ export class Control implements SchedulerSide {
 
   step(input: SchedulerInput): void {
     if (!this.scheduler) return;
+    if (input.kind === 'message') this.cluster.leases.received(input.from, input.message);
     if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
     if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
     for (const effect of this.scheduler.step(input)) this.run(effect);

@@ -25,6 +25,16 @@ const WATCHED: Record<string, string> = {
   clientCrashes: 'clientCrash',
   clientGoodbyes: 'clientDetach',
   tombstones: 'tombstone',
+  shardsChecked: 'shardsChecked',
+  survivorsChecked: 'survivorsChecked',
+  shardsLost: 'shardsLost',
+  shardsNotNamed: 'shardsNotNamed',
+  adagradCompared: 'adagradCompared',
+  rangesFinished: 'rangeFinished',
+  rangesRedone: 'rangeRedone',
+  rangesResumed: 'rangeResumed',
+  rangesSetAside: 'rangeSetAside',
+  workersLost: 'worker.lost',
 };
 
 /** One that should have completed, or broke a guarantee. */

@@ -21,6 +21,7 @@ const MIXTURES: Record<Profile, Kind[]> = {
   ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3, client: 3 }),
   moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3, client: 1 }),
   elastic: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 3, move: 1, lag: 3, client: 1 }),
+  data: times({ crash: 5, absence: 1, break: 3, partition: 1, scheduler: 4, move: 1, lag: 2, client: 8 }),
   losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
 
@@ -187,7 +188,8 @@ export class Faults {
     const g = random.below(groups.length);
     const before = control.scheduler?.map.epoch;
     const node = identity.id;
-    if (random.chance(0.7)) control.step({ kind: 'move', g, member: random.below(config.k), node });
+    const members = groups[g]!.data.length;
+    if (random.chance(0.7)) control.step({ kind: 'move', g, member: random.below(members), node });
     else control.step({ kind: 'move', g, index: random.below(config.r), node });
     if (control.scheduler?.map.epoch !== before) this.cluster.count('move');
   }

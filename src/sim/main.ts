@@ -9,13 +9,13 @@ import { describe } from '../errors.js';
 import { loadNative } from '../native.js';
 import type { SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
-import { huntMutants } from './mutants.js';
+import { huntMutants, type Part } from './mutants.js';
 import { World } from './world.js';
 
 const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value]
                [--max-violations N] [--json]
 npm run sim -- --seed S --trace [--pin name=value]   one schedule as a transcript
-npm run sim -- --mutants [--seconds N] [--only TEXT]  planted bugs, each of which must be caught
+npm run sim -- --mutants [--seconds N] [--only TEXT] [--part 1/3]  planted bugs, each of which must be caught
 npm run sim -- --merge a.json b.json                  adds up reports of runs with different seeds`;
 
 function parse() {
@@ -34,6 +34,8 @@ function parse() {
         pin: { type: 'string', multiple: true, default: [] },
         mutants: { type: 'boolean', default: false },
         only: { type: 'string' },
+        /** `2/3`: only the second third of the mutants. */
+        part: { type: 'string', default: '1/1' },
         /** The reports of runs with different seeds, as one. */
         merge: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },
@@ -117,7 +119,18 @@ function merge(files: readonly string[]): number {
   return report.violations > 0 ? 1 : 0;
 }
 
-if (values.mutants)
-  process.exitCode = (await huntMutants(Number(values.seconds), first, values.only)) > 0 ? 1 : 0;
-else if (values.merge) process.exitCode = merge(positionals);
+/** `2/3`: the second of three. */
+function partOf(text: string): Part {
+  const [part, parts] = text.split('/').map(Number);
+  if (!Number.isInteger(part) || !Number.isInteger(parts) || part! < 1 || part! > parts!) {
+    console.error(`--part ${text}: write n/m with 1 <= n <= m\n\n${USAGE}`);
+    process.exit(2);
+  }
+  return { part: part!, parts: parts! };
+}
+
+if (values.mutants) {
+  const survived = await huntMutants(Number(values.seconds), first, values.only, partOf(values.part));
+  process.exitCode = survived > 0 ? 1 : 0;
+} else if (values.merge) process.exitCode = merge(positionals);
 else process.exitCode = values.trace ? trace() : many();

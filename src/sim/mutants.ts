@@ -10,7 +10,8 @@ import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PACKAGE_ROOT } from '../package-root.js';
-import { MUTANTS, type Mutant, planted } from './planted.js';
+import { type Mutant, planted } from './planted.js';
+import { ALL_MUTANTS } from './planted-data.js';
 
 const HUNTERS = 2;
 /** What is compiled of src/. */
@@ -19,8 +20,13 @@ const root = PACKAGE_ROOT;
 /** Below the project, so that packages resolve as usual; one folder per hunt, so that two do not meet. */
 const scratch = join(root, `build/mutants-${process.pid}`);
 
+/** Below what is compiled: of the core, unless it says so. */
+function pathOf({ file }: Mutant): string {
+  return file.startsWith('protocol/') ? `${file}.js` : join('core', `${file}.js`);
+}
+
 function edited(mutant: Mutant): string {
-  return planted(mutant, readFileSync(join(dist, 'core', `${mutant.file}.js`), 'utf8'));
+  return planted(mutant, readFileSync(join(dist, pathOf(mutant)), 'utf8'));
 }
 
 /** A copy of everything compiled. */
@@ -118,7 +124,7 @@ async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Verd
   const folder = copied(mutant.name);
   const started = process.hrtime.bigint();
   try {
-    writeFileSync(join(folder, 'core', `${mutant.file}.js`), edited(mutant));
+    writeFileSync(join(folder, pathOf(mutant)), edited(mutant));
     const verdict = mutant.scenario
       ? { by: await byScenario(folder, mutant.scenario.test), cpuSeconds: undefined }
       : await bySchedules(folder, seconds, seed);
@@ -139,9 +145,25 @@ async function checkScenarios(mutants: readonly Mutant[]): Promise<void> {
   }
 }
 
-/** Hunts every mutant, two at a time, for so much processor time each. Returns the number that survived. */
-export async function huntMutants(seconds: number, seed: number, only?: string): Promise<number> {
-  const queue = MUTANTS.filter((mutant) => only === undefined || mutant.name.includes(only));
+/** Part `part` of `parts`, from 1: every mutant is in exactly one. */
+export interface Part {
+  part: number;
+  parts: number;
+}
+
+/**
+ * Hunts mutants, two at a time, for so much processor time each: those with `only` in their names, or those
+ * of one part. Returns the number that survived.
+ */
+export async function huntMutants(
+  seconds: number,
+  seed: number,
+  only: string | undefined,
+  { part, parts }: Part,
+): Promise<number> {
+  const queue = ALL_MUTANTS.filter(
+    ({ name }, index) => (only === undefined || name.includes(only)) && index % parts === part - 1,
+  );
   // All texts must be there before the first hunt begins.
   for (const mutant of queue) edited(mutant);
   const count = queue.length;

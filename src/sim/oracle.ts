@@ -1,29 +1,36 @@
 /**
- * What must be true, from the pushes alone. Each client owns one row per shard; its n-th push there adds 2^n,
- * so the row is a bit mask of the pushes that were applied: a lost one leaves a hole, a repeated one carries.
- * Every push also adds to a shared row, whose final value is the sum over the pushes in the masks.
+ * What must be true, from the pushes alone. Each writer (a client, or a range of samples) owns one row per
+ * shard; its n-th push there adds 2^n, so the row is a bit mask of the pushes that were applied: a lost one
+ * leaves a hole, a repeated one carries. Every other table of the pool holds what these pushes make of it,
+ * bit for bit. Every push also adds to a shared row, whose final value is the sum over the pushes in the
+ * masks.
  *
  * What became of a push that failed, or whose client died, only its bit says.
  */
-
-import { auditKeys } from '../client/audit.js';
-import type { NativeAddon, NativeShard } from '../native.js';
-import { type ClusterMap, type Pool, shardCount, tableByName } from '../protocol/map.js';
+import type { NativeShard } from '../native.js';
+import { rowsOf, type Sections, type Store } from './sections.js';
+import { adagradRow, bit } from './tables.js';
 import { Violation } from './violation.js';
 
-const FIRST = Uint32Array.of(0);
-
-/** Of a pool in the simulator. */
+/** Of all pools in the simulator; a writer's number is what is above. */
 const MAX_SHARDS = 1024;
+const MAX_MEMBERS = 32;
 
-function place(client: number, shard: number): number {
-  return client * MAX_SHARDS + shard;
+function place(writer: number, shard: number): number {
+  return writer * MAX_SHARDS + shard;
+}
+
+/** A data shard among those of all pools. */
+export function shardOf(g: number, m: number): number {
+  return g * MAX_MEMBERS + m;
 }
 
 interface Push {
   ticket: number;
   shared: bigint;
   amount: number;
+  /** Whose gradients go to one row, in the order of their numbers. */
+  process: number;
 }
 
 export class Oracle {
@@ -33,12 +40,14 @@ export class Oracle {
   /** Acknowledged to earlier processes of a client. */
   private readonly before = new Map<number, number>();
   private readonly doubtful = new Set<number>();
+  /** Rows that were compared with the reference of Adagrad. */
+  compared = 0;
 
-  constructor(private readonly clients: number) {}
+  constructor(private readonly sections: Sections) {}
 
-  /** The number of the client's next push to a shard, from 1. */
-  begin(client: number, shard: number, push: Push): number {
-    const key = place(client, shard);
+  /** The number of the writer's next push to a shard, from 1. */
+  begin(writer: number, shard: number, push: Push): number {
+    const key = place(writer, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
     return pushes.push(push);
@@ -50,97 +59,131 @@ export class Oracle {
   }
 
   /** The client's next process counts from 0. */
-  countAgain(client: number): void {
+  countAgain(writer: number): void {
     for (const [key, count] of this.acked)
-      if (Math.floor(key / MAX_SHARDS) === client) this.before.set(key, count);
+      if (Math.floor(key / MAX_SHARDS) === writer) this.before.set(key, count);
   }
 
-  acknowledge(client: number, shard: number, count: number): void {
-    const key = place(client, shard);
+  acknowledge(writer: number, shard: number, count: number): void {
+    const key = place(writer, shard);
     this.acked.set(key, (this.before.get(key) ?? 0) + count);
   }
 
-  acknowledged(client: number, shard: number): number {
-    return this.acked.get(place(client, shard)) ?? 0;
+  acknowledged(writer: number, shard: number): number {
+    return this.acked.get(place(writer, shard)) ?? 0;
   }
 
-  /** Keys above all clients' own ones, spread over shards by the real hash. */
-  sharedKey(native: NativeAddon, pool: Pool, shard: number, index: number): bigint {
-    return auditKeys(native, pool, 1_000_000 + index)[shard]!;
+  /** What a pull of `Sections.pull` brought, while things happen. */
+  checkPulled(
+    { tables }: Store,
+    writer: { owner: number; process: number },
+    shard: number,
+    rows: Uint8Array,
+    acknowledged: number,
+  ): void {
+    const found = rowsOf(
+      rows,
+      tables.map(({ dim }) => dim),
+    );
+    const mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
+    for (const [i, { name, adds, dim }] of tables.entries()) {
+      if (i === 0) continue;
+      if (adds) this.compare(name, shard, found[i]!, new Float32Array(dim).fill(mask));
+      else this.compare(name, shard, found[i]!, this.adagrad(dim, writer, shard, mask).subarray(0, dim));
+    }
+  }
+
+  private adagrad(
+    dim: number,
+    { owner, process }: { owner: number; process: number },
+    shard: number,
+    mask: number,
+  ): Float32Array {
+    this.compared++;
+    const numbers: number[] = [];
+    for (const [i, push] of (this.sent.get(place(owner, shard)) ?? []).entries())
+      if (push.process === process && (mask & bit(i + 1)) !== 0) numbers.push(i + 1);
+    return adagradRow(dim, numbers);
+  }
+
+  private compare(table: string, shard: number, found: Float32Array, expected: Float32Array): void {
+    for (let i = 0; i < expected.length; i++) {
+      if (Object.is(found[i], expected[i])) continue;
+      throw new Violation(
+        `table ${table} shard ${shard}: column ${i} holds ${found[i]}, pushes give ${expected[i]}`,
+      );
+    }
   }
 
   /**
-   * A row read while things happen: all of what was sent up to some push, with at least as many as were
-   * acknowledged before. `whole`: nothing is under way any more.
+   * A row of the main table: all of what was sent up to some push, with at least as many as were acknowledged
+   * before. `whole`: nothing is under way any more. Returns the mask.
    */
-  checkOwnRow(client: number, shard: number, row: Float32Array, acknowledged: number, whole = false): void {
+  private checkOwnRow(
+    writer: number,
+    shard: number,
+    row: Float32Array,
+    acknowledged: number,
+    whole = false,
+  ): number {
     const mask = row[0]!;
-    for (let i = 1; i < row.length; i++)
-      if (row[i] !== mask) throw new Violation(`client ${client} shard ${shard}: a torn row`);
-    const pushes = this.sent.get(place(client, shard)) ?? [];
-    const possible = Number.isInteger(mask) && mask >= 0 && mask % 2 === 0 && mask < 2 ** (pushes.length + 1);
+    const who = `writer ${writer} shard ${shard}`;
+    for (let i = 1; i < row.length; i++) if (row[i] !== mask) throw new Violation(`${who}: a torn row`);
+    const pushes = this.sent.get(place(writer, shard)) ?? [];
+    const possible = Number.isInteger(mask) && mask >= 0 && mask % 2 === 0 && mask < bit(pushes.length + 1);
     const upTo = whole ? pushes.length : Math.floor(Math.log2(Math.max(1, mask)));
     let applied = 0;
     let missing = !possible;
     for (const [i, { ticket }] of pushes.entries()) {
-      if ((mask & (2 ** (i + 1))) !== 0) applied++;
+      if ((mask & bit(i + 1)) !== 0) applied++;
       else if (i < upTo && !this.doubtful.has(ticket)) missing = true;
     }
-    if (missing)
-      throw new Violation(
-        `client ${client} shard ${shard}: read ${mask}, which ${pushes.length} pushes do not give`,
-      );
-    if (applied < acknowledged) {
-      throw new Violation(
-        `client ${client} shard ${shard}: ${acknowledged} pushes acknowledged, ${applied} in the row`,
-      );
-    }
+    if (missing) throw new Violation(`${who}: read ${mask}, which ${pushes.length} pushes do not give`);
+    if (applied < acknowledged)
+      throw new Violation(`${who}: ${acknowledged} pushes acknowledged, ${applied} in the row`);
+    return mask;
   }
 
-  /** At rest: every push that was sent is there exactly once. */
-  checkShard(
-    native: NativeAddon,
-    map: ClusterMap,
-    shard: NativeShard,
-    g: number,
-    m: number,
-    dim: number,
-  ): void {
-    const pool = map.pools[map.groups[g]!.pool]!;
-    const table = tableByName(map, 't')!;
+  /**
+   * At rest: every push that was sent is there exactly once, with its optimizer state. `whole` false: of a
+   * job that has lost other shards, whose clients may still wait.
+   */
+  checkShard(store: Store, shard: NativeShard, g: number, m: number, whole: boolean): void {
+    const { pool, tables } = store;
     const number = (g - pool.firstGroup) * pool.k + m;
-    const read = (key: bigint): Float32Array => {
-      const part = {
-        table: table.id,
-        width: dim,
-        keys: BigUint64Array.of(key),
-        order: FIRST,
-        start: 0,
-        end: 1,
-      };
-      const rows = shard.pull(native.encodeRequest(0, [part]));
+    const here = shardOf(g, m);
+    const read = (section: Uint8Array): Uint8Array => {
+      const rows = shard.pull(section);
       if (typeof rows === 'number') throw new Violation(`shard ${g}/${m} cannot be read at rest: ${rows}`);
-      const row = new Float32Array(dim);
-      native.scatterRows(row, dim, FIRST, 0, 1, rows, 0);
-      return row;
+      return rows;
     };
     const sums = new Map<bigint, number>();
     for (const [key, pushes] of this.sent) {
-      const client = Math.floor(key / MAX_SHARDS);
-      const at = key % MAX_SHARDS;
-      if (at !== number) continue;
-      const row = read(auditKeys(native, pool, client)[at]!);
-      this.checkOwnRow(client, at, row, this.acknowledged(client, at), true);
+      if (key % MAX_SHARDS !== here) continue;
+      const owner = Math.floor(key / MAX_SHARDS);
+      const writers = [...new Set(pushes.map(({ process }) => process))].map((process) => ({
+        owner,
+        process,
+      }));
+      const floats = tables.map(({ dim, adds }) => (adds ? dim : 2 * dim * writers.length));
+      const rows = rowsOf(read(this.sections.wholeRows(store, number, writers)), floats);
+      const mask = this.checkOwnRow(owner, here, rows[0]!, this.acknowledged(owner, here), whole);
+      for (const [i, { name, dim, adds }] of tables.entries()) {
+        if (i === 0) continue;
+        if (adds) this.compare(name, here, rows[i]!, new Float32Array(dim).fill(mask));
+        else {
+          for (const [w, writer] of writers.entries()) {
+            const row = rows[i]!.subarray(2 * dim * w, 2 * dim * (w + 1));
+            this.compare(name, here, row, this.adagrad(dim, writer, here, mask));
+          }
+        }
+      }
       for (const [i, { shared, amount }] of pushes.entries())
-        sums.set(shared, (sums.get(shared) ?? 0) + ((row[0]! & (2 ** (i + 1))) !== 0 ? amount : 0));
+        sums.set(shared, (sums.get(shared) ?? 0) + ((mask & bit(i + 1)) !== 0 ? amount : 0));
     }
-    for (let index = 0; index < this.clients + 16; index++) {
-      const key = this.sharedKey(native, pool, number, index);
-      const sum = sums.get(key);
-      if (sum === undefined) continue;
-      const value = read(key)[0];
-      if (value !== sum) throw new Violation(`shard ${g}/${m}: a shared row holds ${value}, not ${sum}`);
+    for (const [key, sum] of sums) {
+      const [row] = rowsOf(read(this.sections.sharedRow(store, key)), [tables[0]!.dim]);
+      if (row![0] !== sum) throw new Violation(`shard ${g}/${m}: a shared row holds ${row![0]}, not ${sum}`);
     }
-    if (shardCount(pool) <= number) throw new Violation('a shard outside its pool');
   }
 }

@@ -63,7 +63,7 @@ export class Promises {
   /**
    * Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard.
    */
-  private checkDurable(from: number, client: PeerId, { items }: MessageOf<'pushAck'>): void {
+  private checkDurable(from: number, to: PeerId, { client = to, items }: MessageOf<'pushAck'>): void {
     const node = this.cluster.nodes[from - 1]?.node;
     for (const [g, m, cseq, refused] of items) {
       // Not an answer of the stream: the session is over, whatever its pushes were.

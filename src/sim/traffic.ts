@@ -1,59 +1,68 @@
 /**
  * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
  */
-import { auditKeys } from '../client/audit.js';
 import { PsClientCore } from '../core/client/client.js';
-import {
-  type ClusterMap,
-  locate,
-  type Pool,
-  shardCount,
-  type TableSpec,
-  tableByName,
-} from '../protocol/map.js';
+import { type ClusterMap, locate, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
-import type { AnswerEffect, Cluster } from './cluster.js';
-import { Oracle } from './oracle.js';
+import type { AnswerEffect, Cluster, Workload } from './cluster.js';
+import { Oracle, shardOf } from './oracle.js';
+import { Sections, type Store } from './sections.js';
+import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
+import { Workers } from './workers.js';
 
-/** 512 floats are 2 KiB a row, two rows a block: many blocks with few rows. */
-export const DIM = 512;
 const SHARED_KEYS = 6;
-const FIRST = Uint32Array.of(0);
-const BOTH = Uint32Array.of(0, 1);
 
 type Process = Omit<ClientActor, 'left'>;
 
-function newClient(retry: number): Process {
-  return {
-    core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
-    id: undefined,
-    link: 0,
-    pulls: new Map(),
-    pushes: new Map(),
-    checks: new Map(),
-    expired: false,
-  };
-}
-
-export class Traffic {
+export class Traffic implements Workload {
+  readonly tables: readonly SimTable[];
+  private readonly sections: Sections;
   private readonly oracle: Oracle;
-  private readonly row = new Float32Array(DIM);
-  private readonly rows = new Float32Array(2 * DIM);
-  /** client and shard -> the section that asks for the client's row there */
-  private readonly pullSections = new Map<number, Uint8Array>();
+  private readonly workers: Workers;
+  /** client process and shard -> the section that asks for its rows there */
+  private readonly pullSections = new Map<string, Uint8Array>();
+  private stores: Store[] | undefined;
   private nextTicket = 1;
+  private nextProcess = 0;
 
   constructor(
     private readonly cluster: Cluster,
     private readonly moved: () => void,
   ) {
-    const { config, retry, clients } = cluster;
-    this.oracle = new Oracle(config.clients);
-    for (let i = 0; i < config.clients; i++) {
-      clients.push({ ...newClient(retry), left: config.pushes });
-    }
+    const { config, clients, native } = cluster;
+    this.tables = tablesOfPool('embedding', config.extra);
+    if (config.mirrored > 0)
+      this.tables = [...this.tables, ...tablesOfPool('mirrored', config.mirroredExtra)];
+    this.sections = new Sections(native, this.tables);
+    this.oracle = new Oracle(this.sections);
+    this.workers = new Workers(cluster, this.sections, this.oracle, () => this.nextTicket++);
+    for (let i = 0; i < config.clients + config.workers; i++)
+      clients.push({ ...this.newProcess(), left: i < config.clients ? config.pushes : 0 });
+  }
+
+  private newProcess(): Process {
+    const { retry } = this.cluster;
+    return {
+      core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
+      process: this.nextProcess++,
+      id: undefined,
+      link: 0,
+      pulls: new Map(),
+      pushes: new Map(),
+      checks: new Map(),
+      expired: false,
+    };
+  }
+
+  /** Number of a client among clients, by its number among actors. */
+  private clientNumber(index: number): number {
+    return index - 1 - this.cluster.nodes.length;
+  }
+
+  private isWorker(index: number): boolean {
+    return this.clientNumber(index) >= this.cluster.config.clients;
   }
 
   /**
@@ -61,74 +70,72 @@ export class Traffic {
    */
   restart(index: number, actor: ClientActor): void {
     for (const ticket of actor.pushes.keys()) this.oracle.doubt(ticket);
-    this.oracle.countAgain(index);
-    Object.assign(actor, newClient(this.cluster.retry));
+    this.oracle.countAgain(this.clientNumber(index));
+    this.workers.restart(index);
+    Object.assign(actor, this.newProcess());
   }
 
   request(index: number, actor: ClientActor): void {
+    if (!this.known()) return;
+    if (this.isWorker(index)) return this.workers.turn(index, actor, this.stores!);
     const { random } = this.cluster;
     if (actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
     if (random.chance(0.2)) this.pull(index, actor);
   }
 
-  /** Pool and table, once the client's map has them. */
-  private known(actor: ClientActor): { pool: Pool; table: TableSpec } | undefined {
-    const { map } = actor.core;
-    const pool = map.pools[0];
-    const table = tableByName(map, 't');
-    return pool && table && map.groups.length > 0 ? { pool, table } : undefined;
+  received(index: number, actor: ClientActor, message: Message): boolean {
+    return this.isWorker(index) && this.workers.received(index, actor, message);
+  }
+
+  /** All tables are in the durable map, so that they have their numbers. */
+  known(): boolean {
+    this.stores ??= this.sections.stores(this.cluster.control.disk.map);
+    return this.stores !== undefined;
   }
 
   private push(index: number, actor: ClientActor): void {
-    const known = this.known(actor);
-    if (!known || actor.id === undefined) return;
-    const { rows } = this;
-    const { native, random } = this.cluster;
-    const { pool, table } = known;
+    if (actor.id === undefined || !knows(actor, this.tables)) return;
+    const { random } = this.cluster;
     actor.left--;
-    const own = auditKeys(native, pool, index);
+    const owner = this.clientNumber(index);
     const ticket = this.nextTicket++;
-    const shards = shardCount(pool);
     const items = [];
-    for (let shard = 0; shard < shards; shard++) {
-      if (!random.chance(shards === 1 ? 1 : 0.6)) continue;
-      const shared = this.oracle.sharedKey(native, pool, shard, random.below(SHARED_KEYS));
-      const amount = 1 + random.below(5);
-      const number = this.oracle.begin(index, shard, { ticket, shared, amount });
-      const keys = BigUint64Array.of(own[shard]!, shared);
-      rows.fill(2 ** number, 0, DIM);
-      rows.fill(amount, DIM);
-      const part = { table: table.id, width: DIM, keys, rows, order: BOTH, start: 0, end: 2 };
-      const { group, member } = locate(pool, shard);
-      items.push({ g: group, m: member, section: native.encodeRequest(0, [part]) });
+    for (const store of this.stores!) {
+      const shards = shardCount(store.pool);
+      for (let shard = 0; shard < shards; shard++) {
+        if (!random.chance(this.stores!.length * shards === 1 ? 1 : 0.6)) continue;
+        const shared = this.sections.sharedKey(store.pool, shard, random.below(SHARED_KEYS));
+        const amount = 1 + random.below(5);
+        const { group, member } = locate(store.pool, shard);
+        const { process } = actor;
+        const push = { ticket, shared, amount, process };
+        const number = this.oracle.begin(owner, shardOf(group, member), push);
+        const section = this.sections.push(store, shard, { owner, process }, { number, shared, amount });
+        items.push({ g: group, m: member, section });
+      }
     }
     actor.pushes.set(ticket, items.length);
     this.cluster.runClient(index, actor.core.step({ kind: 'push', ticket, items }));
   }
 
   private pull(index: number, actor: ClientActor): void {
-    const known = this.known(actor);
-    if (!known || actor.pulls.size > 3) return;
-    const { pool, table } = known;
-    const shard = this.cluster.random.below(shardCount(pool));
-    const { group, member } = locate(pool, shard);
+    if (actor.pulls.size > 3 || !knows(actor, this.tables)) return;
+    const { random } = this.cluster;
+    const owner = this.clientNumber(index);
+    const store = random.pick(this.stores!);
+    const shard = random.below(shardCount(store.pool));
+    const { group, member } = locate(store.pool, shard);
+    const at = shardOf(group, member);
     const ticket = this.nextTicket++;
-    actor.pulls.set(ticket, { shard, acknowledged: this.oracle.acknowledged(index, shard) });
-    const items = [{ g: group, m: member, section: this.pullSection(pool, table, index, shard) }];
-    this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, items }));
-  }
-
-  private pullSection(pool: Pool, table: TableSpec, index: number, shard: number): Uint8Array {
-    const { native } = this.cluster;
-    const name = index * shardCount(pool) + shard;
+    actor.pulls.set(ticket, { store, shard: at, acknowledged: this.oracle.acknowledged(owner, at) });
+    const name = `${actor.process}/${at}`;
     let section = this.pullSections.get(name);
     if (!section) {
-      const keys = BigUint64Array.of(auditKeys(native, pool, index)[shard]!);
-      const part = { table: table.id, width: DIM, keys, order: FIRST, start: 0, end: 1 };
-      section = native.encodeRequest(0, [part]);
+      section = this.sections.pull(store, shard, { owner, process: actor.process });
       this.pullSections.set(name, section);
     }
-    return section;
+    const items = [{ g: group, m: member, section }];
+    this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, items }));
   }
 
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void {
@@ -140,73 +147,104 @@ export class Traffic {
         this.onChecked(actor, effect.ticket, effect.message);
         return;
       case 'done':
-        if (effect.error && effect.error.code !== 'SESSION_EXPIRED' && !this.cluster.overwhelmed)
-          throw new Violation(`a request failed though at most r lacked: ${effect.error.message}`);
-        if (effect.error?.code === 'UNRECOVERABLE' && !this.cluster.control.unrecoverable)
-          throw new Violation('a request was told of a loss that the scheduler had not confirmed');
-        if (effect.error?.code === 'SESSION_EXPIRED') {
-          if (this.cluster.control.isOpen(actor.id!) || this.cluster.links.get(actor.link)?.peer === actor.id)
-            throw new Violation(`client ${actor.id} was told that its session has ended`);
-          actor.expired = true;
-        }
-        if (effect.error) this.oracle.doubt(effect.ticket);
-        actor.pulls.delete(effect.ticket);
-        actor.pushes.delete(effect.ticket);
+        if (this.isWorker(index) && this.workers.settled(index, actor, effect)) return;
+        this.onDone(actor, effect);
     }
   }
 
+  private onDone(actor: ClientActor, { ticket, error }: AnswerEffect & { kind: 'done' }): void {
+    const { control } = this.cluster;
+    if (error) {
+      if (error.code !== 'SESSION_EXPIRED') this.checkFailure(error);
+      else {
+        if (control.isOpen(actor.id!) || this.cluster.links.get(actor.link)?.peer === actor.id)
+          throw new Violation(`client ${actor.id} was told that its session has ended`);
+        actor.expired = true;
+      }
+      this.oracle.doubt(ticket);
+    }
+    actor.pulls.delete(ticket);
+    actor.pushes.delete(ticket);
+  }
+
+  private checkFailure({ code, message }: { code: string; message: string }): void {
+    if (!this.cluster.overwhelmed)
+      throw new Violation(`a request failed though at most r lacked: ${message}`);
+    if (code === 'UNRECOVERABLE' && !this.cluster.control.unrecoverable)
+      throw new Violation('a request was told of a loss that the scheduler had not confirmed');
+  }
+
   noteAcknowledged(index: number, actor: ClientActor): void {
-    const { k } = this.cluster.config;
     for (const { g, m, acknowledged } of actor.core.counts())
-      this.oracle.acknowledge(index, g * k + m, acknowledged);
+      this.oracle.acknowledge(this.clientNumber(index), shardOf(g, m), acknowledged);
   }
 
   private onRows(index: number, actor: ClientActor, ticket: number, rows: Uint8Array): void {
     const pull = actor.pulls.get(ticket);
     if (!pull) return;
-    const { row } = this;
-    row.fill(0);
-    this.cluster.native.scatterRows(row, DIM, FIRST, 0, 1, rows, 0);
     this.cluster.count('pulls');
-    this.oracle.checkOwnRow(index, pull.shard, row, pull.acknowledged);
+    const writer = { owner: this.clientNumber(index), process: actor.process };
+    this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged);
   }
 
   // ---- at rest
 
   /** Every client has one more push to make. */
   more(): void {
-    for (const actor of this.cluster.clients) actor.left++;
+    for (const actor of this.cluster.clients.slice(0, this.cluster.config.clients)) actor.left++;
   }
 
-  /** Every client has pushed all it wanted to, and knows that it is durable. */
+  /** Every client has pushed all it wanted to, and knows that it is durable; every range has its end. */
   get finished(): boolean {
-    return this.cluster.clients.every((actor) => actor.left === 0 && actor.core.unacknowledged === 0);
+    const { clients } = this.cluster;
+    return (
+      clients.every(({ left, core }) => left === 0 && core.unacknowledged === 0) && this.workers.finished
+    );
   }
 
   get checked(): boolean {
     return this.cluster.clients.every((actor) => actor.checks.size === 0);
   }
 
-  /** Every shard holds what was pushed exactly once, every parity equation holds on every block. */
-  check(map: ClusterMap): void {
+  /**
+   * Every shard holds what was pushed exactly once, every parity equation holds on every block. `lost`:
+   * shards ("group/member") that are beyond repair. The others hold what they should; the equations of their
+   * groups are not to be had.
+   */
+  check(map: ClusterMap, lost: ReadonlySet<string>): void {
     const { cluster } = this;
-    const index = 1 + cluster.nodes.length;
-    const actor = cluster.clients[0]!;
-    actor.checks.clear();
+    this.workers.check(lost.size === 0);
+    cluster.clients[0]!.checks.clear();
     for (const group of map.groups) {
+      const store = this.stores![group.pool]!;
+      let survives = true;
       for (const [m, entry] of group.data.entries()) {
+        if (lost.has(`${group.id}/${m}`)) {
+          survives = false;
+          cluster.count('shardsLost');
+          continue;
+        }
         const owner = cluster.actorWith(entry.node)?.node?.ownerAt(group.id, m);
         if (owner?.gen !== entry.gen) throw new Violation(`shard ${group.id}/${m} has no owner at rest`);
-        this.oracle.checkShard(cluster.native, map, owner.native, group.id, m, DIM);
+        if (!owner.complete)
+          throw new Violation(`shard ${group.id}/${m} is neither complete nor called lost`);
+        this.oracle.checkShard(store, owner.native, group.id, m, lost.size === 0);
+        cluster.count(lost.size === 0 ? 'shardsChecked' : 'survivorsChecked');
       }
-      for (const sink of group.sinks) {
-        const ticket = this.nextTicket++;
-        actor.checks.set(ticket, `group ${group.id} parity ${sink.index}`);
-        const message: Message = { t: 'check', epoch: 0, id: 0, g: group.id, sid: sink.sid };
-        const query = { to: { node: sink.node }, message };
-        cluster.runClient(index, actor.core.step({ kind: 'query', ticket, query }));
-      }
+      if (survives) for (const sink of group.sinks) this.checkEquation(group.id, sink);
     }
+    if (this.oracle.compared > 0) cluster.count('adagradCompared', this.oracle.compared);
+    this.oracle.compared = 0;
+  }
+
+  private checkEquation(g: number, { sid, index, node }: { sid: number; index: number; node: number }): void {
+    const { cluster } = this;
+    const actor = cluster.clients[0]!;
+    const ticket = this.nextTicket++;
+    actor.checks.set(ticket, `group ${g} parity ${index}`);
+    const message: Message & { t: 'check' } = { t: 'check', epoch: 0, id: 0, g, sid };
+    const query = { to: { node }, message };
+    cluster.runClient(1 + cluster.nodes.length, actor.core.step({ kind: 'query', ticket, query }));
   }
 
   private onChecked(actor: ClientActor, ticket: number, message: Message): void {
@@ -225,10 +263,16 @@ export class Traffic {
   }
 
   describe(): string[] {
-    return this.cluster.clients.map(
+    const clients = this.cluster.clients.map(
       (actor, i) =>
         `client ${i}: ${actor.left} to push, ${actor.core.unacknowledged} unacknowledged, ` +
         `${actor.checks.size} checks`,
     );
+    return [...clients, ...this.workers.describe()];
   }
+}
+
+/** The client's own map has the tables: it may push and pull. */
+function knows({ core }: ClientActor, tables: readonly SimTable[]): boolean {
+  return core.map.groups.length > 0 && core.map.tables.length >= tables.length;
 }

@@ -3,14 +3,17 @@
  * client machines and the real engine on small tables, against a simulated network, clock, disk and crashes.
  * Safety is checked all the time; then everything heals and must complete.
  */
+
+import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../native.js';
-import { hasMove, tableByName } from '../protocol/map.js';
+import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { Cluster, MAX_STEPS } from './cluster.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Control } from './control.js';
 import { Faults } from './faults.js';
 import { Random } from './random.js';
-import { DIM, Traffic } from './traffic.js';
+import { specOf } from './tables.js';
+import { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
 
 /** A schedule that would be over earlier goes on with more pushes. */
@@ -33,6 +36,8 @@ export class World {
   private readonly faults: Faults;
   private readonly traffic: Traffic;
   private steps = 0;
+  /** At the last check: shards that are beyond repair. */
+  private lost: ReadonlySet<string> = new Set();
 
   constructor(
     readonly seed: number,
@@ -64,15 +69,6 @@ export class World {
     try {
       while (cluster.phase !== 'done') {
         this.step();
-        if (
-          this.control.unrecoverable &&
-          cluster.faultsLeft <= 0 &&
-          this.steps >= MIN_STEPS &&
-          this.givenUp()
-        ) {
-          result = 'unrecoverable';
-          break;
-        }
         if (this.steps > MAX_STEPS) throw new Violation(`no progress: ${this.stuck()}`);
       }
     } catch (error) {
@@ -80,6 +76,7 @@ export class World {
       result = 'violation';
       message = error instanceof Violation ? error.message : `${error.stack ?? error.message}`;
     }
+    if (result === 'complete' && this.lost.size > 0) result = 'unrecoverable';
     cluster.close();
     const { stats, config, overwhelmed } = cluster;
     return { seed: this.seed, result, message, steps: this.steps, overwhelmed, stats, config };
@@ -128,29 +125,21 @@ export class World {
         this.traffic.more();
         return;
       }
-      cluster.phase = 'checking';
-      this.traffic.check(this.control.scheduler!.map);
-    } else if (cluster.phase === 'checking' && this.traffic.checked) cluster.phase = 'done';
+      this.check();
+    } else if (cluster.phase === 'running' && this.steps >= MIN_STEPS && this.givenUp()) this.check();
+    else if (cluster.phase === 'checking' && this.traffic.checked) cluster.phase = 'done';
   }
 
   private form(): void {
-    const { map } = this.control.disk;
-    if (map.groups.length === 0) return;
-    if (tableByName(map, 't')) {
+    if (this.control.disk.map.groups.length === 0) return;
+    if (this.traffic.known()) {
       this.cluster.phase = 'running';
       return;
     }
-    const id = this.cluster.clients[0]?.id;
-    if (id === undefined) return;
-    const spec = {
-      name: 't',
-      pool: 'embedding',
-      dim: DIM,
-      optimizer: { kind: 'sgd' as const, lr: -1 },
-      initializer: { kind: 'zeros' as const },
-      seed: 0,
-    };
-    this.control.told(id, { t: 'createTables', id: 1, specs: [spec] });
+    const index = 1 + this.cluster.nodes.length;
+    const specs = this.traffic.tables.map(specOf);
+    if (this.cluster.clients[0]?.id !== undefined)
+      this.cluster.transmit(index, SCHEDULER, { t: 'createTables', id: 1, specs }, []);
   }
 
   private settled(): boolean {
@@ -167,9 +156,60 @@ export class World {
     return !moving && scheduler?.status().redundancy === 'full';
   }
 
-  /** Lost beyond repair, and nothing is left that could change it. */
+  /** Shards that the scheduler calls lost: "group/member". */
+  private get calledLost(): Set<string> {
+    const lost = this.control.scheduler?.status().unrecoverable ?? [];
+    return new Set(lost.map(({ g, m }) => `${g}/${m}`));
+  }
+
+  private ownerOf(group: Group, m: number): Owner | undefined {
+    const entry = group.data[m]!;
+    const owner = this.cluster.processOf(entry.node, entry.inc)?.ownerAt(group.id, m);
+    return owner?.gen === entry.gen ? owner : undefined;
+  }
+
+  /**
+   * A lost shard that no sink knows never starts its stream, so no parity of its group completes an equation:
+   * what other members lack stays away, and nobody says so.
+   */
+  private waitsForEver(group: Group, lost: ReadonlySet<string>): boolean {
+    return group.data.some(
+      (_, m) => lost.has(`${group.id}/${m}`) && this.ownerOf(group, m)?.phase !== 'ACTIVE',
+    );
+  }
+
+  /** Lost beyond repair, nothing is left that could change it, and what can be had is there. */
   private givenUp(): boolean {
-    return this.settled() && this.control.scheduler?.status().redundancy === 'lost';
+    const { scheduler, unrecoverable } = this.control;
+    if (!unrecoverable || !this.settled()) return false;
+    if (scheduler?.status().redundancy !== 'lost') return false;
+    const lost = this.calledLost;
+    return scheduler.map.groups.every((group) => {
+      if (this.waitsForEver(group, lost)) return true;
+      const named = group.data.map((_, m) => lost.has(`${group.id}/${m}`));
+      if (group.data.some((_, m) => !named[m] && !this.ownerOf(group, m)?.complete)) return false;
+      return named.includes(true) || this.isRedundant(group);
+    });
+  }
+
+  private isRedundant({ sinks }: Group): boolean {
+    const complete = sinks.filter((s) => this.cluster.processOf(s.node, s.inc)?.sinkAt(s.sid)?.complete);
+    return sinks.length === this.cluster.config.r && complete.length === sinks.length;
+  }
+
+  private check(): void {
+    this.cluster.phase = 'checking';
+    const { map } = this.control.scheduler!;
+    const lost = this.calledLost;
+    for (const group of map.groups.filter((each) => this.waitsForEver(each, lost))) {
+      for (const m of group.data.keys()) {
+        if (lost.has(`${group.id}/${m}`) || this.ownerOf(group, m)?.complete) continue;
+        this.cluster.count('shardsNotNamed');
+        lost.add(`${group.id}/${m}`);
+      }
+    }
+    this.lost = lost;
+    this.traffic.check(map, lost);
   }
 
   private stuck(): string {

@@ -7,12 +7,13 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/native.js';
 import type { Profile } from '../../src/sim/config.js';
 import { Coverage } from '../../src/sim/coverage.js';
-import { MUTANTS, planted } from '../../src/sim/planted.js';
+import { planted } from '../../src/sim/planted.js';
+import { ALL_MUTANTS as MUTANTS } from '../../src/sim/planted-data.js';
 import { type Outcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
 const SCHEDULES = 200;
-const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses'];
+const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic', 'data'];
 /** What the schedules must have gone through, or they prove nothing. */
 const COVERED = [
   'shard.active',
@@ -26,6 +27,11 @@ const COVERED = [
   'crash',
   'partition',
   'pulls',
+  'shardsChecked',
+  'adagradCompared',
+  'rangeFinished',
+  'rangeRedone',
+  'survivorsChecked',
 ];
 
 describe(`schedules 1 to ${SCHEDULES}`, () => {
@@ -125,7 +131,13 @@ describe('mutants', () => {
   });
 
   it.each(MUTANTS)('$name: its text is in the compiled core', (mutant) => {
-    const compiled = readFileSync(new URL(`../../dist/src/core/${mutant.file}.js`, import.meta.url), 'utf8');
+    const compiled = readFileSync(
+      new URL(
+        `../../dist/src/${mutant.file.startsWith('protocol/') ? '' : 'core/'}${mutant.file}.js`,
+        import.meta.url,
+      ),
+      'utf8',
+    );
     expect(planted(mutant, compiled)).not.toBe(compiled);
     if (mutant.scenario) expect(existsSync(mutant.scenario.test)).toBe(true);
   });

@@ -1,0 +1,63 @@
+/**
+ * What the scheduler may say about ranges of samples: a lease is on its disk before its worker hears of it,
+ * and a range has one worker at a time, until that one hands it back or the scheduler calls it lost.
+ */
+import type { DurableState } from '../core/scheduler/scheduler.js';
+import type { PeerId } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import { Violation } from './violation.js';
+
+interface Holder {
+  worker: PeerId;
+  lease: number;
+}
+
+export class Leases {
+  /** range -> who was told that it is its own */
+  private readonly holders = new Map<number, Holder>();
+
+  constructor(private readonly disk: () => DurableState) {}
+
+  /** A message leaves the scheduler. */
+  sent(to: PeerId, message: Message): void {
+    if (message.t === 'acquired' && message.range) this.leased(to, message, message.range.number);
+    if (message.t !== 'rangeLost') return;
+    const holder = this.holders.get(message.number);
+    if (holder?.worker === to && holder.lease === message.lease) this.holders.delete(message.number);
+  }
+
+  private leased(worker: PeerId, { id, session, done }: MessageOf<'acquired'>, number: number): void {
+    const range = this.onDisk(number);
+    if (range?.worker !== worker || range.lease !== id || range.session !== session || range.done > done)
+      throw new Violation(`client ${worker} was told of a lease on range ${number} that is not on the disk`);
+    const holder = this.holders.get(number);
+    if (holder && (holder.worker !== worker || holder.lease !== id))
+      throw new Violation(
+        `range ${number} was given to client ${worker} while client ${holder.worker} has it`,
+      );
+    this.holders.set(number, { worker, lease: id });
+  }
+
+  /** A message reaches the scheduler: a worker hands back what it has. */
+  received(from: PeerId, message: Message): void {
+    if (message.t !== 'release') return;
+    const holder = this.holders.get(message.number);
+    if (holder?.worker === from || message.outcome === 'finished') this.holders.delete(message.number);
+  }
+
+  /** The scheduler is gone. What it had decided and could not say any more is on its disk. */
+  crashed(): void {
+    for (const [number, { worker, lease }] of this.holders) {
+      const range = this.onDisk(number);
+      if (range?.worker !== worker || range.lease !== lease) this.holders.delete(number);
+    }
+  }
+
+  private onDisk(number: number) {
+    for (const { open } of this.disk().datasets ?? []) {
+      const range = open.find((each) => each.number === number);
+      if (range) return range;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * Bugs that only several tables, both pools, data sets or the real codec show. A file that begins with
+ * `protocol/` is one of the compiled protocol, others are of the core.
+ */
+import { MUTANTS, type Mutant } from './planted.js';
+
+const DATA_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'tables: a new owner forgets how far all tables but the first reached',
+    file: 'shard/takeover',
+    from: 'return [...merged.values()];',
+    to: 'return [...merged.values()].slice(0, 1);',
+  },
+  {
+    name: 'samples: a range is given to somebody while another one has it',
+    file: 'scheduler/samples/samples',
+    from: 'state.open.find((each) => each.worker === 0)',
+    to: 'state.open.find((each) => each.worker !== worker)',
+  },
+  {
+    name: 'samples: the session of a range does not end',
+    file: 'scheduler/samples/samples',
+    from: 'this.ledger.endSession(range.session);',
+    to: '',
+  },
+  {
+    name: 'samples: batches that were begun count as durable',
+    file: 'scheduler/samples/samples',
+    from: 'range.done = Math.max(range.done, done);',
+    to: 'range.done = Math.max(range.done, begun);',
+  },
+  {
+    name: 'samples: pushes of a range are numbered afresh by the next worker',
+    file: 'client/client',
+    from: '.next += count;',
+    to: '.next += 0;',
+  },
+  {
+    name: 'codec: a push does not say whose it is',
+    file: 'protocol/validate',
+    from: 'return header;',
+    to: "if (header.t === 'push') delete header.client; return header;",
+  },
+  {
+    name: 'codec: tombstones are refused',
+    file: 'protocol/validate',
+    from: 'const streamId = either(tuple(natural, natural, optional(code)), ended);',
+    to: 'const streamId = tuple(natural, natural, optional(code));',
+  },
+];
+
+export const ALL_MUTANTS: readonly Mutant[] = [...MUTANTS, ...DATA_MUTANTS];
