@@ -9,9 +9,9 @@
 
 #include "engine/blocks.h"
 #include "engine/bytes.h"
-#include "engine/table_spec.h"
 #include "engine/shard.h"
 #include "engine/status.h"
+#include "engine/table_spec.h"
 
 namespace kintsugi::binding {
 

@@ -20,12 +20,8 @@ enum DeltaMode { kNoDelta, kSetDelta, kAddDelta };
 struct V1 {
   using F = float;
   static constexpr std::uint32_t kLanes = 1;
-  static inline F load(const void* p, std::uint32_t) {
-    F x;
-    std::memcpy(&x, p, sizeof x);
-    return x;
-  }
-  static inline void store(void* p, F x, std::uint32_t) { std::memcpy(p, &x, sizeof x); }
+  static inline F load(const float* p, std::uint32_t) { return *p; }
+  static inline void store(float* p, F x, std::uint32_t) { *p = x; }
   static inline F set1(float x) { return x; }
   static inline F zero() { return 0; }
   static inline F add(F a, F b) { return a + b; }
@@ -46,9 +42,9 @@ struct Elements {
   /** body(first element, number of elements) over a row; the number is a constant but for the last one. */
   template <class Body>
   static inline void each(std::uint32_t count, Body body) {
-    std::uint32_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) body(i, kLanes);
-    if (i < count) body(i, count - i);
+    const std::uint32_t whole = count - count % kLanes;
+    for (std::uint32_t i = 0; i < whole; i += kLanes) body(i, kLanes);
+    if (whole < count) body(whole, count - whole);
   }
 
   template <DeltaMode Mode>

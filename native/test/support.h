@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "engine/table_spec.h"
 #include "engine/router.h"
 #include "engine/shard.h"
+#include "engine/table_spec.h"
 #include "kernels/rows.h"
 #include "test/harness.h"
 
