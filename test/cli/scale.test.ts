@@ -43,7 +43,7 @@ describe('kintsugi scale', () => {
       code: 0,
       stderr: '',
       stdout: expect.stringMatching(
-        /^3 PS serve: start 1 more, each with: kintsugi ps --sch\S+ \S+\n[^]*\n4 PS serve; \d+ shards.* moved\n$/,
+        /^3 PS serve: start 1 more, .*: kintsugi ps --sch\S+ \S+\n.*\n4 PS serve; \d+ shards .* moved\n$/s,
       ),
     });
     const shrunk = await run('scale', '--ps', '3', '--json');
