@@ -86,6 +86,8 @@ class Sink {
   void applyColumn(std::uint32_t member, const DeltaTable& d, ColumnKind kind, BlockPairs& again);
   Fault checkList(BlockList blocks, std::size_t* bytes) const;
   bool excluded(std::uint32_t member, BlockRef block) const;
+  /** Bit per member whose stream has started. */
+  std::uint32_t startedBits() const;
   Accumulator& createAccumulator(BlockRef block);
   void settle(Accumulator& accumulator);
 

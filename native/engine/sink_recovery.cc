@@ -33,11 +33,19 @@ Fault Sink::lacking(std::uint32_t member, BlockList blocks) {
   return {};
 }
 
-// Rule 23.
+std::uint32_t Sink::startedBits() const {
+  std::uint32_t bits = 0;
+  for (std::uint32_t m = 0; m < members(); m++) bits |= std::uint32_t{members_[m].started} << m;
+  return bits;
+}
+
+// Rule 23. P includes nothing of a member whose stream has not started, so there is nothing to subtract: such
+// a member is not waited for. It may be lost, and then it would never answer.
 Fault Sink::recover(std::uint32_t member, BlockList blocks, BlockPairs& created) {
   std::size_t bytes;
   if (Fault fault = checkList(blocks, &bytes)) return fault;
   const std::uint32_t bit = 1u << member;
+  const std::uint32_t started = startedBits();
   for (std::size_t i = 0; i < blocks.count; i++) {
     Accumulator* a = accumulators_.find(blocks[i].id());
     if (a && a->done(member)) continue;
@@ -45,7 +53,7 @@ Fault Sink::recover(std::uint32_t member, BlockList blocks, BlockPairs& created)
       a = &createAccumulator(blocks[i]);
       append(created, blocks[i]);
     }
-    a->pending &= ~bit;
+    a->pending &= started & ~bit;
     a->lacking |= bit;
     a->requesters |= bit;
     settle(*a);

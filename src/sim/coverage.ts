@@ -28,7 +28,6 @@ const WATCHED: Record<string, string> = {
   shardsChecked: 'shardsChecked',
   survivorsChecked: 'survivorsChecked',
   shardsLost: 'shardsLost',
-  shardsNotNamed: 'shardsNotNamed',
   adagradCompared: 'adagradCompared',
   rangesFinished: 'rangeFinished',
   rangesRedone: 'rangeRedone',

@@ -168,16 +168,6 @@ export class World {
     return owner?.gen === entry.gen ? owner : undefined;
   }
 
-  /**
-   * A lost shard that no sink knows never starts its stream, so no parity of its group completes an equation:
-   * what other members lack stays away, and nobody says so.
-   */
-  private waitsForEver(group: Group, lost: ReadonlySet<string>): boolean {
-    return group.data.some(
-      (_, m) => lost.has(`${group.id}/${m}`) && this.ownerOf(group, m)?.phase !== 'ACTIVE',
-    );
-  }
-
   /** Lost beyond repair, nothing is left that could change it, and what can be had is there. */
   private givenUp(): boolean {
     const { scheduler, unrecoverable } = this.control;
@@ -185,7 +175,6 @@ export class World {
     if (scheduler?.status().redundancy !== 'lost') return false;
     const lost = this.calledLost;
     return scheduler.map.groups.every((group) => {
-      if (this.waitsForEver(group, lost)) return true;
       const named = group.data.map((_, m) => lost.has(`${group.id}/${m}`));
       if (group.data.some((_, m) => !named[m] && !this.ownerOf(group, m)?.complete)) return false;
       return named.includes(true) || this.isRedundant(group);
@@ -201,13 +190,6 @@ export class World {
     this.cluster.phase = 'checking';
     const { map } = this.control.scheduler!;
     const lost = this.calledLost;
-    for (const group of map.groups.filter((each) => this.waitsForEver(each, lost))) {
-      for (const m of group.data.keys()) {
-        if (lost.has(`${group.id}/${m}`) || this.ownerOf(group, m)?.complete) continue;
-        this.cluster.count('shardsNotNamed');
-        lost.add(`${group.id}/${m}`);
-      }
-    }
     this.lost = lost;
     this.traffic.check(map, lost);
   }

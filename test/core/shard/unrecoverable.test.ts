@@ -119,6 +119,43 @@ describe('rule 26: beyond repair', () => {
     cluster.settle();
     expect(pull.error).toBe('UNRECOVERABLE');
   });
+
+  /** A new parity has followed shards 0 and 1 only, and then shard 2 is lost: no sink knows it. */
+  function nobodyKnowsShardTwo(contentOfOne: boolean): void {
+    start({ k: 3, r: 1, spares: 4 });
+    cluster.client.push({ 0: [{ keys: [1] }], 1: [{ keys: [1] }], 2: [{ keys: [1] }] });
+    cluster.settle();
+    cluster.lose(({ message }) => message.t === 'start' && message.m === 2);
+    const content = cluster.lose(({ message }) => message.t === 'content' && message.m === 1);
+    if (contentOfOne) content();
+    cluster.crash(3);
+    cluster.settle();
+    for (const index of [1, 2]) cluster.crash(index, { noticed: false });
+    for (const index of [1, 2]) cluster.notice(index);
+    cluster.settle();
+    cluster.advance(3000);
+  }
+
+  it('a shard that no sink knows does not keep another one from being decoded', () => {
+    nobodyKnowsShardTwo(true);
+    expect(cluster.eventsNamed('shard.unrecoverable')).toMatchObject([
+      { member: 2, reason: 'no sink has this shard' },
+    ]);
+    expect(cluster.owner(1).complete).toBe(true);
+    expect(cluster.read(1, 1)).toBe(1);
+  });
+
+  it('a shard that no sink knows does not keep another one from being called lost', () => {
+    nobodyKnowsShardTwo(false);
+    expect(cluster.eventsNamed('shard.unrecoverable')).toMatchObject([
+      { member: 2, reason: 'no sink has this shard' },
+      { member: 1, reason: 'fewer equations than lost members' },
+    ]);
+    const push = cluster.client.push({ 1: [{ keys: [1] }] });
+    cluster.settle();
+    expect(push.error).toBe('UNRECOVERABLE');
+    expect(cluster.read(0, 1)).toBe(1);
+  });
 });
 
 describe('found by random schedules', () => {
