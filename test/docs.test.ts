@@ -303,9 +303,9 @@ describe('docs/events.md', () => {
 
 describe('docs/protocol.md', () => {
   it('has every kind of message', () => {
-    const kinds = ['src/protocol/messages.ts', 'src/protocol/samples.ts'].flatMap((file) =>
-      [...text(file).matchAll(/^ {2}t: '([a-zA-Z]+)';/gm)].map((match) => match[1]!),
-    );
+    const kinds = ['messages', 'samples', 'scaling']
+      .map((name) => `src/protocol/${name}.ts`)
+      .flatMap((file) => [...text(file).matchAll(/^ {2}t: '([a-zA-Z]+)';/gm)].map((match) => match[1]!));
     expect(kinds.length).toBeGreaterThan(50);
     const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) => quoted(cells[1]!));
     expect(compare(kinds, inDocument)).toEqual(SAME);

@@ -23,7 +23,8 @@ import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
 import type { ClusterMap, PeerId, TableSpec } from './map.js';
 import type { SampleMessage } from './samples.js';
-import type { JobStatus, MoveStatus, RecoveryStats } from './status.js';
+import type { ChangeReply, Drain, Leave, Rebalance, Scale } from './scaling.js';
+import type { JobStatus, RecoveryStats } from './status.js';
 
 export type {
   ChangeStatus,
@@ -365,44 +366,6 @@ export interface TablesCreated {
   code?: ErrorCode;
   message?: string;
 }
-// ---- changes of what serves; each is answered with a ChangeReply, progress is in the status
-/** So many PS are to serve. `timeoutMs` 0: it is never taken back. */
-export interface Scale {
-  t: 'scale';
-  id: number;
-  ps: number;
-  timeoutMs: number;
-}
-/** A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. */
-export interface Drain {
-  t: 'drain';
-  id: number;
-  node: string;
-  timeoutMs: number;
-}
-/** `dryRun`: only say what would move. */
-export interface Rebalance {
-  t: 'rebalance';
-  id: number;
-  dryRun: boolean;
-  timeoutMs: number;
-}
-export interface ChangeReply {
-  t: 'changeReply';
-  id: number;
-  /** Number of the change; 0 when there is none. */
-  change: number;
-  /** Of a dry run. */
-  moves: MoveStatus[];
-  code?: ErrorCode;
-  message?: string;
-}
-/** To a node that holds nothing any more: it is not part of the job. */
-export interface Leave {
-  t: 'leave';
-  inc: number;
-}
-
 export interface StatusRequest {
   t: 'status';
   id: number;

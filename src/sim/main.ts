@@ -9,7 +9,7 @@ import { describe } from '../errors.js';
 import { loadNative } from '../native.js';
 import type { SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
-import { huntMutants, type Part } from './mutants.js';
+import { huntMutants, type Part } from './mutants/hunt.js';
 import { World } from './world.js';
 
 const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value]

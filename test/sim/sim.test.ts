@@ -7,8 +7,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/native.js';
 import type { Profile } from '../../src/sim/config.js';
 import { Coverage } from '../../src/sim/coverage.js';
-import { planted } from '../../src/sim/planted.js';
-import { ALL_MUTANTS as MUTANTS } from '../../src/sim/planted-data.js';
+import { MUTANTS } from '../../src/sim/mutants/index.js';
+import { planted } from '../../src/sim/mutants/mutant.js';
 import { type Outcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();

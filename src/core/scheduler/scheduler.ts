@@ -50,9 +50,7 @@ export class Scheduler {
   private computed: Condition | undefined;
   private redundancyBefore: Redundancy = 'forming';
   private warningsBefore = '';
-  /**
-   * Placement must be looked at again: something that it depends on changed since repair had nothing to do.
-   */
+  /** Something that placement depends on changed since repair had nothing to do. */
   private unsettled = true;
   private unannounced = true;
 

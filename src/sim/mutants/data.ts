@@ -2,9 +2,9 @@
  * Bugs that only several tables, both pools, data sets or the real codec show. A file that begins with
  * `protocol/` is one of the compiled protocol, others are of the core.
  */
-import { MUTANTS, type Mutant } from './planted.js';
+import type { Mutant } from './mutant.js';
 
-const DATA_MUTANTS: readonly Mutant[] = [
+export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'tables: a new owner forgets how far all tables but the first reached',
     file: 'shard/takeover',
@@ -48,5 +48,3 @@ const DATA_MUTANTS: readonly Mutant[] = [
     to: 'const streamId = tuple(natural, natural, optional(code));',
   },
 ];
-
-export const ALL_MUTANTS: readonly Mutant[] = [...MUTANTS, ...DATA_MUTANTS];

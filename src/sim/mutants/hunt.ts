@@ -1,7 +1,7 @@
 /**
- * The simulator must be able to fail: each mutant (planted.ts) is edited into a copy of the compiled core and
- * must be caught, by random schedules or, where it says so, by a scenario test that runs against that copy.
- * One that survives is a hole in the simulator or a rule that is not needed.
+ * The simulator must be able to fail. Each mutant is edited into a copy of the compiled core and must be
+ * caught, by random schedules or, where it says so, by a scenario test that runs against that copy. One that
+ * survives is a hole in the simulator or a rule that is not needed.
  *
  * The budget of a hunt is processor time, so that a busy machine does not let mutants get away.
  */
@@ -9,13 +9,13 @@ import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { PACKAGE_ROOT } from '../package-root.js';
-import { type Mutant, planted } from './planted.js';
-import { ALL_MUTANTS } from './planted-data.js';
+import { PACKAGE_ROOT } from '../../package-root.js';
+import { MUTANTS } from './index.js';
+import { type Mutant, planted } from './mutant.js';
 
 const HUNTERS = 2;
 /** What is compiled of src/. */
-const dist = join(dirname(fileURLToPath(import.meta.url)), '..');
+const dist = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const root = PACKAGE_ROOT;
 /** Below the project, so that packages resolve as usual; one folder per hunt, so that two do not meet. */
 const scratch = join(root, `build/mutants-${process.pid}`);
@@ -161,7 +161,7 @@ export async function huntMutants(
   only: string | undefined,
   { part, parts }: Part,
 ): Promise<number> {
-  const queue = ALL_MUTANTS.filter(
+  const queue = MUTANTS.filter(
     ({ name }, index) => (only === undefined || name.includes(only)) && index % parts === part - 1,
   );
   // All texts must be there before the first hunt begins.

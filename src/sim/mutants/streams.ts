@@ -1,30 +1,7 @@
-/**
- * Bugs to plant: each breaks one rule of the protocol by a small textual edit on the compiled core.
- * Production code holds no trace of them.
- */
+/** Bugs in streams, sinks, recovery, requests and their limits. */
+import type { Mutant } from './mutant.js';
 
-export interface Mutant {
-  name: string;
-  /** File of the compiled core, without ending. */
-  file: string;
-  /** Must occur exactly once (or at the n-th place, from 0, of several). */
-  from: string;
-  to: string;
-  place?: number;
-  /** No random schedule has shown it so far: this test must fail, and `because` says what it takes. */
-  scenario?: { test: string; because: string };
-}
-
-/** The compiled text with the bug in it. @throws when the text to edit is not there as often as expected */
-export function planted({ name, file, from, to, place }: Mutant, compiled: string): string {
-  const parts = compiled.split(from);
-  const at = place ?? 0;
-  if (place === undefined ? parts.length !== 2 : parts.length <= at + 1)
-    throw new Error(`mutant "${name}": its text is ${parts.length - 1} times in ${file}.js`);
-  return parts.slice(0, at + 1).join(from) + to + parts.slice(at + 1).join(from);
-}
-
-export const MUTANTS: readonly Mutant[] = [
+export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'take deltas of a fenced generation',
     file: 'sink/sink',
@@ -180,18 +157,6 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'for (const entry of this.log)',
   },
   {
-    name: 'publish a map before it is durable',
-    file: 'scheduler/ledger',
-    from: 'this.held.push({ version: this.version, effects: this.gated });',
-    to: 'this.effects.push(...this.gated);',
-  },
-  {
-    name: 'a restarted node counts as the one that died',
-    file: 'scheduler/liveness',
-    from: 'return this.of(id, inc)?.dead === false;',
-    to: 'return this.nodes.get(id)?.dead === false;',
-  },
-  {
     name: 'messages for an older generation reach the new owner',
     file: 'node/node',
     from: 'owner?.gen === message.gen ? owner : undefined',
@@ -231,36 +196,6 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'this.reports.asked(this.host.now); this.confirm();',
   },
   {
-    name: 'move: cut over before the mirror is complete',
-    file: 'placement/repair',
-    from: 'else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))',
-    to: 'else',
-  },
-  {
-    name: 'move: the mirror is not followed',
-    file: 'shard/owner',
-    from: "s.kind === 'P' || s.index === this.member",
-    to: "s.kind === 'P'",
-  },
-  {
-    name: 'move: drop the old parity before the new one is complete',
-    file: 'placement/repair',
-    from: '!this.view.sinkComplete(target.sid) ||',
-    to: '',
-  },
-  {
-    name: 'move: what a mirror holds counts as lacking',
-    file: 'shard/owner',
-    from: 'if (this.stream.usableMirror)',
-    to: 'if (false)',
-  },
-  {
-    name: 'move: the new owner keeps the generation',
-    file: 'placement/repair',
-    from: 'inc: mirror.inc, gen: this.epoch, init: false',
-    to: 'inc: mirror.inc, gen: this.data[m].gen, init: false',
-  },
-  {
     name: 'recover at any position',
     file: 'sink/sink',
     from: 'if (message.v !== this.group.version || message.seq !== member.applied)',
@@ -285,12 +220,6 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'this.owner.activated(new Dedup(),',
   },
   {
-    name: 'an indispensable node is given up',
-    file: 'scheduler/scheduler',
-    from: "if (reason !== 'refused' && this.indispensable(node))",
-    to: 'if (false)',
-  },
-  {
     name: 'session: one that has ended leaves no trace',
     file: 'shared/dedup',
     from: 'return this.endedUpTo(client) >= client;',
@@ -303,152 +232,10 @@ export const MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
-    name: 'session: who is connected is sent away, too',
-    file: 'scheduler/sessions',
-    from: 'if (lease.link !== undefined)',
-    to: 'if (false)',
-  },
-  {
-    name: 'session: an end is told before it is durable',
-    file: 'scheduler/scheduler',
-    from: 'return this.ledger.answer(from, this.sessions.answer());',
-    to: "return this.ledger.now({ kind: 'send', to: from, message: this.sessions.answer(), parts: [] });",
-  },
-  {
-    name: 'a sink that has stalled is given up though it is needed',
-    file: 'scheduler/scheduler',
-    from: 'return this.reports.isLost(group) || canDoWithout(group, sink, ',
-    to: 'return true || canDoWithout(group, sink, ',
-  },
-  {
-    name: 'move: the old owner goes on after the cut-over',
-    file: 'node/node',
-    from: 'this.dropOwner(key, owner);',
-    to: '{}',
-  },
-  {
-    name: 'move: a loss does not cancel it',
-    file: 'placement/repair',
-    from: 'this.cancelMovesThatBlockRepair();',
-    to: '',
-    scenario: {
-      test: 'test/core/placement/placement.test.ts',
-      because: 'no node is free for long: here every one comes back, and gives the room that the move took',
-    },
-  },
-  {
-    name: 'move: the mirror goes before the new owner has everything',
-    file: 'placement/repair',
-    from: 'if (this.view.shardComplete(this.group.id, m, entry.gen))',
-    to: 'if (true)',
-  },
-  {
-    name: 'move: an incomplete mirror is promoted at a loss',
-    file: 'placement/repair',
-    from: 'if (mirror && this.view.sinkComplete(mirror.sid))',
-    to: 'if (mirror)',
-  },
-  {
-    name: 'move: the coefficients of the parity that is copied',
-    file: 'node/node',
-    from: 'this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init)',
-    to: 'this.native.createSink(this.memory, group.data.length, r, entry.init ? entry.index : 0, entry.init)',
-  },
-  {
-    name: 'change: a node leaves before it is empty',
-    file: 'scheduler/scaling/scaler',
-    from: 'if (change.leaving.some(({ node, inc }) => holds(node, inc)))',
-    to: 'if (false)',
-  },
-  {
-    name: 'change: a node is told to leave before that is durable',
-    file: 'scheduler/scaling/scaler',
-    from: "this.host.ledger.answer(node, { t: 'leave', inc });",
-    to: "this.host.ledger.now({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });",
-  },
-  {
-    name: 'change: a mirror in use is taken back',
-    file: 'scheduler/scaling/moving',
-    from: 'sink.movesMember === undefined || !which(group, sink)',
-    to: "(sink.kind === 'P' && sink.movesMember === undefined) || !which(group, sink)",
-  },
-  {
-    name: 'change: a parity in use is taken back',
-    file: 'scheduler/scaling/moving',
-    from: 'sink.movesMember === undefined || !which(group, sink)',
-    to: "(sink.kind === 'M' && sink.movesMember === undefined) || !which(group, sink)",
-  },
-  {
-    name: 'change: a plan outlives what it was made for',
-    file: 'placement/agenda',
-    from: 'key !== this.key',
-    to: "this.key === ''",
-  },
-  {
-    name: 'report: a node speaks for a sink of another one',
-    file: 'scheduler/reports',
-    from: 'sink?.node !== from || sink.inc !== inc ||',
-    to: '',
-    scenario: {
-      test: 'test/core/scheduler/reports.test.ts',
-      because: 'every node of a schedule is honest',
-    },
-  },
-  {
-    name: 'report: anybody may say that a shard is lost',
-    file: 'scheduler/reports',
-    from: 'entry?.node !== from || entry.gen !== gen',
-    to: 'false',
-    scenario: {
-      test: 'test/core/scheduler/reports.test.ts',
-      because: 'every node of a schedule is honest',
-    },
-  },
-  {
-    name: 'status: the condition of the job is not computed again when something happens',
-    file: 'scheduler/scheduler',
-    from: 'this.computed = undefined;',
-    to: '',
-  },
-  {
-    name: 'names: a node that lives is forgotten',
-    file: 'scheduler/scheduler',
-    from: 'this.liveness.newest(id)?.dead !== false &&',
-    to: '',
-    scenario: {
-      test: 'test/core/scheduler/names.test.ts',
-      because: 'a schedule has fewer nodes than are remembered',
-    },
-  },
-  {
     name: 'capability: a push does not wait for the target of a move',
     file: 'shard/stream',
     from: 'if (follower.entry.acknowledges)',
     to: 'if (follower.entry.acknowledges && follower.entry.movesMember === undefined)',
-  },
-  {
-    name: 'capability: the mirror of a move counts as redundancy',
-    file: 'placement/moves',
-    from: '...CAPABILITIES[kind]',
-    to: '...CAPABILITIES.P',
-  },
-  {
-    name: 'capability: a mirror stays the target of its move when it is promoted',
-    file: 'placement/repair',
-    from: 'sink === mirror ? settled(sink) : sink',
-    to: 'sink',
-  },
-  {
-    name: 'capability: a parity stays the target of its move when the older one goes',
-    file: 'placement/repair',
-    from: 'return settled(sink);',
-    to: 'return sink;',
-  },
-  {
-    name: 'capability: every new parity is the target of a move',
-    file: 'placement/repair',
-    from: '...(moves && ',
-    to: '...(true && ',
   },
   {
     name: 'capability: a shard is decoded by the target of a move',

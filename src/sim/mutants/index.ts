@@ -1,0 +1,13 @@
+/** Every bug that is planted, by its room. */
+import { DATA_MUTANTS } from './data.js';
+import { MOVE_MUTANTS } from './moves.js';
+import type { Mutant } from './mutant.js';
+import { SCHEDULER_MUTANTS } from './scheduling.js';
+import { STREAM_MUTANTS } from './streams.js';
+
+export const MUTANTS: readonly Mutant[] = [
+  ...STREAM_MUTANTS,
+  ...MOVE_MUTANTS,
+  ...SCHEDULER_MUTANTS,
+  ...DATA_MUTANTS,
+];

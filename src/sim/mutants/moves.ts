@@ -1,0 +1,69 @@
+/** Bugs in planned moves. */
+import type { Mutant } from './mutant.js';
+
+export const MOVE_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'move: cut over before the mirror is complete',
+    file: 'placement/repair',
+    from: 'else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))',
+    to: 'else',
+  },
+  {
+    name: 'move: the mirror is not followed',
+    file: 'shard/owner',
+    from: "s.kind === 'P' || s.index === this.member",
+    to: "s.kind === 'P'",
+  },
+  {
+    name: 'move: drop the old parity before the new one is complete',
+    file: 'placement/repair',
+    from: '!this.view.sinkComplete(target.sid) ||',
+    to: '',
+  },
+  {
+    name: 'move: what a mirror holds counts as lacking',
+    file: 'shard/owner',
+    from: 'if (this.stream.usableMirror)',
+    to: 'if (false)',
+  },
+  {
+    name: 'move: the new owner keeps the generation',
+    file: 'placement/repair',
+    from: 'inc: mirror.inc, gen: this.epoch, init: false',
+    to: 'inc: mirror.inc, gen: this.data[m].gen, init: false',
+  },
+  {
+    name: 'move: the old owner goes on after the cut-over',
+    file: 'node/node',
+    from: 'this.dropOwner(key, owner);',
+    to: '{}',
+  },
+  {
+    name: 'move: a loss does not cancel it',
+    file: 'placement/repair',
+    from: 'this.cancelMovesThatBlockRepair();',
+    to: '',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'no node is free for long: here every one comes back, and gives the room that the move took',
+    },
+  },
+  {
+    name: 'move: the mirror goes before the new owner has everything',
+    file: 'placement/repair',
+    from: 'if (this.view.shardComplete(this.group.id, m, entry.gen))',
+    to: 'if (true)',
+  },
+  {
+    name: 'move: an incomplete mirror is promoted at a loss',
+    file: 'placement/repair',
+    from: 'if (mirror && this.view.sinkComplete(mirror.sid))',
+    to: 'if (mirror)',
+  },
+  {
+    name: 'move: the coefficients of the parity that is copied',
+    file: 'node/node',
+    from: 'this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init)',
+    to: 'this.native.createSink(this.memory, group.data.length, r, entry.init ? entry.index : 0, entry.init)',
+  },
+];
