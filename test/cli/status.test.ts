@@ -26,6 +26,8 @@ afterAll(async () => {
 
 test('status shows nodes, pools and tables, and as JSON all of it', async () => {
   const text = await kintsugi(['status', '--scheduler', cluster.address]);
+  // The labels of its PS are the launcher's own.
+  expect(text.stdout).not.toContain('warning');
   expect(text).toMatchObject({ code: 0, stderr: '' });
   expect(text.stdout).toMatch(/redundancy full/);
   for (const name of ['ps-0', 'ps-1', 'ps-2', 'host-1', 'embedding', '2+1', 'items'])

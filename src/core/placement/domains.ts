@@ -6,17 +6,27 @@ function shared<T>(values: readonly (T | undefined)[]): T | undefined {
   return values.every((value) => value === values[0]) ? values[0] : undefined;
 }
 
+/** Hosts that only processes of the same machine can dial. */
+const LOOPBACK = /^(127\.|\[::1\]$|localhost$)/;
+
 /**
  * What is wrong with the labels, for people. Where every node has a label of its own and all run on one
  * machine, the loss of that machine loses more of a group than its code covers. Containers have host names of
  * their own, so the default label does that.
+ *
+ * A job on loopback addresses is not doubted. It cannot have a second machine, and the default label is the
+ * same for all of its nodes: labels that differ there are chosen, as those of `kintsugi local` are.
+ *
+ * The text does not count nodes, so that it is the same one while nodes join.
  */
 export function domainsProblem(nodes: readonly NodeEntry[]): string | undefined {
   if (nodes.length < 2 || new Set(nodes.map(({ host }) => host)).size < nodes.length) return undefined;
+  const hosts = nodes.map(({ address }) => address.slice(0, address.lastIndexOf(':')));
+  if (hosts.every((host) => LOOPBACK.test(host))) return undefined;
   const advice = 'give the PS of one machine the same --host-label';
   if (shared(nodes.map(({ machine }) => machine)) !== undefined)
-    return `all ${nodes.length} PS run on one machine under different host labels: ${advice}`;
-  const address = shared(nodes.map((node) => node.address.slice(0, node.address.lastIndexOf(':'))));
+    return `all PS run on one machine under different host labels: ${advice}`;
+  const address = shared(hosts);
   if (address === undefined) return undefined;
-  return `all ${nodes.length} PS have the address ${address} under different host labels: ${advice}`;
+  return `all PS have the address ${address} under different host labels: ${advice}`;
 }

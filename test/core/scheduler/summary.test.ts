@@ -69,11 +69,14 @@ describe('a warning of host labels', () => {
     expect(warnings(job)).toEqual([]);
     job.join('b', { machine: 'm' });
     const [said] = job.scheduler.status().warnings;
-    expect(said).toMatch(/^all 2 PS run on one machine/);
+    expect(said).toMatch(/^all PS run on one machine/);
     expect(warnings(job)).toEqual([said]);
+    job.join('c', { machine: 'm' });
+    expect(job.scheduler.status().warnings).toEqual([said]);
+    expect(warnings(job)).toEqual([]);
     job.attach();
     expect(warnings(job)).toEqual([]);
-    job.join('c', { machine: 'n' });
+    job.join('d', { machine: 'n' });
     expect(job.scheduler.status().warnings).toEqual([]);
   });
 });
