@@ -6,7 +6,7 @@
  * Sinks and ownerships that were complete once stay so: their numbers are never used again.
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
-import { seatOf } from '../../protocol/map.js';
+import { parities, seatOf } from '../../protocol/map.js';
 import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
 import { Loads } from './loads.js';
 
@@ -76,10 +76,12 @@ export class Reports {
     return news;
   }
 
+  /** The target of a move counts from a number of its own, so it is not heard before its move is over. */
   private holdsParity(node: PeerId, inc: number, g: number, seat: number): boolean {
     const group = this.groups[g];
-    const here = (sink: SinkEntry) => sink.protects && sink.node === node && sink.inc === inc;
-    return group?.sinks.some((sink) => here(sink) && seatOf(group, sink) === seat) === true;
+    if (!group) return false;
+    const here = (sink: SinkEntry) => sink.node === node && sink.inc === inc;
+    return parities(group).some((sink) => here(sink) && seatOf(group, sink) === seat);
   }
 
   isSinkComplete(sid: number): boolean {

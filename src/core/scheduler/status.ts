@@ -5,6 +5,7 @@ import type {
   JobStatus,
   JobSummary,
   NodeStatus,
+  RecoveryStats,
   Redundancy,
   ScalingStatus,
 } from '../../protocol/messages.js';
@@ -130,7 +131,9 @@ export function statusOf(input: StatusInput, { state, reasons, warnings }: Condi
       rows: report?.rows ?? 0,
     };
   });
-  const recoveries = [...input.reports.values()].flatMap(({ recoveries }) => recoveries);
+  // The newest report of a node that was given up may be of shards that others own now.
+  const isCurrent = ({ g, m, gen }: RecoveryStats) => map.groups[g]?.data[m]?.gen === gen;
+  const recoveries = [...input.reports.values()].flatMap((report) => report.recoveries.filter(isCurrent));
   return {
     job: map.job,
     epoch: map.epoch,

@@ -1,5 +1,7 @@
 /** What counts of a report: a node speaks only for what the map says that it holds. */
 import { describe, expect, it } from 'vitest';
+import { Reports } from '../../../src/core/scheduler/reports.js';
+import { CAPABILITIES, type Group } from '../../../src/protocol/map.js';
 import { BareScheduler, type Identity } from './bare.js';
 
 /** Code 2+1 on three nodes, all complete, a fourth without anything. */
@@ -50,6 +52,47 @@ describe('a report of what is complete', () => {
     const v = job.groups[0]!.version;
     job.hear(nodes[0]!.id, { t: 'unrecoverable', g: 0, m: 0, gen: 1, v, blocks: 3 });
     expect(job.scheduler.status().unrecoverable).toEqual([{ g: 0, m: 0, blocks: 3, rows: 7 }]);
+  });
+});
+
+describe('a report of a load', () => {
+  it('counts for a parity only from the one in use: two counters are not one', () => {
+    const place = { kind: 'P' as const, index: 0, inc: 1, init: false, ...CAPABILITIES.P };
+    const group: Group = {
+      ...{ id: 0, pool: 0, version: 1 },
+      data: [{ node: 1, inc: 1, gen: 1, init: true }],
+      sinks: [
+        { sid: 1, node: 2, ...place },
+        { sid: 2, node: 3, ...place, movesMember: 1 },
+      ],
+    };
+    const reports = new Reports(() => [group]);
+    const nothing = { completeSinks: [], completeShards: [], recoveries: [], owned: [], bytes: 0, rows: 0 };
+    const hear = (from: number, count: number, now: number) =>
+      reports.learn(from, { t: 'heartbeat', inc: 1, epoch: 1, ...nothing, held: [[0, 1, 8, count]] }, now);
+    for (let now = 1000; now <= 5000; now += 1000) {
+      hear(2, 1e6, now);
+      hear(3, 10, now + 500);
+    }
+    expect(reports.loads.weight(0, 1)).toEqual({ bytes: 8, load: 0 });
+  });
+});
+
+describe('a recovery', () => {
+  it('is in the status as long as its owner is the owner', () => {
+    const { job, nodes, spare } = started();
+    const lose = ({ id, inc }: Identity) => {
+      job.step({ kind: 'closed', peer: id, inc });
+      job.step({ kind: 'refused', node: id, inc });
+    };
+    lose(nodes[0]!);
+    const recovery = { g: 0, m: 0, gen: job.groups[0]!.data[0]!.gen };
+    job.heartbeat(spare, {
+      recoveries: [{ ...recovery, blocksLost: 9, blocksPresent: 1, blocksOnDemand: 0 }],
+    });
+    expect(job.scheduler.status().recoveries).toMatchObject([recovery]);
+    lose(spare);
+    expect(job.scheduler.status().recoveries).toEqual([]);
   });
 });
 
