@@ -36,8 +36,11 @@ interface Optimizer {
   state: readonly StatePart[];
 }
 
-const ANY: Range = { low: Number.NEGATIVE_INFINITY, high: Number.POSITIVE_INFINITY };
-const NOT_NEGATIVE: Range = { low: 0, high: Number.POSITIVE_INFINITY };
+/** The largest float32: the engine computes in single precision and takes no parameter beyond it. */
+const LARGEST = 2 ** 128 - 2 ** 104;
+
+const ANY: Range = { low: -LARGEST, high: LARGEST };
+const NOT_NEGATIVE: Range = { low: 0, high: LARGEST };
 const FRACTION: Range = { low: 0, high: 1 };
 
 export const OPTIMIZERS = {
@@ -123,10 +126,16 @@ export function optimizerOf(kind: OptimizerKind, lr: number): OptimizerSpec {
 /** The optimizer of a table for which none is given. */
 export const DEFAULT_OPTIMIZER = optimizerOf('adagrad', 0.05);
 
+/** For messages. What another process sent may be an object that has no text. */
+export function quoted(kind: unknown): string {
+  return typeof kind === 'string' ? `"${kind}"` : typeof kind;
+}
+
 /** Why a specification is not valid, in one line; undefined when it is. */
 export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   const kind: unknown = optimizer?.kind;
-  if (!isOptimizerKind(kind)) return `unknown optimizer "${kind}"; one of ${OPTIMIZER_KINDS.join(', ')}`;
+  if (!isOptimizerKind(kind))
+    return `unknown optimizer ${quoted(kind)}; one of ${OPTIMIZER_KINDS.join(', ')}`;
   const { lr, parameters } = OPTIMIZERS[kind];
   for (const [name, { low, high }] of Object.entries<Range>({ lr, ...parameters })) {
     const value = (optimizer as unknown as Record<string, unknown>)[name];

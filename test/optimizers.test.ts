@@ -12,6 +12,7 @@ import {
   type OptimizerSpec,
   optimizerOf,
   optimizerParameters,
+  optimizerProblem,
 } from '../src/optimizers.js';
 import { rowParts, shapeOf } from '../src/tools/layout.js';
 
@@ -181,6 +182,22 @@ describe.each(Object.keys(EXPECTED) as OptimizerKind[])('%s', (kind) => {
       expect(() => native.rowWidth(1, without), name).toThrow(
         expect.objectContaining({ code: 'BAD_ARGUMENT' }),
       );
+    }
+  });
+
+  it('takes every parameter that is valid, up to the limits, and no table has others', () => {
+    const { lr, parameters } = OPTIMIZERS[kind];
+    for (const [name, { low, high }] of Object.entries<{ low: number; high: number }>({
+      lr,
+      ...parameters,
+    })) {
+      for (const value of [low, high, -1e39, 1e38, 1e39, Number.MAX_VALUE, -Number.MIN_VALUE, Number.NaN]) {
+        const given = { ...spec, [name]: value };
+        if (optimizerProblem(given) === undefined)
+          expect(native.rowWidth(1, given), `${name} ${value}`).toBeGreaterThan(0);
+        else expect(low <= value && value < high, `${name} ${value}`).toBe(false);
+      }
+      expect(optimizerProblem({ ...spec, [name]: 1e39 })).toContain(name);
     }
   });
 

@@ -234,6 +234,28 @@ describe('a scheduler', () => {
     await works();
   });
 
+  const TABLE = { ...{ name: 't', pool: 'embedding', seed: 0 }, ...COUNTING };
+  const NO_TEXT = { toString: 1, valueOf: 1 };
+  it.each([
+    ['a parameter that float32 cannot hold', { optimizer: { kind: 'sgd', lr: 1e39 } }],
+    ['a kind that is no text', { optimizer: { kind: NO_TEXT, lr: 1 } }],
+    ['an initializer whose kind is no text', { initializer: { kind: NO_TEXT } }],
+    ['a field of 64 bits that no table has', { optimizer: { kind: 'sgd', lr: -1, more: 2n ** 63n } }],
+  ])('answers to tables with %s, and serves the others', async (_, wrong) => {
+    const { job, works } = await start();
+    const peer = await raw(job.address);
+    peer.send({ t: 'attach' });
+    await peer.next();
+    const specs = ['t', 'another'].map((name) => [{ ...TABLE, name, ...wrong }]);
+    for (const [id, each] of specs.entries()) {
+      peer.send({ t: 'createTables', id, specs: each });
+      let answer = await Promise.race([peer.next(), peer.closed]);
+      while ('t' in answer && answer.t === 'map') answer = await Promise.race([peer.next(), peer.closed]);
+      expect(answer).toMatchObject({ t: 'tablesCreated', id });
+    }
+    await works();
+  });
+
   it('does not let heartbeats and reports of nobody count', async () => {
     const { job, trainer, works } = await start();
     const peer = await raw(job.address);

@@ -2,7 +2,7 @@
 
 import type { ErrorCode } from '../../errors.js';
 import type { InitializerSpec } from '../../native.js';
-import { optimizerParameters, optimizerProblem } from '../../optimizers.js';
+import { optimizerParameters, optimizerProblem, quoted } from '../../optimizers.js';
 import type { ClusterMap, Pool, TableSpec } from '../../protocol/map.js';
 
 export const MAX_DIM = 65_536;
@@ -16,13 +16,13 @@ const INITIALIZERS: Record<string, string[]> = {
 };
 
 function initializerProblem(initializer: InitializerSpec): string | undefined {
-  const fields = Object.hasOwn(INITIALIZERS, initializer?.kind) ? INITIALIZERS[initializer.kind] : undefined;
-  if (!fields)
-    return `unknown initializer "${initializer?.kind}"; one of ${Object.keys(INITIALIZERS).join(', ')}`;
+  const kind: unknown = initializer?.kind;
+  const fields = typeof kind === 'string' && Object.hasOwn(INITIALIZERS, kind) && INITIALIZERS[kind];
+  if (!fields) return `unknown initializer ${quoted(kind)}; one of ${Object.keys(INITIALIZERS).join(', ')}`;
   for (const field of fields) {
     const value = (initializer as unknown as Record<string, unknown>)[field];
     if (typeof value !== 'number' || !Number.isFinite(value))
-      return `initializer ${initializer.kind}: ${field} must be a number`;
+      return `initializer ${kind}: ${field} must be a number`;
   }
   return undefined;
 }
@@ -47,6 +47,7 @@ function sortedEntries(object: object): string {
   return JSON.stringify(Object.entries(object).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
+/** Of specifications without further fields. */
 export function sameTable(a: Omit<TableSpec, 'id'>, b: Omit<TableSpec, 'id'>): boolean {
   return (
     a.name === b.name &&
@@ -93,11 +94,12 @@ export function addTables(
     const problem = tableProblem(spec, map.pools);
     if (problem) return refuse('BAD_ARGUMENT', problem);
     const known = all.find((table) => table.name === spec.name);
-    if (known && !sameTable(known, spec)) {
+    const wanted = onlyKnown(spec);
+    if (known && !sameTable(known, wanted)) {
       return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
     }
     if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
-    const table = known ?? { ...onlyKnown(spec), id: all.length + 1 };
+    const table = known ?? { ...wanted, id: all.length + 1 };
     if (!known) all.push(table);
     asked.push(table);
   }
