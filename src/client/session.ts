@@ -109,6 +109,7 @@ export class Session {
   private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
     while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
+      if (signal?.aborted) throw aborted();
       let wake = () => {};
       await new Promise<void>((resolve) => {
         wake = resolve;
@@ -117,7 +118,6 @@ export class Session {
       });
       signal?.removeEventListener('abort', wake);
       if (this.closed) throw this.closed;
-      if (signal?.aborted) throw aborted();
     }
     this.inFlightBytes += bytes;
   }

@@ -244,6 +244,19 @@ describe('push', () => {
     expect(await table.pull(keys)).toEqual(new Float32Array(200).fill(8));
   });
 
+  it('does not wait for room when it is aborted already', async () => {
+    const job = await connected({ maxInFlightBytes: 1 });
+    const table = await job.createTable({ name: 't', ...COUNTING });
+    const ended: string[] = [];
+    const first = table.push(keysOf(5), Float32Array.of(1, 1)).then(() => ended.push('first'));
+    await begun(job);
+    const signal = AbortSignal.abort();
+    const { code } = await rejection(table.push(keysOf(5), Float32Array.of(1, 1), { signal }));
+    expect([code, ...ended]).toEqual(['ABORTED']);
+    await first;
+    expect(await table.pull(keysOf(5))).toEqual(Float32Array.of(1, 1));
+  });
+
   it('lets a push pass that is larger than all the room', async () => {
     const job = await connected({ maxInFlightBytes: 1 });
     const table = await job.createTable({ name: 't', ...COUNTING });
