@@ -57,7 +57,11 @@ export class ReadMemory {
     const socket = releasableSocket(ws);
     if (!socket) return warn();
     this.releases = true;
-    socket.on('data', (piece: Buffer) => this.add(piece));
+    socket.on('data', (piece: Buffer) => {
+      if (ws.readyState === WebSocket.OPEN) this.add(piece);
+      // After a close no message may come, however much the other side sends.
+      else this.pieces = [];
+    });
   }
 
   private add(piece: Buffer): void {
