@@ -115,12 +115,13 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     log,
     onFailed: (error) => options.onFailed?.('scheduler', error),
   });
-  const start = async (index: number, standby = index >= ps) => {
+  const onStandby = (index: number) => index >= ps && index < ps + standby;
+  const start = async (index: number) => {
     const node = await startPs({
       scheduler: scheduler.address,
       name: `ps-${index}`,
       hostLabel: `host-${index}`,
-      standby,
+      standby: onStandby(index),
       token: options.token,
       metricsToken: options.metricsToken,
       tls: options.tls,
@@ -134,8 +135,11 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     return node;
   };
   const nodes: RunningPs[] = [];
+  /** Of the next node that is added; never given twice, because a name belongs to one process at a time. */
+  let nextIndex = ps + standby;
   const close = async () => {
-    for (const node of nodes) await node.close();
+    // An index without a node: adding it failed, or is under way.
+    for (const node of nodes) await node?.close();
     await scheduler.close();
   };
   try {
@@ -152,8 +156,9 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       nodes[index] = await start(index);
     },
     add: async () => {
-      const node = await start(nodes.length, false);
-      nodes.push(node);
+      const index = nextIndex++;
+      const node = await start(index);
+      nodes[index] = node;
       return node;
     },
     close,
