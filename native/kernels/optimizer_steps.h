@@ -68,13 +68,19 @@ struct Steps : Elements<V> {
   using Elements<V>::kLanes;
   using Elements<V>::each;
 
+  /** Stores `after` at `to`, and the change in the delta `d` from element `at` on. */
   template <DeltaMode Mode>
-  static inline void put(float* to, float* delta, F before, F after, std::uint32_t n) {
-    Elements<V>::template put<Mode>(to, delta, before, after, n);
+  static inline void put(float* to, float* d, std::uint32_t at, F before, F after, std::uint32_t n) {
+    Elements<V>::template put<Mode>(to, part<Mode>(d, at), before, after, n);
   }
   template <DeltaMode Mode>
-  static inline void putOne(float* to, float* delta, float after) {
-    Elements<V>::template putOne<Mode>(to, delta, after);
+  static inline void putOne(float* to, float* d, std::uint32_t at, float after) {
+    Elements<V>::template putOne<Mode>(to, part<Mode>(d, at), after);
+  }
+  /** Without deltas there is no memory to point into. */
+  template <DeltaMode Mode>
+  static inline float* part(float* d, std::uint32_t at) {
+    return Mode == kNoDelta ? nullptr : d + at;
   }
 
   template <DeltaMode Mode>
@@ -83,7 +89,7 @@ struct Steps : Elements<V> {
     const F rate = V::set1(single(p.lr));
     each(dim, [&](std::uint32_t i, std::uint32_t n) {
       const F old = V::load(w + i, n);
-      put<Mode>(w + i, d + i, old, V::sub(old, V::mul(rate, V::load(g + i, n))), n);
+      put<Mode>(w + i, d, i, old, V::sub(old, V::mul(rate, V::load(g + i, n))), n);
     });
   }
 
@@ -94,8 +100,8 @@ struct Steps : Elements<V> {
     each(dim, [&](std::uint32_t i, std::uint32_t n) {
       const F oldV = V::load(v + i, n), oldW = V::load(w + i, n);
       const F velocity = V::add(V::mul(keep, oldV), V::load(g + i, n));
-      put<Mode>(v + i, d + dim + i, oldV, velocity, n);
-      put<Mode>(w + i, d + i, oldW, V::sub(oldW, V::mul(rate, velocity)), n);
+      put<Mode>(v + i, d, dim + i, oldV, velocity, n);
+      put<Mode>(w + i, d, i, oldW, V::sub(oldW, V::mul(rate, velocity)), n);
     });
   }
 
@@ -106,9 +112,9 @@ struct Steps : Elements<V> {
     each(dim, [&](std::uint32_t i, std::uint32_t n) {
       const F gradient = V::load(g + i, n), oldS = V::load(s + i, n), oldW = V::load(w + i, n);
       const F sum = V::add(oldS, V::mul(gradient, gradient));
-      put<Mode>(s + i, d + dim + i, oldS, sum, n);
+      put<Mode>(s + i, d, dim + i, oldS, sum, n);
       const F step = V::div(V::mul(rate, gradient), V::add(V::sqrt(sum), eps));
-      put<Mode>(w + i, d + i, oldW, V::sub(oldW, step), n);
+      put<Mode>(w + i, d, i, oldW, V::sub(oldW, step), n);
     });
   }
 
@@ -128,11 +134,11 @@ struct Steps : Elements<V> {
     }
     float lanes[16];
     for (std::uint32_t part = 0; part < kParts; part++) V::store(lanes + part * kLanes, sums[part], kLanes);
-    putOne<Mode>(s, d + dim, s[0] + foldLanes(lanes) / static_cast<float>(dim));
+    putOne<Mode>(s, d, dim, s[0] + foldLanes(lanes) / static_cast<float>(dim));
     const F rate = V::set1(single(p.lr)), denominator = V::set1(std::sqrt(s[0]) + single(p.eps));
     each(dim, [&](std::uint32_t i, std::uint32_t n) {
       const F old = V::load(w + i, n);
-      put<Mode>(w + i, d + i, old, V::sub(old, V::div(V::mul(rate, V::load(g + i, n)), denominator)), n);
+      put<Mode>(w + i, d, i, old, V::sub(old, V::div(V::mul(rate, V::load(g + i, n)), denominator)), n);
     });
   }
 
@@ -141,7 +147,7 @@ struct Steps : Elements<V> {
   static inline void adam(const OptimizerParams& p, float* w, float* s, const float* g, std::uint32_t dim,
                           float* d) {
     float *m = s, *v = s + dim;
-    putOne<Mode>(s + 2 * dim, d + 3 * dim, s[2 * dim] + 1);
+    putOne<Mode>(s + 2 * dim, d, 3 * dim, s[2 * dim] + 1);
     const AdamFactors f = adamFactors(p, s[2 * dim]);
     const F beta1 = V::set1(f.beta1), rest1 = V::set1(f.oneMinusBeta1), beta2 = V::set1(f.beta2),
             rest2 = V::set1(f.oneMinusBeta2), rate = V::set1(f.stepSize), correction = V::set1(f.correction),
@@ -151,10 +157,10 @@ struct Steps : Elements<V> {
               oldW = V::load(w + i, n);
       const F first = V::add(V::mul(beta1, oldM), V::mul(rest1, gradient));
       const F second = V::add(V::mul(beta2, oldV), V::mul(V::mul(rest2, gradient), gradient));
-      put<Mode>(m + i, d + dim + i, oldM, first, n);
-      put<Mode>(v + i, d + 2 * dim + i, oldV, second, n);
+      put<Mode>(m + i, d, dim + i, oldM, first, n);
+      put<Mode>(v + i, d, 2 * dim + i, oldV, second, n);
       const F denominator = V::add(V::div(V::sqrt(second), correction), eps);
-      put<Mode>(w + i, d + i, oldW, V::sub(oldW, V::div(V::mul(rate, first), denominator)), n);
+      put<Mode>(w + i, d, i, oldW, V::sub(oldW, V::div(V::mul(rate, first), denominator)), n);
     });
   }
 };
