@@ -65,6 +65,7 @@ export const PushStatus = {
   UNKNOWN_TABLE: 2,
   DIM_MISMATCH: 3,
   KEY_RESERVED: 4,
+  /** The budget or the system refuses memory. Nothing was changed. */
   MEMORY_LIMIT: 5,
   BAD_FRAME: 6,
 } as const;
@@ -92,6 +93,7 @@ export interface NativeShard {
   addTable(table: EngineTable): void;
   /**
    * After `addTable`: the shard's history used slots below `extent`; those blocks are absent until installed.
+   * The budget refuses nothing here. Throws MEMORY_LIMIT where the system refuses memory.
    */
   adopt(table: number, extent: number): void;
   /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
@@ -183,6 +185,9 @@ export interface CompletedBlocks {
 
 /**
  * A parity (or, with k = 1 and coefficient 1, a mirror): linear accumulators over the streams of k members.
+ * The budget refuses a sink nothing. Where the system refuses memory, `start`, `learn`, `recover` and `check`
+ * throw MEMORY_LIMIT, and `apply` answers MEMORY_LIMIT. Nothing was changed then, but for accumulators of
+ * some blocks. Such a sink cannot follow its streams any more and must be replaced.
  */
 export interface NativeSink {
   /** Member starts (or starts afresh) with nothing included below these extents. */

@@ -1,5 +1,7 @@
 #include "engine/accumulators.h"
 
+#include <algorithm>
+#include <new>
 #include <utility>
 
 namespace kintsugi {
@@ -7,15 +9,24 @@ namespace kintsugi {
 /** What an accumulator costs besides its bytes, about. */
 static constexpr std::size_t kOverhead = 128;
 
-Accumulator& Accumulators::create(std::uint64_t block, View start, std::size_t bytes) {
+bool BlockBytes::assign(View start, std::size_t size) {
+  bytes_.reset(new (std::nothrow) std::uint8_t[size]);
+  if (!bytes_) return false;
+  size_ = size;
+  std::copy_n(start.data, start.size, bytes_.get());
+  std::fill(bytes_.get() + start.size, bytes_.get() + size, std::uint8_t{0});
+  return true;
+}
+
+Accumulator* Accumulators::create(std::uint64_t block, View start, std::size_t bytes) {
+  BlockBytes content;
+  if (!content.assign(start, bytes)) return nullptr;
   places_[block] = active_.size();
   Accumulator& accumulator = active_.emplace_back();
   accumulator.block = block;
-  accumulator.bytes.reserve(bytes);
-  accumulator.bytes.assign(start.data, start.data + start.size);
-  accumulator.bytes.resize(bytes);
+  accumulator.bytes = std::move(content);
   charge_.set(charge_.bytes() + bytes + kOverhead);
-  return accumulator;
+  return &accumulator;
 }
 
 void Accumulators::complete(Accumulator& accumulator) {

@@ -4,6 +4,7 @@
 // so that a sweep can go on where it was.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +14,21 @@
 
 namespace kintsugi {
 
+/** The bytes of one block. The system may refuse them, which a vector cannot say. */
+class BlockBytes {
+ public:
+  /** `start`, and zeros after it. False if the system refuses. */
+  bool assign(View start, std::size_t size);
+  std::uint8_t* data() { return bytes_.get(); }
+  const std::uint8_t* begin() const { return bytes_.get(); }
+  const std::uint8_t* end() const { return bytes_.get() + size_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> bytes_;
+  std::size_t size_ = 0;
+};
+
 struct Accumulator {
   std::uint64_t block = 0;
   std::uint32_t pending = 0;  // bit per member; a member is exactly one of pending, lacking, done
@@ -20,7 +36,7 @@ struct Accumulator {
   std::uint32_t requesters = 0;
   bool checked = false;
   bool ok = false;  // at completion: the sink includes the block of every lacking member
-  std::vector<std::uint8_t> bytes;
+  BlockBytes bytes;
 
   bool done(std::uint32_t member) const { return !((pending | lacking) >> member & 1); }
 };
@@ -37,8 +53,8 @@ class Accumulators {
     const auto found = places_.find(block);
     return found == places_.end() ? nullptr : &active_[found->second];
   }
-  /** With the bytes of `start`, and zeros after them. */
-  Accumulator& create(std::uint64_t block, View start, std::size_t bytes);
+  /** With the bytes of `start`, and zeros after them. nullptr if the system refuses memory. */
+  Accumulator* create(std::uint64_t block, View start, std::size_t bytes);
   /** Moves it to the completed ones; pointers to accumulators are invalid after that. */
   void complete(Accumulator& accumulator);
   std::vector<Accumulator> takeCompleted();

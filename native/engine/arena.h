@@ -1,6 +1,10 @@
-// A column of a slab: address space reserved once, pages committed by the kernel at first touch. Rows never
-// move, so growing costs nothing and pointers stay valid; bytes that were never written are zero, which is
+// A column of a slab: one contiguous piece of memory that doubles. A small column is on the heap and is
+// copied when it grows. A large one is a mapping of its own; growing moves its page tables, never its bytes.
+// A column without rows takes no memory and no addresses. Bytes that were never written are zero, which is
 // what the code needs of a slot that was never used.
+//
+// The rows of a column stay contiguous because the kernels need one base address. With an address per
+// segment, gathering rows took 7 to 38 % longer (bench/LOG.md, 2026-11-22).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,30 +15,31 @@ namespace kintsugi {
 
 class Column {
  public:
-  /** Reserves up to `reserve` bytes of address space at first use; fewer where the system refuses so much. */
-  Column(Memory& memory, std::size_t reserve) : charge_(memory), reserve_(reserve) {}
+  explicit Column(Memory& memory) : charge_(memory) {}
   ~Column();
   Column(const Column&) = delete;
   Column& operator=(const Column&) = delete;
 
-  /** nullptr while nothing was ever grown. */
+  /** nullptr while there is no room. `makeRoom` may change it. */
   std::uint8_t* data() const { return data_; }
   /** Bytes in use; they count against the budget. */
   std::size_t bytes() const { return charge_.bytes(); }
-  /** Makes sure that the address space suffices for `bytes`; changes nothing that can be seen. */
-  bool canGrow(std::size_t bytes);
-  /** After `canGrow`. Never shrinks. Charges without asking: the caller has asked the budget, or must not be
+  /** Makes room for `bytes`, zero where nothing was written. False if the system refuses; the column is then
+   * as it was. Charges nothing. */
+  bool makeRoom(std::size_t bytes);
+  /** After `makeRoom`. Never shrinks. Charges without asking: the caller has asked the budget, or must not be
    * refused. */
   void grow(std::size_t bytes);
 
  private:
-  bool map();
+  bool growOnHeap(std::size_t room);
+  bool growMapping(std::size_t room);
+  void release();
 
   Charge charge_;
-  std::size_t reserve_;
   std::uint8_t* data_ = nullptr;
-  void* mapping_ = nullptr;
-  std::size_t mapped_ = 0;
+  std::size_t room_ = 0;  // bytes from `data_` on
+  void* heap_ = nullptr;  // what to free, where it is not a mapping
   bool huge_ = false;
 };
 

@@ -2,20 +2,25 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 namespace kintsugi {
 
 /** A batch larger than this gives its memory back at the flush. */
 static constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 
-void OpenBatch::expect(std::size_t more) {
+bool OpenBatch::expect(std::size_t more) {
   const std::size_t rows = rowSlots_.size() + more;
+  if (rows > rows_) {
+    const std::size_t room = std::max(rows, rows_ * 2);
+    std::unique_ptr<std::uint8_t[]> larger(new (std::nothrow) std::uint8_t[room * stride_]);
+    if (!larger) return false;
+    if (!rowSlots_.empty()) std::memcpy(larger.get(), deltas(), rowSlots_.size() * stride_);
+    deltas_ = std::move(larger);
+    rows_ = room;
+  }
   if (rows * 2 > cellCount_) growCells(rows);
-  if (rows <= rows_) return;
-  rows_ = std::max(rows, rows_ * 2);
-  auto larger = std::make_unique_for_overwrite<std::uint8_t[]>(rows_ * stride_);
-  if (!rowSlots_.empty()) std::memcpy(larger.get(), deltas(), rowSlots_.size() * stride_);
-  deltas_ = std::move(larger);
+  return true;
 }
 
 void OpenBatch::growCells(std::size_t rows) {

@@ -19,8 +19,9 @@ class OpenBatch {
 
   std::size_t rows() const { return rowSlots_.size(); }
 
-  /** Before touching `rows` rows: room for them all, after which nothing moves. */
-  void expect(std::size_t rows);
+  /** Before touching `rows` rows: room for them all, after which nothing moves. False if the system refuses.
+   */
+  bool expect(std::size_t rows);
 
   void addKey(std::uint32_t slot, std::uint64_t changed) {
     keySlots_.push_back(slot);

@@ -10,11 +10,11 @@ ColumnShape shapeOf(std::uint32_t stride) {
   return {stride, slots, slots * stride};
 }
 
-// One block less than the reservation, so that rounding up to whole blocks stays inside.
+// One block less than the largest column. The limit is part of the protocol: a sink refuses extents above it.
 std::uint32_t maxSlots(std::uint32_t rowStride) {
   const ColumnShape rows = shapeOf(rowStride);
-  const std::size_t byRows = (kRowsReserve / rows.blockBytes - 1) * rows.slotsPerBlock;
-  const std::size_t byKeys = (kKeysReserve / kBlockBytes - 1) * keysShape().slotsPerBlock;
+  const std::size_t byRows = (kMaxRowsBytes / rows.blockBytes - 1) * rows.slotsPerBlock;
+  const std::size_t byKeys = (kMaxKeysBytes / kBlockBytes - 1) * keysShape().slotsPerBlock;
   return static_cast<std::uint32_t>(std::min(byRows, byKeys));
 }
 

@@ -10,8 +10,8 @@ namespace kintsugi {
 
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 inline constexpr std::size_t kBlockBytes = 4096;  // about; a longer row is a block of its own
-inline constexpr std::size_t kKeysReserve = std::size_t{8} << 30;
-inline constexpr std::size_t kRowsReserve = std::size_t{64} << 30;
+/** A column is never larger. */
+inline constexpr std::size_t kMaxKeysBytes = std::size_t{8} << 30, kMaxRowsBytes = std::size_t{64} << 30;
 inline constexpr std::uint32_t kMaxDim = 1 << 16;
 inline constexpr std::uint32_t kMaxStride = (3 * kMaxDim + 4) * 4;
 
@@ -59,7 +59,7 @@ struct ColumnShape {
 
 ColumnShape shapeOf(std::uint32_t stride);
 inline ColumnShape keysShape() { return shapeOf(8); }
-/** Slots that fit the address space of both columns. */
+/** Slots that fit the largest columns. */
 std::uint32_t maxSlots(std::uint32_t rowStride);
 
 class BlockSet {

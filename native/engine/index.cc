@@ -23,16 +23,30 @@ static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 void Index::Freer::operator()(void* p) const { std::free(p); }
 
-static void* zeroed(std::size_t bytes) {
+static void* aligned(std::size_t bytes) {
   const std::size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
   const std::size_t size = alignUp(bytes, alignment);
   void* p = std::aligned_alloc(alignment, size);
-  if (!p) std::abort();  // the budget is the place to refuse; past it there is no way on
 #ifdef MADV_HUGEPAGE
-  if (alignment == kHugePage) madvise(p, size, MADV_HUGEPAGE);
+  if (p && alignment == kHugePage) madvise(p, size, MADV_HUGEPAGE);
 #endif
-  std::memset(p, 0, size);
   return p;
+}
+
+Index::Arrays Index::allocate(std::size_t buckets) {
+  Arrays arrays;
+  arrays.tags.reset(static_cast<Bucket*>(aligned(buckets * sizeof(Bucket))));
+  arrays.slots.reset(static_cast<Slots*>(aligned(buckets * sizeof(Slots))));
+  if (arrays.tags && arrays.slots) arrays.buckets = buckets;
+  return arrays;
+}
+
+bool Index::makeRoom(std::size_t count) {
+  const std::size_t buckets = count ? bucketsFor(count) : buckets_;
+  if (buckets == buckets_ || buckets == spare_.buckets) return true;
+  spare_ = {};
+  spare_ = allocate(buckets);
+  return spare_.buckets == buckets;
 }
 
 std::size_t Index::bucketsFor(std::size_t count) const {
@@ -101,9 +115,18 @@ void Index::rehash(std::size_t buckets) {
   const auto oldTags = std::move(tags_);
   const auto oldSlots = std::move(slots_);
   const std::size_t old = buckets_;
+  if (spare_.buckets != buckets) {
+    spare_ = {};
+    spare_ = allocate(buckets);
+    if (!spare_.buckets) std::abort();  // who must not end here calls `makeRoom` first
+  }
+  Arrays fresh = std::move(spare_);
+  spare_ = {};
   buckets_ = buckets;
-  tags_.reset(static_cast<Bucket*>(zeroed(buckets * sizeof(Bucket))));
-  slots_.reset(static_cast<Slots*>(zeroed(buckets * sizeof(Slots))));
+  tags_ = std::move(fresh.tags);
+  slots_ = std::move(fresh.slots);
+  std::memset(static_cast<void*>(tags_.get()), 0, buckets * sizeof(Bucket));
+  std::memset(static_cast<void*>(slots_.get()), 0, buckets * sizeof(Slots));
   charge_.set(buckets * (sizeof(Bucket) + sizeof(Slots)));
   for (std::size_t b = 0; b < old; b++) {
     for (unsigned i = 0; i < 8 && oldTags[b].tags[i]; i++) place(oldTags[b].tags[i], oldSlots[b].of[i]);

@@ -26,6 +26,9 @@ class Index {
   /** The tag must not be there. Grows by itself; call `reserve` first to grow at most once. */
   void insert(std::uint64_t tag, std::uint32_t slot);
   void reserve(std::size_t count);
+  /** Finds the memory that `reserve(count)` or a `build` of so many tags would need, without a visible
+   * change. False if the system refuses. */
+  bool makeRoom(std::size_t count);
   /** Enters tags[i] -> i for all of a keys column; zeros are free slots, and of equal tags the first one
    * stays. */
   void build(const std::uint64_t* tags, std::uint32_t count);
@@ -44,6 +47,14 @@ class Index {
     std::uint32_t of[8];
   };
 
+  /** Memory for the buckets of an index. */
+  struct Arrays {
+    std::unique_ptr<Bucket[], Freer> tags;
+    std::unique_ptr<Slots[], Freer> slots;
+    std::size_t buckets = 0;
+  };
+
+  static Arrays allocate(std::size_t buckets);
   std::size_t bucketsFor(std::size_t count) const;
   void prefetch(std::uint64_t tag) const;
   void rehash(std::size_t buckets);
@@ -55,6 +66,7 @@ class Index {
   std::unique_ptr<Bucket[], Freer> tags_;
   std::unique_ptr<Slots[], Freer> slots_;
   std::size_t buckets_ = 0;  // a power of two, or 0
+  Arrays spare_;             // from `makeRoom`, for the next `rehash`
   std::size_t size_ = 0;
 };
 

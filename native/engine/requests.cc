@@ -80,15 +80,19 @@ void Shard::planPush(Plan& plan) {
   for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
 }
 
-bool Shard::affordable() {
+// First the budget, then the system; both before anything changes.
+bool Shard::makeRoom() {
   std::size_t cost = 0;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
-    Plan& plan = plans_[i];
-    const auto newKeys = static_cast<std::uint32_t>(plan.newTags.size());
-    if (!plan.table->canAdd(newKeys)) return false;
-    cost += plan.table->costOf(newKeys);
+    cost += plans_[i].table->costOf(static_cast<std::uint32_t>(plans_[i].newTags.size()));
   }
-  return !cost || memory_->allows(cost);
+  if (cost && !memory_->allows(cost)) return false;
+  for (std::size_t i = 0; i < request_.tables.size(); i++) {
+    const Plan& plan = plans_[i];
+    if (!plan.table->makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
+    if (!plan.table->batch().expect(plan.tags.size())) return false;
+  }
+  return true;
 }
 
 Status Shard::push(View section) {
@@ -104,11 +108,10 @@ Status Shard::push(View section) {
     settleMissing();
     return Status::Absent;
   }
-  if (!affordable()) return Status::MemoryLimit;
+  if (!makeRoom()) return Status::MemoryLimit;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
-    plan.table->makeRoom(static_cast<std::uint32_t>(plan.newTags.size()));
-    plan.table->batch().expect(plan.tags.size());
+    plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (request_.mode) {
       applyRows(request_.tables[i], plan);
     } else {

@@ -93,7 +93,7 @@ class Shard {
   void needKeys(const Table& table);
   void planPush(Plan& plan);
   void needRows(const Plan& plan, std::uint32_t slot);
-  bool affordable();
+  bool makeRoom();
   void settleMissing();
   void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);

@@ -30,7 +30,7 @@ Fault Sink::checkExtents(const std::vector<ExtentOf>& extents) {
     const ExtentOf& e = extents[i];
     if (e.table >> 31 || !e.stride || e.stride % 16 || e.stride > kMaxStride)
       return badFrame("impossible extent");
-    if (e.extent > maxSlots(e.stride)) return badFrame("extent is beyond the address space of a table");
+    if (e.extent > maxSlots(e.stride)) return badFrame("extent is beyond the largest table");
     const Sums* sums = find(e.table);
     if (sums && sums->shapes[kRows].stride != e.stride) {
       return {"DIM_MISMATCH", "the members of a group disagree about the rows of a table"};
@@ -40,13 +40,9 @@ Fault Sink::checkExtents(const std::vector<ExtentOf>& extents) {
     }
   }
   if (tables_.size() + extents.size() > 2 * kMaxTables) return badFrame("too many tables");
-  // Only now anything is created; a refusal of address space leaves empty tables behind, which is harmless.
+  // Only now anything is created; a refusal leaves empty tables behind, which is harmless.
   for (const ExtentOf& e : extents) {
-    Sums* sums = obtain(e.table, e.stride);
-    for (const ColumnKind kind : {kKeys, kRows}) {
-      if (sums->columns[kind].canGrow(sums->shapes[kind].bytes(e.extent))) continue;
-      return {"MEMORY_LIMIT", "the system refuses the address space for a parity"};
-    }
+    if (!obtain(e.table, e.stride)->makeRoom(e.extent)) return kNoMemory;
   }
   return {};
 }
@@ -87,10 +83,7 @@ Status Sink::checkDelta(const std::vector<DeltaTable>& delta) {
     if (sums && sums->shapes[kRows].stride != d.stride) return Status::DimMismatch;
   }
   for (const DeltaTable& d : delta) {
-    Sums* sums = obtain(d.table, d.stride);
-    for (const ColumnKind kind : {kKeys, kRows}) {
-      if (!sums->columns[kind].canGrow(sums->shapes[kind].bytes(d.extent))) return Status::MemoryLimit;
-    }
+    if (!obtain(d.table, d.stride)->makeRoom(d.extent)) return Status::MemoryLimit;
   }
   return Status::Applied;
 }

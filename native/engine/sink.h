@@ -37,6 +37,8 @@ class Sink {
   Sink(std::shared_ptr<Memory> memory, std::uint32_t k, std::uint32_t parity, bool complete);
 
   std::uint32_t members() const { return static_cast<std::uint32_t>(members_.size()); }
+  // What a peer's message asks of these is refused with the code MEMORY_LIMIT if the system gives no memory;
+  // nothing was applied then, but for blocks in `created`.
   Fault start(std::uint32_t member, const std::vector<ExtentOf>& extents);
   Fault learn(std::uint32_t member, const std::vector<ExtentOf>& extents);
   /** `again`: blocks for which the member was lacking and is pending now. */
@@ -62,7 +64,12 @@ class Sink {
   /** P of one table. */
   struct Sums {
     Sums(Memory& memory, std::uint32_t stride)
-        : shapes{keysShape(), shapeOf(stride)}, columns{{memory, kKeysReserve}, {memory, kRowsReserve}} {}
+        : shapes{keysShape(), shapeOf(stride)}, columns{Column(memory), Column(memory)} {}
+    /** As `Column::makeRoom`, for both columns. */
+    bool makeRoom(std::uint32_t newExtent) {
+      return columns[kKeys].makeRoom(shapes[kKeys].bytes(newExtent)) &&
+             columns[kRows].makeRoom(shapes[kRows].bytes(newExtent));
+    }
     ColumnShape shapes[2];
     Column columns[2];
     std::uint32_t extent = 0;  // the highest of any member
@@ -88,7 +95,8 @@ class Sink {
   bool excluded(std::uint32_t member, BlockRef block) const;
   /** Bit per member whose stream has started. */
   std::uint32_t startedBits() const;
-  Accumulator& createAccumulator(BlockRef block);
+  /** nullptr if the system refuses memory. */
+  Accumulator* createAccumulator(BlockRef block);
   void settle(Accumulator& accumulator);
 
   std::shared_ptr<Memory> memory_;  // first: everything below charges it until destroyed

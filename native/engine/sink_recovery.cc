@@ -7,15 +7,15 @@
 
 namespace kintsugi {
 
-Accumulator& Sink::createAccumulator(BlockRef block) {
+Accumulator* Sink::createAccumulator(BlockRef block) {
   const Sums& sums = *find(block.table());
   const std::size_t size = sums.shapes[block.kind()].blockBytes;
   const Column& column = sums.columns[block.kind()];
   const std::size_t offset = block.index * size;
   const bool inside = offset + size <= column.bytes();
-  Accumulator& a =
+  Accumulator* a =
       accumulators_.create(block.id(), inside ? View{column.data() + offset, size} : View{}, size);
-  a.pending = static_cast<std::uint32_t>((std::uint64_t{1} << members_.size()) - 1);
+  if (a) a->pending = static_cast<std::uint32_t>((std::uint64_t{1} << members_.size()) - 1);
   return a;
 }
 
@@ -50,7 +50,8 @@ Fault Sink::recover(std::uint32_t member, BlockList blocks, BlockPairs& created)
     Accumulator* a = accumulators_.find(blocks[i].id());
     if (a && a->done(member)) continue;
     if (!a) {
-      a = &createAccumulator(blocks[i]);
+      a = createAccumulator(blocks[i]);
+      if (!a) return kNoMemory;
       append(created, blocks[i]);
     }
     a->pending &= started & ~bit;
@@ -66,7 +67,9 @@ Fault Sink::check(BlockList blocks, BlockPairs& created) {
   if (Fault fault = checkList(blocks, &bytes)) return fault;
   for (std::size_t i = 0; i < blocks.count; i++) {
     if (accumulators_.find(blocks[i].id())) continue;
-    createAccumulator(blocks[i]).checked = true;
+    Accumulator* a = createAccumulator(blocks[i]);
+    if (!a) return kNoMemory;
+    a->checked = true;
     append(created, blocks[i]);
   }
   return {};
@@ -85,8 +88,7 @@ void Sink::settle(Accumulator& a) {
 
 void CompletedGroup::copyTo(std::uint8_t* out) const {
   for (const Accumulator& a : parts) {
-    std::memcpy(out, a.bytes.data(), a.bytes.size());
-    out += a.bytes.size();
+    out = std::copy(a.bytes.begin(), a.bytes.end(), out);
   }
 }
 

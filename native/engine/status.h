@@ -1,6 +1,7 @@
 // How the engine says no. Statuses answer requests of peers and clients (they travel); faults are for calls
 // that the caller should not have made, and become JavaScript errors with that code.
 #pragma once
+#include <string_view>
 
 namespace kintsugi {
 
@@ -18,9 +19,11 @@ struct [[nodiscard]] Fault {
   const char* code = nullptr;
   const char* message = nullptr;
   explicit operator bool() const { return code != nullptr; }
+  bool isMemoryLimit() const { return code && std::string_view(code) == "MEMORY_LIMIT"; }
 };
 
 inline Fault badArgument(const char* message) { return {"BAD_ARGUMENT", message}; }
+inline constexpr Fault kNoMemory = {"MEMORY_LIMIT", "the system refuses memory"};
 inline Fault badFrame(const char* message) { return {"BAD_FRAME", message}; }
 
 }  // namespace kintsugi

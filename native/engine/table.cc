@@ -7,7 +7,7 @@ namespace kintsugi {
 Table::Table(Memory& memory, const TableSpec& spec)
     : spec_(spec),
       shapes_{keysShape(), shapeOf(spec.stride())},
-      columns_{{memory, kKeysReserve}, {memory, kRowsReserve}},
+      columns_{Column(memory), Column(memory)},
       index_(memory),
       batch_(spec.stride()) {}
 
@@ -20,14 +20,6 @@ std::uint32_t Table::extentAfter(std::uint32_t newKeys) const {
   return newKeys <= free_.size() ? extent_ : extent_ + (newKeys - static_cast<std::uint32_t>(free_.size()));
 }
 
-bool Table::canAdd(std::uint32_t newKeys) {
-  if (newKeys <= free_.size()) return true;
-  if (extent_ + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride())) return false;
-  const std::uint32_t extent = extentAfter(newKeys);
-  return columns_[kKeys].canGrow(shapes_[kKeys].bytes(extent)) &&
-         columns_[kRows].canGrow(shapes_[kRows].bytes(extent));
-}
-
 std::size_t Table::costOf(std::uint32_t newKeys) const {
   const std::uint32_t extent = extentAfter(newKeys);
   std::size_t cost = newKeys ? index_.growth(index_.size() + newKeys) : 0;
@@ -38,7 +30,16 @@ std::size_t Table::costOf(std::uint32_t newKeys) const {
   return cost;
 }
 
-void Table::makeRoom(std::uint32_t newKeys) {
+bool Table::makeRoom(std::uint32_t newKeys) {
+  if (!newKeys) return true;
+  if (newKeys > free_.size() && extent_ + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
+    return false;
+  const std::uint32_t extent = extentAfter(newKeys);
+  return columns_[kKeys].makeRoom(shapes_[kKeys].bytes(extent)) &&
+         columns_[kRows].makeRoom(shapes_[kRows].bytes(extent)) && index_.makeRoom(index_.size() + newKeys);
+}
+
+void Table::grow(std::uint32_t newKeys) {
   const std::uint32_t extent = extentAfter(newKeys);
   for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(extent));
   if (newKeys) index_.reserve(index_.size() + newKeys);
@@ -60,8 +61,9 @@ std::uint32_t Table::addKey(std::uint64_t tag) {
 
 Fault Table::adopt(std::uint32_t extent) {
   if (extent_ || !batch_.empty()) return badArgument("only an empty table can adopt a history");
-  if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the address space of a table");
-  if (!canAdd(extent)) return {"MEMORY_LIMIT", "the system refuses the address space for the table"};
+  if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the largest table");
+  // Room for the index, too: it is needed when the last block of keys comes, which cannot be refused.
+  if (!makeRoom(extent)) return {"MEMORY_LIMIT", "the system refuses memory for the table"};
   if (!extent) return {};
   // Charged without asking: a lost shard has to live somewhere, and refusing it here would lose data.
   for (const ColumnKind kind : {kKeys, kRows}) {

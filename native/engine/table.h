@@ -28,6 +28,7 @@ class Table {
   const BlockSet& absent(ColumnKind kind) const { return absent_[kind]; }
   std::size_t bytes() const { return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes(); }
 
+  /** `makeRoom` may move all rows. */
   std::uint8_t* row(std::uint32_t slot) const {
     return columns_[kRows].data() + std::size_t{slot} * shapes_[kRows].stride;
   }
@@ -36,13 +37,14 @@ class Table {
   /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
   std::uint64_t slotForNew(std::uint32_t n) const;
   std::uint32_t extentAfter(std::uint32_t newKeys) const;
-  /** Address space for `newKeys` more. */
-  bool canAdd(std::uint32_t newKeys);
   /** Budget that `newKeys` more take. */
   std::size_t costOf(std::uint32_t newKeys) const;
-  /** After `canAdd`: makes room, so that `addKey` does not fail. */
-  void makeRoom(std::uint32_t newKeys);
-  /** Gives the next slot (see `slotForNew`) to a tag that is not there; `makeRoom` came before. */
+  /** Makes room for `newKeys` more, without a visible change. False if the system refuses, or if the table
+   * would have more slots than a table may have. */
+  bool makeRoom(std::uint32_t newKeys);
+  /** After `makeRoom`: charges the budget; `addKey` does not fail then. */
+  void grow(std::uint32_t newKeys);
+  /** Gives the next slot (see `slotForNew`) to a tag that is not there; `grow` came before. */
   std::uint32_t addKey(std::uint64_t tag);
 
   Fault adopt(std::uint32_t extent);

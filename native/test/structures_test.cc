@@ -1,10 +1,13 @@
-// The generator, the index, block sets and scratch maps, against the simplest thing that does the same.
+// The generator, the index, columns, block sets and scratch maps, against the simplest thing that does the
+// same.
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
 
 #include "engine/arena.h"
 #include "engine/blocks.h"
+#include "engine/bytes.h"
+#include "engine/hash.h"
 #include "engine/index.h"
 #include "engine/matrix.h"
 #include "engine/router.h"
@@ -167,20 +170,46 @@ TEST(blockSetsAndSweeps) {
 TEST(columnsAreZeroAndCharged) {
   Memory memory(1000);
   {
-    Column column(memory, std::size_t{64} << 30);
-    CHECK(column.data() == nullptr);
-    CHECK(!column.canGrow((std::size_t{64} << 30) + 1));
-    CHECK(column.canGrow(10 << 20));
+    Column column(memory);
+    CHECK(column.data() == nullptr && column.makeRoom(0));
+    CHECK(column.makeRoom(10 << 20));
+    CHECK_EQ(memory.used(), 0u);
     column.grow(10 << 20);
     CHECK_EQ(memory.used(), 10u << 20);
     CHECK(!memory.allows(1));
-    std::uint8_t* before = column.data();
-    for (std::size_t i = 0; i < 10 << 20; i += 4096) CHECK_EQ(before[i], 0);
-    CHECK(column.canGrow(20 << 20));
-    column.grow(20 << 20);
-    CHECK(column.data() == before);
+    for (std::size_t i = 0; i < 10 << 20; i += 4096) CHECK_EQ(column.data()[i], 0);
+    column.grow(9 << 20);
+    CHECK_EQ(column.bytes(), 10u << 20);
   }
   CHECK_EQ(memory.used(), 0u);
+}
+
+// From the heap to mappings, with and without free addresses behind: what was written stays, the rest is
+// zero.
+TEST(columnsKeepTheirBytesWhenTheyGrow) {
+  Random random(seed);
+  Memory memory(0);
+  constexpr std::size_t kColumns = 3, kLargest = std::size_t{24} << 20;
+  std::unique_ptr<Column> columns[kColumns];
+  for (auto& column : columns) column = std::make_unique<Column>(memory);
+  const auto expected = [](std::size_t at, std::size_t c) {
+    return at / 512 % 3 ? mix64(at + c) : 0;  // a third is never written
+  };
+  for (std::size_t size = 64; size < kLargest;) {
+    const std::size_t before = columns[0]->bytes();
+    for (std::size_t c = 0; c < kColumns; c++) {
+      CHECK(columns[c]->makeRoom(size));
+      columns[c]->grow(size);
+      std::uint8_t* data = columns[c]->data();
+      CHECK_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0u);
+      for (std::size_t at = 0; at + 8 <= size; at += 8) {
+        CHECK_EQ(loadAt<std::uint64_t>(data + at), at < before ? expected(at, c) : 0);
+        if (at >= before && expected(at, c)) storeAt(data + at, 0, expected(at, c));
+      }
+    }
+    size = size + 8 + random.below(static_cast<std::uint32_t>(size * 2)) / 64 * 64;
+    size = size / 8 * 8;
+  }
 }
 
 TEST(scratchMapNumbers) {

@@ -3,17 +3,8 @@
  * One input at a time, effects out; batching policy arrives as `flush`, time as `tick`.
  */
 import { describe, isRefusal, KintsugiError } from '../../errors.js';
-import type { NativeAddon, NativeMemory, NativeShard, NativeSink } from '../../native.js';
-import {
-  type ClusterMap,
-  EMPTY_MAP,
-  type Group,
-  hasMove,
-  isParted,
-  type PeerId,
-  SCHEDULER,
-  type SinkEntry,
-} from '../../protocol/map.js';
+import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
+import { type ClusterMap, EMPTY_MAP, hasMove, isParted, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
@@ -23,10 +14,11 @@ import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
-import { Sink } from '../sink/sink.js';
+import type { Sink } from '../sink/sink.js';
 import { completeness, holdings, isLacking } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
+import { Sinks } from './sinks.js';
 import { stateOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
 
@@ -56,7 +48,7 @@ export class PsNode implements OwnerHost {
   map: ClusterMap = EMPTY_MAP;
   now = 0;
   private readonly owners = new Map<string, Owner>();
-  private readonly sinks = new Map<number, Sink>();
+  private readonly sinks: Sinks;
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
   readonly waiting: WaitingBytes;
@@ -87,6 +79,7 @@ export class PsNode implements OwnerHost {
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes);
     this.queries = new Queries(this);
+    this.sinks = new Sinks(this, native, memory);
   }
 
   step(input: NodeInput): Effect[] {
@@ -124,9 +117,8 @@ export class PsNode implements OwnerHost {
 
   close(): void {
     for (const owner of this.owners.values()) owner.close();
-    for (const sink of this.sinks.values()) sink.close();
     this.owners.clear();
-    this.sinks.clear();
+    this.sinks.close();
   }
 
   // ---- OwnerHost
@@ -172,7 +164,6 @@ export class PsNode implements OwnerHost {
     this.map = map;
     this.moving = map.groups.some((group) => hasMove(group) && isParted(group));
     const keep = new Set<string>();
-    const keepSinks = new Set<number>();
     for (const group of map.groups) {
       for (const [m, entry] of group.data.entries()) {
         if (entry.node !== this.id || entry.inc !== this.inc) continue;
@@ -187,20 +178,9 @@ export class PsNode implements OwnerHost {
         const shard = this.native.createShard(this.memory, m, group.data.length, r);
         this.owners.set(key, new Owner(group, m, entry, shard, this));
       }
-      for (const entry of group.sinks) {
-        if (entry.node !== this.id || entry.inc !== this.inc) continue;
-        keepSinks.add(entry.sid);
-        if (this.sinks.has(entry.sid)) continue;
-        const sink = this.createSink(map, group, entry);
-        this.sinks.set(entry.sid, new Sink(group, entry, sink, this));
-      }
     }
     for (const [key, owner] of this.owners) if (!keep.has(key)) this.dropOwner(key, owner);
-    for (const [sid, sink] of this.sinks) {
-      if (keepSinks.has(sid)) continue;
-      sink.close();
-      this.sinks.delete(sid);
-    }
+    this.sinks.onMap(map);
     this.applyVersions(map);
     this.lastReport = '';
     for (const { from, message, parts } of this.parked.takeAll()) this.receiveParked(from, message, parts);
@@ -219,18 +199,8 @@ export class PsNode implements OwnerHost {
     }
   }
 
-  /** A mirror is a parity of one member with coefficient 1. */
-  private createSink(map: ClusterMap, group: Group, entry: SinkEntry): NativeSink {
-    if (entry.kind === 'M') return this.native.createSink(this.memory, 1, 1, 0, false);
-    const r = map.pools[group.pool]?.r ?? 0;
-    return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
-  }
-
   private applyVersions(map: ClusterMap): void {
-    for (const sink of this.sinks.values()) {
-      const group = map.groups[sink.groupId];
-      if (group && group.version !== sink.version) sink.onGroup(group);
-    }
+    this.sinks.applyVersions(map);
     for (const owner of this.owners.values()) {
       const group = map.groups[owner.group.id];
       if (group) owner.onGroup(group, map);
@@ -270,21 +240,21 @@ export class PsNode implements OwnerHost {
       case 'shardStats':
         return this.queries.onShardStats(from, message);
       case 'open':
-        return this.sinks.get(message.sid)?.onOpen(message, from);
+        return this.sinks.to(message.sid, (sink) => sink.onOpen(message, from));
       case 'start':
-        return this.sinks.get(message.sid)?.onStart(message, from);
+        return this.sinks.to(message.sid, (sink) => sink.onStart(message, from));
       case 'committed':
-        return this.sinks.get(message.sid)?.onCommitted(message);
+        return this.sinks.to(message.sid, (sink) => sink.onCommitted(message));
       case 'delta':
-        return this.sinks.get(message.sid)?.onDelta(message, part(parts, 0), from);
+        return this.sinks.to(message.sid, (sink) => sink.onDelta(message, part(parts, 0), from));
       case 'content':
-        return this.sinks.get(message.sid)?.onContent(message, part(parts, 0), part(parts, 1));
+        return this.sinks.to(message.sid, (sink) => sink.onContent(message, part(parts, 0), part(parts, 1)));
       case 'lacking':
-        return this.sinks.get(message.sid)?.onLacking(message, part(parts, 0));
+        return this.sinks.to(message.sid, (sink) => sink.onLacking(message, part(parts, 0)));
       case 'recover':
-        return this.sinks.get(message.sid)?.onRecover(message, part(parts, 0));
+        return this.sinks.to(message.sid, (sink) => sink.onRecover(message, part(parts, 0)));
       case 'check':
-        return this.queries.onCheck(from, message);
+        return this.sinks.unlessRefused(message.sid, () => this.queries.onCheck(from, message));
       case 'openAck':
         return this.ownerOf(message)?.stream.onOpenAck(message);
       case 'startAck':
@@ -344,7 +314,7 @@ export class PsNode implements OwnerHost {
 
   private tick(now: number): void {
     this.now = now;
-    const [owners, sinks] = [[...this.owners.values()], [...this.sinks.values()]];
+    const [owners, sinks] = [[...this.owners.values()], this.sinks.all()];
     const lacking = isLacking(owners, sinks);
     const decoding = owners.some((owner) => owner.decoding);
     this.pace.tick(
@@ -356,7 +326,7 @@ export class PsNode implements OwnerHost {
     this.moveRate.tick(now);
     for (const owner of owners) owner.tick();
     this.dirty.clear();
-    for (const sink of sinks) sink.tick();
+    this.sinks.tick();
     this.heartbeat(now);
     this.askForSessions(now);
   }
@@ -374,13 +344,13 @@ export class PsNode implements OwnerHost {
 
   /** Sent at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */
   private heartbeat(now: number): void {
-    const news = completeness(this.owners.values(), this.sinks.values());
+    const news = completeness(this.owners.values(), this.sinks.all());
     const report = `${news.completeSinks.join()}/${news.completeShards.join()}`;
     if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
     this.lastReport = report;
     this.heartbeatAt = now;
     const { inc, map, memory } = this;
-    const held = holdings(this.owners.values(), this.sinks.values());
+    const held = holdings(this.owners.values(), this.sinks.all());
     const bytes = memory.usedBytes;
     this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes, ...news, ...held });
   }
@@ -396,7 +366,7 @@ export class PsNode implements OwnerHost {
   /** For the log, when this node fails. */
   state(): Record<string, unknown> {
     const { id, inc, now, map } = this;
-    return { id, inc, now, epoch: map.epoch, ...stateOf(this.owners.values(), this.sinks.values()) };
+    return { id, inc, now, epoch: map.epoch, ...stateOf(this.owners.values(), this.sinks.all()) };
   }
 
   /** What this node holds, for metrics. */

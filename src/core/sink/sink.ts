@@ -7,7 +7,7 @@
  * owners and asks them for blocks.
  */
 import { invariant, KintsugiError } from '../../errors.js';
-import type { BlockList, NativeSink } from '../../native.js';
+import { type BlockList, type NativeSink, PushStatus } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
 import { type Group, INITIAL_GENERATION, isMoveTarget, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
@@ -169,6 +169,8 @@ export class Sink {
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
       const again = this.native.apply(this.slotOf(m), delta);
+      if (again === PushStatus.MEMORY_LIMIT)
+        throw new KintsugiError('MEMORY_LIMIT', 'the system refuses memory for a parity');
       if (typeof again === 'number')
         throw new KintsugiError('BAD_FRAME', `a delta was refused with status ${again}`);
       member.append(seq, delta, message.ids);

@@ -62,7 +62,7 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: the coefficients of the parity that is copied',
-    file: 'node/node',
+    file: 'node/sinks',
     from: 'this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init)',
     to: 'this.native.createSink(this.memory, group.data.length, r, entry.init ? entry.index : 0, entry.init)',
   },

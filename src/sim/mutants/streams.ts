@@ -243,4 +243,14 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     from: 'if (movesMember === undefined || !byIndex.has(index))',
     to: 'if (true)',
   },
+  {
+    name: 'a sink that the system refused memory is created again, empty',
+    file: 'node/sinks',
+    from: 'this.failed.add(sid);',
+    to: '',
+    scenario: {
+      test: 'test/core/sink/memory.test.ts',
+      because: 'the system gives the simulator all the memory that it asks for',
+    },
+  },
 ];

@@ -1,0 +1,105 @@
+/** The sinks of a node: those that the map gives it, but for those that the system refused memory. */
+import { describe } from '../../errors.js';
+import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
+import type { ClusterMap, Group, PeerId, SinkEntry } from '../../protocol/map.js';
+import type { CoreHost } from '../shared/host.js';
+import { Sink } from '../sink/sink.js';
+
+/** Which node it is, and what its sinks need. */
+export interface SinksHost extends CoreHost {
+  readonly id: PeerId;
+  readonly inc: number;
+}
+
+export class Sinks {
+  private readonly present = new Map<number, Sink>();
+  /** Sinks of the map that were dropped. */
+  private readonly failed = new Set<number>();
+
+  constructor(
+    private readonly host: SinksHost,
+    private readonly native: NativeAddon,
+    private readonly memory: NativeMemory,
+  ) {}
+
+  get size(): number {
+    return this.present.size;
+  }
+
+  get(sid: number): Sink | undefined {
+    return this.present.get(sid);
+  }
+
+  all(): Sink[] {
+    return [...this.present.values()];
+  }
+
+  /** Creates the sinks that a new map gives to this node, and closes those that it takes away. */
+  onMap(map: ClusterMap): void {
+    const keep = new Set<number>();
+    for (const group of map.groups) {
+      for (const entry of group.sinks) {
+        if (entry.node !== this.host.id || entry.inc !== this.host.inc) continue;
+        keep.add(entry.sid);
+        // A failed one would start again empty, and count as complete if it was born with its group.
+        if (this.present.has(entry.sid) || this.failed.has(entry.sid)) continue;
+        const sink = this.create(map, group, entry);
+        this.present.set(entry.sid, new Sink(group, entry, sink, this.host));
+      }
+    }
+    for (const [sid, sink] of this.present) {
+      if (keep.has(sid)) continue;
+      sink.close();
+      this.present.delete(sid);
+    }
+    for (const sid of this.failed) if (!keep.has(sid)) this.failed.delete(sid);
+  }
+
+  /** A mirror is a parity of one member with coefficient 1. */
+  private create(map: ClusterMap, group: Group, entry: SinkEntry): NativeSink {
+    if (entry.kind === 'M') return this.native.createSink(this.memory, 1, 1, 0, false);
+    const r = map.pools[group.pool]?.r ?? 0;
+    return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
+  }
+
+  /** Tells the sinks of groups that changed. */
+  applyVersions(map: ClusterMap): void {
+    for (const sink of this.present.values()) {
+      const group = map.groups[sink.groupId];
+      if (group && group.version !== sink.version) sink.onGroup(group);
+    }
+  }
+
+  /** Does nothing if there is no such sink. */
+  to(sid: number, step: (sink: Sink) => void): void {
+    const sink = this.present.get(sid);
+    if (sink) this.unlessRefused(sid, () => step(sink));
+  }
+
+  /**
+   * A sink that the system refuses memory is dropped. It answers nothing from then on, so its owners report
+   * it as stalled and another node takes its place. The connection, which other shards use, stays.
+   */
+  unlessRefused(sid: number, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      const sink = this.present.get(sid);
+      if ((error as { code?: unknown } | undefined)?.code !== 'MEMORY_LIMIT' || !sink) throw error;
+      const { groupId: group, index } = sink;
+      this.present.delete(sid);
+      this.failed.add(sid);
+      sink.close();
+      this.host.out.event('sink.failed', { group, sid, index, message: describe(error) });
+    }
+  }
+
+  tick(): void {
+    for (const sid of [...this.present.keys()]) this.to(sid, (sink) => sink.tick());
+  }
+
+  close(): void {
+    for (const sink of this.present.values()) sink.close();
+    this.present.clear();
+  }
+}
