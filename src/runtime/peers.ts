@@ -8,7 +8,7 @@ import { Retry } from '../core/shared/retry.js';
 import { WaitingBytes } from '../core/shared/waiting-bytes.js';
 import { WaitingList } from '../core/shared/waiting-list.js';
 import { describe, KintsugiError } from '../errors.js';
-import type { ClusterMap, PeerId } from '../protocol/map.js';
+import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
@@ -259,6 +259,8 @@ export class Peers {
       return;
     }
     if (message.t !== 'hello') throw new KintsugiError('BAD_FRAME', 'the first message must be a hello');
+    // Nodes dial the scheduler. Whoever calls as the scheduler could hand out maps.
+    if (message.peer === SCHEDULER) throw new KintsugiError('BAD_FRAME', 'a hello of the scheduler');
     if (message.job !== this.options.self().job) {
       link.close('another job');
       return;

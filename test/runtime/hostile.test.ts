@@ -2,6 +2,7 @@
 // the others.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client, Table } from '../../src/client/client.js';
+import { SCHEDULER } from '../../src/protocol/map.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import type { LocalCluster } from '../../src/runtime/cluster.js';
 import { listen } from '../../src/transport/index.js';
@@ -96,6 +97,17 @@ describe('a PS', () => {
     stale.send({ t: 'hello', peer: job.nodes[1]!.id, inc: 0, job: trainer.clusterMap.job });
     expect((await stale.closed).reason).toBe('STALE_NODE');
     await works();
+  });
+
+  it('is told of maps by its own connection to the scheduler only', async () => {
+    const { job, trainer, works } = await start();
+    const peer = await raw(job.nodes[0]!.address);
+    peer.send({ ...hello(trainer.clusterMap.job), peer: SCHEDULER });
+    const map = { ...trainer.clusterMap, epoch: 1e6, groups: [], tables: [] };
+    peer.send({ t: 'map', map });
+    expect((await peer.closed).reason).toBe('BAD_FRAME');
+    await works();
+    await redundant(trainer, 3);
   });
 
   it('answers a push with a bad section by refusing it, and numbers go on', async () => {
