@@ -45,3 +45,12 @@ export function checkInteger(where: string, given: number, least: number): void 
   if (Number.isSafeInteger(given) && given >= least) return;
   throw refuse(`${where} must be an integer of at least ${least}, not ${given}`);
 }
+
+/** The longest timer of Node, in milliseconds: some 24 days. A longer one ends at once. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** @throws BAD_ARGUMENT for anything but whole milliseconds that a timer can wait for */
+export function checkTimeout(where: string, givenMs: number): void {
+  checkInteger(where, givenMs, 0);
+  if (givenMs > MAX_TIMER_MS) throw refuse(`${where} must be at most ${MAX_TIMER_MS}, not ${givenMs}`);
+}

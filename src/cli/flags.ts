@@ -8,6 +8,7 @@ import { type Command, Option } from 'commander';
 import { UNBOUNDED } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
 import { isOptimizerKind, OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../optimizers.js';
+import { MAX_TIMER_MS } from '../options.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
 import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
 
@@ -49,12 +50,15 @@ export function size(flag: string) {
   };
 }
 
-/** Whole milliseconds: "500ms", "1s", "2m". */
+/** Whole milliseconds: "500ms", "1s", "2m"; no more than a timer can wait for. */
 export function duration(flag: string) {
   return (text: string): number => {
     const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(text);
     if (!match) throw bad(`${flag} must be a time like 500ms or 1s, not "${text}"`);
-    return Math.round(Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm']);
+    const ms = Math.round(Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm']);
+    if (ms > MAX_TIMER_MS)
+      throw bad(`${flag} must be at most ${Math.floor(MAX_TIMER_MS / 60_000)}m, not "${text}"`);
+    return ms;
   };
 }
 

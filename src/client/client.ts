@@ -3,7 +3,7 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER } from '../optimizers.js';
-import { checkArray, checkFields, checkInteger, checkOptions, checkText } from '../options.js';
+import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { CLIENT_TLS } from '../transport/index.js';
@@ -259,7 +259,7 @@ export async function connect(scheduler: string, options: ConnectOptions = {}): 
   checkFields('connect', options, CONNECT_OPTIONS);
   const { token, connectTimeoutMs, maxInFlightBytes } = options;
   if (token) checkText('connect: token', token);
-  if (connectTimeoutMs !== undefined) checkInteger('connect: connectTimeoutMs', connectTimeoutMs, 0);
+  if (connectTimeoutMs !== undefined) checkTimeout('connect: connectTimeoutMs', connectTimeoutMs);
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
   checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);

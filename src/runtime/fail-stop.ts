@@ -43,13 +43,20 @@ export class FailStop {
   }
 
   private fail(cause: unknown): void {
-    const { role, report, onFailed } = this.options;
+    const { role, onFailed } = this.options;
     const message = describe(cause);
     this.error = new KintsugiError('INTERNAL', `the ${role} has ended: ${message}`, { cause });
     const stack = cause instanceof Error ? cause.stack : undefined;
-    report({ message, stack, state: this.state() });
+    this.report({ message, stack, state: this.state() });
     this.options.stop();
     onFailed?.(this.error);
+  }
+
+  /** A log that fails must not keep the role alive. `onFailed` is told of the error that ended the role. */
+  private report(fields: LogFields): void {
+    try {
+      this.options.report(fields);
+    } catch {}
   }
 
   /** A machine that is broken may not be able to tell its state. */

@@ -9,6 +9,7 @@ import type { Effect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory } from '../native.js';
+import { checkTimeout } from '../options.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
@@ -67,7 +68,7 @@ export interface RunningPs {
   readonly left: Promise<void>;
   /**
    * Asks to be emptied, and resolves as `left` does.
-   * @throws NOT_ENOUGH_NODES when the job cannot do without this node, UNREACHABLE, TIMEOUT
+   * @throws NOT_ENOUGH_NODES when the job cannot do without this node, UNREACHABLE, TIMEOUT, BAD_ARGUMENT
    */
   drain(timeoutMs: number): Promise<void>;
   /** Stops at once, as a crash would. */
@@ -205,7 +206,8 @@ class PsRuntime {
     return this.departure.left;
   }
 
-  drain(timeoutMs: number): Promise<void> {
+  async drain(timeoutMs: number): Promise<void> {
+    checkTimeout('drain: timeoutMs', timeoutMs);
     return this.departure.ask(timeoutMs);
   }
 

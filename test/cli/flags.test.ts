@@ -27,7 +27,9 @@ test('durations need a unit', () => {
   expect(['500ms', '1s', '0s', '1.5s', '2m'].map(parse)).toEqual([500, 1000, 0, 1500, 120_000]);
   // No message carries a part of a millisecond.
   expect(['1.6ms', '0.0001s'].map(parse)).toEqual([2, 0]);
-  for (const text of ['', '1', 's', '-1s', '1h'])
+  // A timer of Node that is longer than 2^31-1 ms ends at once.
+  expect(parse('35791m')).toBe(2_147_460_000);
+  for (const text of ['', '1', 's', '-1s', '1h', '35792m', `${'9'.repeat(400)}s`])
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
 });
 

@@ -71,6 +71,20 @@ describe('a PS', () => {
     },
   );
 
+  it('ends also when its log cannot take the record', async () => {
+    const { failed, options } = watch();
+    const error = () => {
+      throw new Error('the log is full');
+    };
+    const job = await cluster({ code: '1+1', ...options, log: { ...options.log, error } });
+    const trainer = await client(job.address);
+    await redundant(trainer, 2);
+    breakOnce(Owner.prototype as Owner, 'tick');
+    const { role, error: cause } = await failed;
+    expect(cause.message).toContain('planted');
+    await noticed(trainer, role);
+  });
+
   it('that throws at its first map fails to start', async () => {
     const { options } = watch();
     vi.spyOn(PsNode.prototype, 'step').mockImplementation(() => {

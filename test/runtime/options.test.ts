@@ -94,7 +94,7 @@ it('tools', async () => {
 });
 
 it('arguments of a wrong type or range are refused here: a scheduler would hang up on them', async () => {
-  const { address } = await cluster({ code: '1+1' });
+  const { address, nodes } = await cluster({ code: '1+1' });
   const job = await client(address);
   const wrong: (() => Promise<unknown>)[] = [
     () => scale(job, 1.5),
@@ -104,9 +104,12 @@ it('arguments of a wrong type or range are refused here: a scheduler would hang 
     () => scale(job, 2, { timeoutMs: Number.NaN }),
     () => rebalance(job, { timeoutMs: -1 }),
     () => drain(job, 5 as never),
+    () => nodes[0]!.drain(undefined as never),
+    () => nodes[0]!.drain(2 ** 31),
     () => connect(undefined as never),
     () => connect(address, { connectTimeoutMs: Number.NaN }),
     () => connect(address, { connectTimeoutMs: '5' as never }),
+    () => connect(address, { connectTimeoutMs: 2 ** 31 }),
     () => connect(address, { maxInFlightBytes: -1 }),
     () => connect(address, { token: 5 as never }),
     () => job.createTables({ name: 't', dim: 1 } as never),
