@@ -7,9 +7,10 @@ import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { describe } from '../errors.js';
 import { loadNative } from '../native.js';
-import type { SimConfig } from './config.js';
+import { drawConfig, type SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
 import { huntMutants, type Part } from './mutants/hunt.js';
+import { Random } from './random.js';
 import { World } from './world.js';
 
 const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value]
@@ -62,9 +63,14 @@ function pinnedValue(text: string): string | number | boolean {
 
 function pinned(): Partial<SimConfig> {
   const config: Record<string, unknown> = {};
+  const known = drawConfig(new Random(1), {});
   for (const entry of values.pin) {
     const [name, value] = entry.split('=');
-    if (name && value !== undefined) config[name] = pinnedValue(value);
+    if (name === undefined || value === undefined || !Object.hasOwn(known, name)) {
+      console.error(`--pin ${entry}: write name=value with a name of ${Object.keys(known).join(', ')}`);
+      process.exit(2);
+    }
+    config[name] = pinnedValue(value);
   }
   return config;
 }

@@ -14,6 +14,8 @@ import { MUTANTS } from './index.js';
 import { type Mutant, planted } from './mutant.js';
 
 const HUNTERS = 2;
+/** What the simulator's report of a violation begins with. */
+const VIOLATION = 'seed ';
 /** What is compiled of src/. */
 const dist = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const root = PACKAGE_ROOT;
@@ -94,8 +96,11 @@ async function bySchedules(
   const args = ['--seed', `${seed}`, '--cpu-seconds', `${seconds}`, '--max-violations', '1', '--json'];
   // A mutant may hang a single schedule for ever: that is caught, too, by the absence of an end.
   const { code, hung, output, errors } = await run([join(folder, 'sim/main.js'), ...args], {}, 2 * seconds);
-  if (code !== 0 && !hung && errors === '') throw new Error(`the simulator ended with ${code}`);
-  const by = code === 0 ? undefined : hung ? 'a schedule hangs' : errors.split('\n')[0];
+  const [said] = errors.split('\n');
+  // Whatever else keeps the simulator from running would catch every mutant.
+  if (code !== 0 && !hung && !said?.startsWith(VIOLATION))
+    throw new Error(`the simulator ended with ${code}: ${errors.slice(0, 500)}`);
+  const by = code === 0 ? undefined : hung ? 'a schedule hangs' : said;
   return { by, cpuSeconds: cpuSecondsOf(output) };
 }
 
@@ -164,6 +169,7 @@ export async function huntMutants(
   const queue = MUTANTS.filter(
     ({ name }, index) => (only === undefined || name.includes(only)) && index % parts === part - 1,
   );
+  if (queue.length === 0) throw new Error('there is no such mutant');
   // All texts must be there before the first hunt begins.
   for (const mutant of queue) edited(mutant);
   const count = queue.length;
