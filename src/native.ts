@@ -96,6 +96,8 @@ export interface NativeShard {
    * The budget refuses nothing here. Throws MEMORY_LIMIT where the system refuses memory.
    */
   adopt(table: number, extent: number): void;
+  /** @throws BAD_FRAME, BAD_ARGUMENT when `adopt` would refuse one of them, or its stride is another */
+  checkExtents(extents: readonly Extent[]): void;
   /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
   push(section: Uint8Array): number;
   /**

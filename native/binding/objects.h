@@ -36,6 +36,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
  private:
   Napi::Value addTable(const Napi::CallbackInfo& info);
   Napi::Value adopt(const Napi::CallbackInfo& info);
+  Napi::Value checkExtents(const Napi::CallbackInfo& info);
   Napi::Value push(const Napi::CallbackInfo& info);
   Napi::Value pull(const Napi::CallbackInfo& info);
   Napi::Value missing(const Napi::CallbackInfo& info);

@@ -9,6 +9,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
   return DefineClass(env, "NativeShard",
                      {InstanceMethod<&S::addTable>("addTable"),
                       InstanceMethod<&S::adopt>("adopt"),
+                      InstanceMethod<&S::checkExtents>("checkExtents"),
                       InstanceMethod<&S::push>("push"),
                       InstanceMethod<&S::pull>("pull"),
                       InstanceMethod<&S::missing>("missing"),
@@ -69,6 +70,15 @@ Napi::Value ShardObject::adopt(const Napi::CallbackInfo& info) {
   const std::uint32_t table = arguments.u32(), extent = arguments.u32();
   if (!arguments.ok()) return info.Env().Undefined();
   if (const Fault fault = shard_->adopt(table, extent)) return fail(info.Env(), fault);
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::checkExtents(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::vector<ExtentOf> extents = arguments.extents();
+  if (!arguments.ok()) return info.Env().Undefined();
+  if (const Fault fault = shard_->checkExtents(extents)) return fail(info.Env(), fault);
   return info.Env().Undefined();
 }
 

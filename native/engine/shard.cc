@@ -23,6 +23,16 @@ Fault Shard::adopt(std::uint32_t id, std::uint32_t extent) {
   return t ? t->adopt(extent) : Fault{"UNKNOWN_TABLE", "no such table in this shard"};
 }
 
+Fault Shard::checkExtents(const std::vector<ExtentOf>& extents) const {
+  for (const ExtentOf& e : extents) {
+    const Table* t = table(e.table);
+    if (!t) return badFrame("an extent of a table that this shard does not have");
+    if (e.stride != t->spec().stride()) return badFrame("an extent with another size of rows");
+    if (e.extent > maxSlots(e.stride)) return badFrame("extent is beyond the address space of a table");
+  }
+  return {};
+}
+
 const Table* Shard::table(std::uint32_t id) const {
   const auto found = tables_.find(id);
   return found == tables_.end() ? nullptr : found->second.get();

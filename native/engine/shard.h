@@ -49,6 +49,8 @@ class Shard {
 
   Fault addTable(const TableSpec& spec);
   Fault adopt(std::uint32_t table, std::uint32_t extent);
+  /** Extents of these tables that `adopt` takes when there is memory. */
+  Fault checkExtents(const std::vector<ExtentOf>& extents) const;
   const Table* table(std::uint32_t id) const;
 
   Status push(View section);

@@ -109,6 +109,12 @@ TEST(adoptedTableWaitsForItsKeys) {
   for (std::uint64_t k = 0; k < 700; k++) keys.push_back(k * 3);
   CHECK(from.push(0, {part(1, 8, keys, 1)}) == Status::Applied);
   Fixture to;
+  const std::uint32_t stride = to.shard.table(1)->spec().stride();
+  CHECK(!to.shard.checkExtents({{1, stride, 700}}));
+  CHECK(to.shard.checkExtents({{9, stride, 1}}));
+  CHECK(to.shard.checkExtents({{1, stride + 16, 1}}));
+  CHECK(!to.shard.checkExtents({{1, stride, maxSlots(stride)}}));
+  CHECK(to.shard.checkExtents({{1, stride, maxSlots(stride) + 1}}));
   CHECK(!to.shard.adopt(1, 700));
   CHECK(!to.shard.adopt(2, 0));
   CHECK(to.shard.adopt(1, 700));

@@ -16,8 +16,8 @@ export interface FailStopOptions {
   report(fields: LogFields): void;
   /** What the log shall say of the machine; may be called in any state. */
   state(): unknown;
-  /** Ends the role at once. */
-  stop(): void;
+  /** Ends the role at once. What is broken may refuse to be closed. */
+  stop(): Promise<void>;
   onFailed?: ((error: KintsugiError) => void) | undefined;
 }
 
@@ -48,7 +48,7 @@ export class FailStop {
     this.error = new KintsugiError('INTERNAL', `the ${role} has ended: ${message}`, { cause });
     const stack = cause instanceof Error ? cause.stack : undefined;
     this.report({ message, stack, state: this.state() });
-    this.options.stop();
+    this.options.stop().catch((error: unknown) => this.report({ message: describe(error) }));
     onFailed?.(this.error);
   }
 

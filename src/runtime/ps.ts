@@ -102,7 +102,7 @@ class PsRuntime {
       role: 'ps',
       report: (fields) => options.log.error('ps.failed', fields),
       state: () => this.node?.state(),
-      stop: () => void this.close(),
+      stop: () => this.close(),
       onFailed: options.onFailed,
     });
     this.departure = new Departure((message) => this.uplink?.send(message), options.name);

@@ -92,7 +92,7 @@ class SchedulerRuntime {
       role: 'scheduler',
       report: (fields) => options.log.error('scheduler.failed', fields),
       state: () => ({ epoch: core.map.epoch, status: core.status() }),
-      stop: () => void this.close(),
+      stop: () => this.close(),
       onFailed: options.onFailed,
     });
   }

@@ -40,6 +40,10 @@ class RememberingShard implements NativeShard {
     this.real.adopt(table, extent);
   }
 
+  checkExtents(extents: readonly Extent[]): void {
+    this.real.checkExtents(extents);
+  }
+
   dropBatch(): void {
     this.forget();
     this.real.dropBatch();

@@ -5,10 +5,15 @@ import { isRefusal } from '../../src/errors.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
-import { Cluster } from '../core/harness.js';
+import { Cluster, kind } from '../core/harness.js';
 import { SAMPLES } from './frames.js';
 
+/** Clusters per state of an owner. */
+const ROUNDS = 8;
 const MESSAGES = Number(process.env.KINTSUGI_FRAMES ?? 20_000);
+
+/** Some are beyond what a table can hold. */
+const EXTENTS = [undefined, undefined, 2 ** 31, 2 ** 40];
 
 let cluster: Cluster;
 afterEach(() => cluster.close());
@@ -23,15 +28,15 @@ function numbers(seed: number): (limit: number) => number {
 }
 
 /** Values that fit fields of the running cluster, more often than not. */
-function forge(below: (limit: number) => number): Message {
-  const sample = structuredClone(SAMPLES[below(SAMPLES.length)]!) as Record<string, unknown>;
+function forge(below: (limit: number) => number, samples = SAMPLES): Message {
+  const sample = structuredClone(samples[below(samples.length)]!) as Record<string, unknown>;
   const { groups, epoch } = cluster.map;
   const group = groups[below(groups.length)]!;
   const choices: Record<string, number[]> = {
     g: [group.id, group.id, 1000],
-    m: [0, 1, 1, 7],
+    m: [0, 0, 1, 7],
     sid: group.sinks.map(({ sid }) => sid),
-    gen: [group.data[0]!.gen, group.data[1]!.gen, 0],
+    gen: [group.data[0]!.gen, group.data[0]!.gen, group.data[1]!.gen, 0],
     sgen: [group.data[0]!.gen],
     v: [group.version, group.version, group.version - 1, group.version + 1],
     epoch: [epoch, 0],
@@ -44,9 +49,10 @@ function forge(below: (limit: number) => number): Message {
   };
   for (const [field, values] of Object.entries(choices))
     if (field in sample && below(8) > 0) sample[field] = values[below(values.length)]!;
-  if ('extents' in sample && below(2) > 0) sample.extents = [[1, 16, below(1000)]];
+  if ('extents' in sample && below(2) > 0) sample.extents = [[1, 16, EXTENTS[below(4)] ?? below(1000)]];
   if (sample.t === 'push' || sample.t === 'pull')
     sample.items = [sample.t === 'push' ? [0, below(3), 1 + below(3)] : [0, below(3)]];
+  if ('ok' in sample) sample.ok = below(2) > 0;
   if ('lacking' in sample) sample.lacking = [[below(3), group.data[0]!.gen]];
   return toMessage(sample);
 }
@@ -55,6 +61,32 @@ function parts(below: (limit: number) => number): Uint8Array[] {
   const blocks = Uint32Array.from({ length: below(6) }, () => below(5));
   const list = new Uint8Array(blocks.buffer);
   return [list, new Uint8Array(4 * below(2100)).fill(below(3))].slice(0, 1 + below(2));
+}
+
+/** What nodes say to each other about a stream. */
+const OF_STREAMS = SAMPLES.filter((sample) =>
+  [
+    ...['open', 'start', 'delta', 'committed', 'content', 'lacking', 'recover'],
+    ...['openAck', 'startAck', 'applied', 'want', 'equation', 'install'],
+  ].includes((sample as Message).t),
+);
+
+/** Shard 0 has a new owner, and these messages to it are lost. */
+function takeOver(...lost: Message['t'][]): void {
+  cluster.lose(kind(lost));
+  cluster.crash(0);
+  cluster.settle();
+}
+
+/** The new owner of shard 0 had its mirror, and asks it for blocks. */
+function takeOverFromMirror(): void {
+  cluster.lose(kind(['recover', 'equation']));
+  const { id } = cluster.client;
+  const message: Message = { t: 'drain', id: 1, node: 'ps-0', timeoutMs: 0 };
+  cluster.stepScheduler({ kind: 'message', from: id, message });
+  cluster.settle();
+  cluster.advance(10_000);
+  expect(cluster.map.groups[0]!.data[0]!.node).not.toBe(cluster.nodes[0]!.id);
 }
 
 describe('valid messages with any contents', () => {
@@ -77,6 +109,33 @@ describe('valid messages with any contents', () => {
     expect([...new Set(wrong.map((text) => text.slice(0, 150)))]).toEqual([]);
     expect(refused).toBeGreaterThan(MESSAGES / 100);
     expect(refused).toBeLessThan(MESSAGES);
+  });
+
+  it.each([
+    ['in FENCE', () => takeOver('openAck')],
+    ['in START', () => takeOver('startAck')],
+    ['that decodes', () => takeOver('equation')],
+    ['that has a mirror', takeOverFromMirror],
+  ] as const)('are handled or refused by an owner %s', (_, prepare) => {
+    for (let seed = 1; seed <= ROUNDS; seed++) {
+      cluster = new Cluster({ k: 2, r: 2, spares: 2 });
+      cluster.client.push({ 0: [{ keys: [1, 2, 3] }], 1: [{ keys: [1] }] });
+      cluster.settle();
+      prepare();
+      const below = numbers(seed);
+      const owner = cluster.nodeById(cluster.map.groups[0]!.data[0]!.node).node!;
+      for (let i = 0; i < MESSAGES / 10; i++) {
+        const message = forge(below, OF_STREAMS);
+        try {
+          owner.step({ kind: 'message', from: 1 + below(6), message, parts: parts(below) });
+          if (i % 20 === 0) owner.step({ kind: 'tick', now: cluster.now++ });
+        } catch (error) {
+          if (!isRefusal(error))
+            throw new Error(`seed ${seed}: ${JSON.stringify(message)}`, { cause: error });
+        }
+      }
+      if (seed < ROUNDS) cluster.close();
+    }
   });
 
   it('are handled or refused by a scheduler', () => {

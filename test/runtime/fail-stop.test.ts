@@ -21,11 +21,20 @@ function watch() {
     report = resolve;
   });
   const records: [event: string, fields: LogFields][] = [];
-  const note = (event: string, fields: LogFields = {}) => void records.push([event, fields]);
+  const waiting = new Map<unknown, (fields: LogFields) => void>();
+  const note = (event: string, fields: LogFields = {}) => {
+    records.push([event, fields]);
+    if (event.endsWith('.failed')) waiting.get(fields.message)?.(fields);
+  };
   const log: Logger = { info: note, warn: note, error: note };
   return {
     failed,
     records,
+    /** Resolves with the next record of a failure that has this message. */
+    reported: (message: string) =>
+      new Promise<LogFields>((resolve) => {
+        waiting.set(message, resolve);
+      }),
     options: { log, onFailed: (role: string, error: KintsugiError) => report({ role, error }) },
   };
 }
@@ -83,6 +92,19 @@ describe('a PS', () => {
     const { role, error: cause } = await failed;
     expect(cause.message).toContain('planted');
     await noticed(trainer, role);
+  });
+
+  it('that cannot even be closed says so, and the process of its host lives on', async () => {
+    const { failed, reported, options } = watch();
+    const job = await cluster({ code: '1+1', ...options });
+    const trainer = await client(job.address);
+    vi.spyOn(PsNode.prototype, 'close').mockImplementationOnce(() => {
+      throw new TypeError('planted in close');
+    });
+    const refusal = reported('planted in close');
+    breakOnce(Owner.prototype, 'tick');
+    await noticed(trainer, (await failed).role);
+    await refusal;
   });
 
   it('that throws at its first map fails to start', async () => {

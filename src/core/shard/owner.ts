@@ -77,7 +77,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const changed = group.version !== this.group.version;
     this.group = group;
     this.tables = tablesOf(map, group);
-    if (this.phase === 'ACTIVE') for (const table of this.tables) this.native.addTable(table);
+    for (const table of this.tables) this.native.addTable(table);
     this.stream.follow(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member));
     if (changed) this.recovery.restart();
     this.stream.drive();
@@ -216,13 +216,12 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.native.extents();
   }
 
-  knowsTables(extents: readonly Extent[]): boolean {
-    return extents.every(([table]) => this.tables.some(({ id }) => id === table));
+  checkExtents(extents: readonly Extent[]): void {
+    takingForeign(() => this.native.checkExtents(extents));
   }
 
   activated(dedup: Dedup, extents: Extent[]): void {
     this.head = dedup;
-    for (const table of this.tables) this.native.addTable(table);
     for (const [table, , extent] of extents) this.native.adopt(table, extent);
     this.recovery.begin();
     const { group, member, gen, stream } = this;

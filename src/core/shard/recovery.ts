@@ -107,8 +107,9 @@ export class Recovery {
     const mirror = this.owner.stream.usableMirror;
     if (mirror?.entry.sid === message.sid && !message.ok) {
       // The mirror was rolled back to a position before it included these blocks: decode from parities.
+      const absent = takingForeign(() => native.filterAbsent(blocks));
       mirror.none = true;
-      this.askOthers(-1, blocks, parities);
+      this.askOthers(-1, absent, parities);
       return;
     }
     if (mirror ? mirror.entry.sid !== message.sid : parities.length === 0) return;

@@ -27,8 +27,8 @@ export interface StreamOwner {
   /** The shard was made with its group, empty: there is nothing to take over. */
   readonly born: boolean;
   extents(): Extent[];
-  /** All of these tables exist. */
-  knowsTables(extents: readonly Extent[]): boolean;
+  /** @throws BAD_FRAME when the shard cannot have had these extents */
+  checkExtents(extents: readonly Extent[]): void;
   /** All sinks have agreed on this state: the owner serves from here. */
   activated(dedup: Dedup, extents: Extent[]): void;
   /** These pushes, and ends of sessions, are durable. */
@@ -235,8 +235,7 @@ export class Stream {
     const follower = this.followers.get(message.sid);
     if (follower?.state !== 'starting') return;
     this.checkPosition(message.applied);
-    if (!this.owner.knowsTables(message.extents))
-      throw new KintsugiError('BAD_FRAME', `sink ${message.sid} names a table that does not exist`);
+    this.owner.checkExtents(message.extents);
     this.moved(follower);
     if (this.phase === 'START') {
       follower.state = 'started';
