@@ -90,7 +90,8 @@ async function run(flags: Flags): Promise<void> {
   try {
     const signal = await Promise.race([stopped, ended, ps.left]);
     // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
-    if (signal === 'SIGTERM' && flags.drainTimeout > 0) await leave(ps, flags.drainTimeout, log);
+    if (signal === 'SIGTERM' && flags.drainTimeout > 0)
+      await Promise.race([leave(ps, flags.drainTimeout, log), ended]);
   } finally {
     await ps.close();
   }

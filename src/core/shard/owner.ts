@@ -125,7 +125,10 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
     if (!this.mayApply) return 'wait';
     const { maxOpenBytes } = this.host.policy;
-    if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) this.flush();
+    if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) {
+      this.flush();
+      if (!this.mayApply) return 'wait';
+    }
     const status = this.apply(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demand(this.native.missing());

@@ -105,6 +105,21 @@ describe('memory of deltas on a node', () => {
     expectAllDone(3);
   });
 
+  it('applies one batch at a time at the limit, also when a batch is full before its turn ends', () => {
+    start({ maxOpenBytes: 1 });
+    for (const account of accounts()) account.setOutgoing(LIMIT);
+    const stalled = cluster.hold(kind('delta'));
+    cluster.autoFlush = false;
+    for (let i = 0; i < 3; i++) cluster.client.push({ 0: [{ keys: KEYS }] });
+    cluster.settle();
+    cluster.flush(0);
+    expect(cluster.owner(0).stream.seq).toBe(1);
+    cluster.autoFlush = true;
+    stalled.release();
+    cluster.settle();
+    expect([cluster.client.core.unacknowledged, cluster.read(0, 1)]).toEqual([0, 3]);
+  });
+
   it('waits for a sink whose node is full, and asks no clock when it has room again', () => {
     cluster = new Cluster({ k: 1, r: 2, policy: { sinkStallMs: 600_000 } });
     const [owner, crowded, silent] = cluster.nodes.map((actor) => actor);
