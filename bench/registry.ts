@@ -3,6 +3,7 @@
  * A benchmark is a folder of this one, whose bench.ts exports `run`; what several share is in common/.
  */
 import { Command } from 'commander';
+import { checkWritable } from '../src/local/options.js';
 import { CHAOS_FLAGS } from './chaos/options.js';
 import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
@@ -77,7 +78,18 @@ function commandOf(name: string, { description, flags, run }: Benchmark): Comman
   const command = new Command(name).description(description);
   for (const [flag, declared] of Object.entries(flags))
     command.option(typed(flag, declared), flagHelp(declared));
-  return command.action((given: object) => run(given));
+  return command.action((given: Record<string, unknown>) => {
+    checkOutputs(flags, given);
+    return run(given);
+  });
+}
+
+/** Every file that a flag names is one that a benchmark writes, mostly at its end. @throws BAD_ARGUMENT */
+function checkOutputs(flags: Flags, given: Record<string, unknown>): void {
+  for (const [name, { value }] of Object.entries(flags)) {
+    const file = given[name];
+    if (value === 'file' && typeof file === 'string') checkWritable(flagName(name), file);
+  }
 }
 
 /** Every benchmark with its flags, for the help. */

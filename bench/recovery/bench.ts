@@ -4,7 +4,6 @@
  * that they see the same machine.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { checkWritable } from '../../src/local/options.js';
 import { countText, table } from '../../src/local/text.js';
 import type { Given } from '../common/flags.js';
 import { BenchReport } from '../common/report.js';
@@ -68,8 +67,6 @@ function addRuns(file: string, runs: readonly RunResult[]): void {
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, TIMEOUT when something hangs */
 export async function run(given: Given<typeof RECOVERY_FLAGS>): Promise<void> {
   const options = parseRecoveryOptions(given);
-  if (options.html !== undefined) checkWritable('--html', options.html);
-  if (options.svg !== undefined) checkWritable('--svg', options.svg);
   const report = new BenchReport('recovery', options);
   const { ps, dim, batch, compute, recoveryRate } = options;
   const rate = recoveryRate ?? 'default';

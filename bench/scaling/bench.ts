@@ -3,7 +3,6 @@
  * request meanwhile.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { checkWritable } from '../../src/local/options.js';
 import { bytesText, countText, table } from '../../src/local/text.js';
 import type { Given } from '../common/flags.js';
 import { BenchReport } from '../common/report.js';
@@ -39,7 +38,6 @@ function judge(report: BenchReport, result: ScalingResult): void {
 /** @throws BAD_ARGUMENT, TIMEOUT when something hangs */
 export async function run(given: Given<typeof SCALING_FLAGS>): Promise<void> {
   const options = parseScalingOptions(given);
-  if (options.html !== undefined) checkWritable('--html', options.html);
   const report = new BenchReport('scaling', options);
   const { ps, to, rows, dim, batch, compute } = options;
   const moveRate = options.moveRate ?? 'default';

@@ -51,6 +51,16 @@ describe('kintsugi bench', () => {
     expect(code).toBe(2);
   });
 
+  it.each([
+    ['code', '--json'],
+    ['scaling', '--html'],
+    ['chaos', '--log'],
+  ])('%s does not begin when what %s names cannot be written', async (name, flag) => {
+    const { code, stdout, stderr } = await kintsugi(['bench', name, '--smoke', flag, '/nowhere/file']);
+    expect(stderr).toMatch(new RegExp(`^kintsugi: BAD_ARGUMENT: ${flag} /nowhere/file cannot be written`));
+    expect([code, stdout]).toEqual([2, '']);
+  });
+
   it('says so where the benchmarks are not installed', async () => {
     const program = new Command().exitOverride();
     registerBench(program, new URL('file:///nowhere/bench/registry.js'));
