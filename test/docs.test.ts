@@ -19,6 +19,7 @@ import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
 import { ERROR_CODES } from '../src/errors.js';
 import { OPTIMIZER_KINDS } from '../src/optimizers.js';
+import { CAPABILITIES } from '../src/protocol/map.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_README_WORDS = 900;
@@ -309,6 +310,11 @@ describe('docs/protocol.md', () => {
     expect(kinds.length).toBeGreaterThan(50);
     const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) => quoted(cells[1]!));
     expect(compare(kinds, inDocument)).toEqual(SAME);
+  });
+
+  it('says what every kind of sink is', () => {
+    const kinds = [...text('docs/protocol.md').matchAll(/\bKind ([A-Z]) is\b/g)].map((match) => match[1]!);
+    expect(compare(Object.keys(CAPABILITIES), kinds)).toEqual(SAME);
   });
 
   it('has every rule that code and tests cite', () => {

@@ -62,6 +62,13 @@ export interface SinkEntry {
   movesMember?: number;
 }
 
+/**
+ * What each kind of sink follows. `all`: the streams of all members of its group, `index` is its number among
+ * the parities. `one`: the stream of member `index`, with coefficient 1. The members that a sink follows, its
+ * seat and the engine object behind it derive from this.
+ */
+export const FOLLOWS: Readonly<Record<SinkEntry['kind'], 'all' | 'one'>> = { P: 'all', M: 'one' };
+
 /** What a sink of each kind is for, when nothing moves. */
 export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'protects' | 'acknowledges'>>> =
   {
@@ -134,9 +141,19 @@ export function tableByName(map: ClusterMap, name: string): TableSpec | undefine
   return map.tables.find((table) => table.name === name);
 }
 
+/** The members whose streams a sink follows. */
+export function followedBy({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' | 'index'>): number[] {
+  return FOLLOWS[kind] === 'all' ? [...data.keys()] : [index];
+}
+
+/** The sinks that follow the stream of member `m`. */
+export function followersOf(group: Group, m: number): SinkEntry[] {
+  return group.sinks.filter((sink) => followedBy(group, sink).includes(m));
+}
+
 /** Number of a member's place in its group: data shards come first, then the parities. */
 export function seatOf({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' | 'index'>): number {
-  return kind === 'M' ? index : data.length + index;
+  return FOLLOWS[kind] === 'one' ? index : data.length + index;
 }
 
 /** The parity in use of each index. One that is the target of a move is not in use yet. */

@@ -10,7 +10,7 @@ import {
 } from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
-import { checkCapabilities } from './capabilities.js';
+import { checkCapabilities, membersOf } from './capabilities.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
 import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
@@ -112,14 +112,15 @@ export class Control implements SchedulerSide {
     const { clients, nodes } = this.cluster;
     const living = new Set(clients.map((actor) => actor.id));
     if (this.disk.sessions.some(({ id }) => !living.has(id))) return false;
-    for (const { sinks, data, id } of this.disk.map.groups) {
+    for (const group of this.disk.map.groups) {
+      const { sinks, data, id } = group;
       for (const [m, { node }] of data.entries()) {
         const owner = this.cluster.actorWith(node)?.node?.ownerAt(id, m);
         if (!owner?.clients().every((client) => this.isOpen(client))) return false;
       }
-      for (const { sid, kind, index } of sinks) {
-        const sink = nodes.map((actor) => actor.node?.sinkAt(sid)).find((each) => each !== undefined);
-        for (const m of kind === 'M' ? [index] : data.keys()) {
+      for (const entry of sinks) {
+        const sink = nodes.map((actor) => actor.node?.sinkAt(entry.sid)).find((each) => each !== undefined);
+        for (const m of membersOf(entry, group)) {
           const known = sink?.dedupOf(m).clients();
           if (!known?.every((client) => this.isOpen(client))) return false;
         }

@@ -7,6 +7,7 @@ import type { PsNode } from '../core/node/node.js';
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
+import { membersOf } from './capabilities.js';
 import { Violation } from './violation.js';
 
 /** What the check looks at beside the messages. */
@@ -68,8 +69,9 @@ export class Promises {
     for (const [g, m, cseq, refused] of items) {
       // Not an answer of the stream: the session is over, whatever its pushes were.
       if (refused === 'SESSION_EXPIRED') continue;
-      for (const entry of node?.ownerAt(g, m)?.group.sinks ?? []) {
-        if (entry.kind === 'M' && entry.index !== m) continue;
+      const group = node?.ownerAt(g, m)?.group;
+      for (const entry of group?.sinks ?? []) {
+        if (!group || !membersOf(entry, group).includes(m)) continue;
         const sink = this.cluster.processOf(entry.node, entry.inc)?.sinkAt(entry.sid);
         if (!sink || !(entry.init || this.following.has(`${entry.sid}/${m}`))) continue;
         const dedup = sink.dedupOf(m);

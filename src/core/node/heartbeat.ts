@@ -41,7 +41,8 @@ export function holdings(
     held.push([owner.group.id, owner.member, owner.native.bytes, owner.requests]);
   }
   for (const sink of sinks) {
-    if (!sink.mirror && sink.complete) held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
+    if (!sink.followsOne && sink.complete)
+      held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
   }
   return { recoveries, owned, rows, held };
 }

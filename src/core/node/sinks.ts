@@ -1,7 +1,7 @@
 /** The sinks of a node: those that the map gives it, but for those that the system refused memory. */
 import { describe } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
-import type { ClusterMap, Group, PeerId, SinkEntry } from '../../protocol/map.js';
+import { type ClusterMap, FOLLOWS, type Group, type PeerId, type SinkEntry } from '../../protocol/map.js';
 import type { CoreHost } from '../shared/host.js';
 import { Sink } from '../sink/sink.js';
 
@@ -55,9 +55,9 @@ export class Sinks {
     for (const sid of this.failed) if (!keep.has(sid)) this.failed.delete(sid);
   }
 
-  /** A mirror is a parity of one member with coefficient 1. */
+  /** A sink that follows one member is a parity of that member alone, with coefficient 1. */
   private create(map: ClusterMap, group: Group, entry: SinkEntry): NativeSink {
-    if (entry.kind === 'M') return this.native.createSink(this.memory, 1, 1, 0, false);
+    if (FOLLOWS[entry.kind] === 'one') return this.native.createSink(this.memory, 1, 1, 0, false);
     const r = map.pools[group.pool]?.r ?? 0;
     return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
   }

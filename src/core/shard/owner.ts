@@ -6,7 +6,7 @@
  */
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
 import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../../protocol/map.js';
-import { tablesOf } from '../../protocol/map.js';
+import { followersOf, tablesOf } from '../../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
@@ -78,7 +78,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.group = group;
     this.tables = tablesOf(map, group);
     for (const table of this.tables) this.native.addTable(table);
-    this.stream.follow(group.sinks.filter((s) => s.kind === 'P' || s.index === this.member));
+    this.stream.follow(followersOf(group, this.member));
     if (changed) this.recovery.restart();
     this.stream.drive();
     this.host.serveLater(this);

@@ -9,7 +9,14 @@
 import { invariant, KintsugiError } from '../../errors.js';
 import { type BlockList, type NativeSink, PushStatus } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
-import { type Group, INITIAL_GENERATION, isMoveTarget, type SinkEntry } from '../../protocol/map.js';
+import {
+  FOLLOWS,
+  followedBy,
+  type Group,
+  INITIAL_GENERATION,
+  isMoveTarget,
+  type SinkEntry,
+} from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
@@ -24,12 +31,13 @@ const REPEATED_CHUNKS = 2;
 
 export class Sink {
   readonly sid: number;
-  /** Parity index; the coefficients of a mirror are those of parity 0, which are ones. */
+  /** Parity index. A sink that follows one member has the coefficients of parity 0, which are ones. */
   readonly index: number;
-  readonly mirror: boolean;
+  /** It follows one member, not the whole group. */
+  readonly followsOne: boolean;
   /** Deltas that were applied. */
   deltas = 0;
-  /** Members it follows: all, or the one it mirrors. */
+  /** The members whose streams it follows. */
   private readonly follows: readonly number[];
   private readonly members = new Map<number, MemberStream>();
   private readonly checks: Check[] = [];
@@ -45,9 +53,9 @@ export class Sink {
     private readonly host: CoreHost,
   ) {
     this.sid = entry.sid;
-    this.mirror = entry.kind === 'M';
-    this.index = this.mirror ? 0 : entry.index;
-    this.follows = this.mirror ? [entry.index] : group.data.map((_, m) => m);
+    this.followsOne = FOLLOWS[entry.kind] === 'one';
+    this.index = this.followsOne ? 0 : entry.index;
+    this.follows = followedBy(group, entry);
     this.planned = isMoveTarget(group, entry);
     this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
@@ -356,7 +364,7 @@ export class Sink {
 
   /** Number of a member in the engine's sink, which has only the members that are followed. */
   private slotOf(m: number): number {
-    return this.mirror ? 0 : m;
+    return this.followsOne ? 0 : m;
   }
 
   private member(m: number): MemberStream {

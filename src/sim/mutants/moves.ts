@@ -11,8 +11,8 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
   {
     name: 'move: the mirror is not followed',
     file: 'shard/owner',
-    from: "s.kind === 'P' || s.index === this.member",
-    to: "s.kind === 'P'",
+    from: 'followersOf(group, this.member)',
+    to: "group.sinks.filter((s) => s.kind === 'P')",
   },
   {
     name: 'move: drop the old parity before the new one is complete',
