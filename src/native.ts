@@ -232,7 +232,7 @@ export interface NativeSink {
   nextExcluded(member: number, max: number): BlockList;
   excludedBlocks(member: number): number;
   /** True when all members' blocks are included. */
-  readonly full: boolean;
+  readonly complete: boolean;
   extents(member: number): Extent[];
   /**
    * Every block below the highest extent of any member, at most `max`, from number `from` in a fixed order.

@@ -130,7 +130,7 @@ class Group {
     }
     for (const sink of this.sinks) {
       for (let m = 0; m < this.k; m++) this.answer(sink, m, sink.nextExcluded(m, MAX_BLOCKS));
-      expect(sink.full).toBe(true);
+      expect(sink.complete).toBe(true);
     }
   }
 

@@ -327,7 +327,7 @@ describe('recovery', () => {
       sink.takeCompleted().map(({ lacking, checked, nonZero }) => ({ lacking, checked, nonZero })),
     ).toEqual([{ lacking: [], checked: true, nonZero: 0 }]);
     sink.close();
-    expect(codeOf(() => sink.full)).toBe('CLOSED');
+    expect(codeOf(() => sink.complete)).toBe('CLOSED');
   });
 
   it('rebuilds a parity from content', () => {
@@ -335,14 +335,14 @@ describe('recovery', () => {
     shard.push(pushSection([1n, 2n], 1));
     shard.flush();
     const sink = native.createSink(native.createMemory(0), 1, 1, 0, false);
-    expect(sink.full).toBe(false);
+    expect(sink.complete).toBe(false);
     expect(sink.apply(0, shard.flush())).toBe(PushStatus.BAD_FRAME);
     sink.start(0, shard.extents());
     const wanted = sink.nextExcluded(0, 10);
     expect([...wanted]).toEqual([6, 0, 7, 0]);
     expect(sink.excludedBlocks(0)).toBe(2);
     expect(sink.content(0, wanted, shard.read(wanted).bytes)).toBe(2);
-    expect(sink.full).toBe(true);
+    expect(sink.complete).toBe(true);
     sink.check(wanted);
     sink.lacking(0, wanted);
     const [group] = sink.takeCompleted();

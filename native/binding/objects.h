@@ -84,7 +84,7 @@ class SinkObject : public Napi::ObjectWrap<SinkObject> {
   Napi::Value accumulators(const Napi::CallbackInfo& info);
   Napi::Value nextExcluded(const Napi::CallbackInfo& info);
   Napi::Value excludedBlocks(const Napi::CallbackInfo& info);
-  Napi::Value full(const Napi::CallbackInfo& info);
+  Napi::Value complete(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);
   Napi::Value allBlocks(const Napi::CallbackInfo& info);
   Napi::Value bytes(const Napi::CallbackInfo& info);

@@ -13,7 +13,7 @@ Napi::Function SinkObject::define(Napi::Env env) {
        InstanceMethod<&S::nextPending>("nextPending"),
        InstanceMethod<&S::dropAccumulators>("dropAccumulators"),
        InstanceAccessor<&S::accumulators>("accumulators"), InstanceMethod<&S::nextExcluded>("nextExcluded"),
-       InstanceMethod<&S::excludedBlocks>("excludedBlocks"), InstanceAccessor<&S::full>("full"),
+       InstanceMethod<&S::excludedBlocks>("excludedBlocks"), InstanceAccessor<&S::complete>("complete"),
        InstanceMethod<&S::extents>("extents"), InstanceMethod<&S::allBlocks>("allBlocks"),
        InstanceAccessor<&S::bytes>("bytes"), InstanceMethod<&S::close>("close")});
 }
@@ -180,9 +180,9 @@ Napi::Value SinkObject::excludedBlocks(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(sink_->excludedBlocks(m)));
 }
 
-Napi::Value SinkObject::full(const Napi::CallbackInfo& info) {
+Napi::Value SinkObject::complete(const Napi::CallbackInfo& info) {
   if (!open(info.Env())) return info.Env().Undefined();
-  return Napi::Boolean::New(info.Env(), sink_->full());
+  return Napi::Boolean::New(info.Env(), sink_->complete());
 }
 
 Napi::Value SinkObject::extents(const Napi::CallbackInfo& info) {

@@ -55,7 +55,7 @@ class Sink {
   std::size_t accumulators() const { return accumulators_.size(); }
   void nextExcluded(std::uint32_t member, std::size_t max, BlockPairs& out);
   std::uint64_t excludedBlocks(std::uint32_t member) const;
-  bool full() const;
+  bool complete() const;
   std::vector<ExtentOf> extents(std::uint32_t member) const;
   void allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const;
   std::size_t bytes() const;

@@ -132,7 +132,7 @@ std::uint64_t Sink::excludedBlocks(std::uint32_t member) const {
   return count;
 }
 
-bool Sink::full() const {
+bool Sink::complete() const {
   for (std::uint32_t m = 0; m < members(); m++) {
     if (!members_[m].started || excludedBlocks(m)) return false;
   }

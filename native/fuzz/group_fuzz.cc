@@ -58,7 +58,7 @@ class Story : public test::Group {
   std::uint32_t lackingNow() const {
     std::uint32_t count = 0;
     for (std::uint32_t m = 0; m < k_; m++) count += absent(m) > 0;
-    for (const auto& sink : sinks_) count += !sink->full();
+    for (const auto& sink : sinks_) count += !sink->complete();
     return count;
   }
 
@@ -101,7 +101,7 @@ class Story : public test::Group {
   }
 
   void loseSink(std::uint32_t j) {
-    if (sinks_[j]->full() && lackingNow() < r_) replaceSink(j);
+    if (sinks_[j]->complete() && lackingNow() < r_) replaceSink(j);
   }
 
   void fill(Sink& sink, std::size_t max) {

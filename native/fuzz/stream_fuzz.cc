@@ -77,7 +77,7 @@ void checkAccounts(Sink& sink, const Memory& memory) {
     sink.nextPending(m, 1000, pending);
     CHECK(pending.size() / 2 <= sink.accumulators());
   }
-  if (sink.full()) CHECK(whole);
+  if (sink.complete()) CHECK(whole);
   BlockPairs all;
   sink.allBlocks(0, 64, all);
   CHECK(all.size() <= 128);

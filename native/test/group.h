@@ -94,7 +94,7 @@ class Group {
     for (std::uint32_t m = 0; m < k_; m++) flush(m);
     auto fresh = std::make_unique<Sink>(memory_, k_, j, false);
     for (std::uint32_t m = 0; m < k_; m++) {
-      CHECK(!fresh->full());
+      CHECK(!fresh->complete());
       CHECK(!fresh->start(m, members_[m].shard->extents()));
     }
     sinks_[j] = std::move(fresh);

@@ -75,7 +75,7 @@ class Story : public Group {
 
   void rebuildSink(std::uint32_t j) {
     replaceSink(j);
-    while (!sinks_[j]->full()) fillSink(*sinks_[j]);
+    while (!sinks_[j]->complete()) fillSink(*sinks_[j]);
   }
 
   /** Loses `count` members at once and brings them back while everybody goes on pushing. */
@@ -101,7 +101,7 @@ class Story : public Group {
       for (const std::uint32_t m : lost) left |= recoverSome(m);
       if (partial) fillSink(*partial);
     }
-    while (partial && !partial->full()) fillSink(*partial);
+    while (partial && !partial->complete()) fillSink(*partial);
     for (const std::uint32_t m : lost) CHECK(members_[m].shard->keysReady());
   }
 

@@ -170,7 +170,7 @@ TEST(refusedSinkIsAMemoryLimit) {
     }
     CHECK_EQ(memory->used(), used);
     CHECK_EQ(sink.extents(0)[0].extent, 10u);
-    CHECK(sink.extents(1).empty() && sink.full());
+    CHECK(sink.extents(1).empty() && sink.complete());
     CHECK(sink.apply(0, view(later), again) == Status::Applied);
     CHECK(!sink.start(1, extents));
     CHECK_EQ(sink.extents(1)[0].extent, std::uint32_t{1} << 26);

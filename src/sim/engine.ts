@@ -236,8 +236,8 @@ class RememberingSink implements NativeSink {
     return count;
   }
 
-  get full(): boolean {
-    this.whole ??= this.real.full;
+  get complete(): boolean {
+    this.whole ??= this.real.complete;
     return this.whole;
   }
 

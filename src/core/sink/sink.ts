@@ -91,7 +91,7 @@ export class Sink {
   /** Every block of every member is included. */
   get complete(): boolean {
     for (const member of this.members.values()) if (member.sgen === 0) return false;
-    return this.native.full;
+    return this.native.complete;
   }
 
   /** Rule 17: recovery operations are soft state of one version of the group. */
