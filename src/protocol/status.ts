@@ -95,6 +95,8 @@ export interface ScalingStatus {
 export interface JobSummary {
   epoch: number;
   redundancy: Redundancy;
+  /** Why it is not `full`. */
+  reasons: readonly string[];
   nodesAlive: number;
   /** Nodes of the map, dead ones included. */
   nodesKnown: number;

@@ -153,8 +153,8 @@ class SchedulerRuntime {
   }
 
   private notReady(): string | undefined {
-    const { groups, nodes } = this.core.map;
-    return groups.length > 0 ? undefined : `the job is not formed: ${nodes.length} nodes have joined`;
+    if (this.core.map.groups.length > 0) return undefined;
+    return `the job is not formed: ${this.core.summary().reasons.join('; ')}`;
   }
 
   private receive(link: Link, message: Message): void {

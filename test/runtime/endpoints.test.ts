@@ -98,7 +98,7 @@ describe('whether a role serves', () => {
       role: 'scheduler',
       name: 'scheduler',
       ready: false,
-      reason: 'the job is not formed: 0 nodes have joined',
+      reason: 'the job is not formed: 0 of 2 nodes have joined',
     });
     const first = await ps({ scheduler: address, name: 'a', hostLabel: 'a' });
     const lonely = await get(first.address, '/readyz');

@@ -103,9 +103,9 @@ export function conditionOf(input: StatusInput): Condition {
   return { map: state.map, ...redundancyOf(input), warnings, nodesAlive: alive.length };
 }
 
-export function summaryOf({ map, state, nodesAlive }: Condition): JobSummary {
+export function summaryOf({ map, state, reasons, nodesAlive }: Condition): JobSummary {
   const [nodesKnown, tables] = [map.nodes.length, map.tables.length];
-  return { epoch: map.epoch, redundancy: state, nodesAlive, nodesKnown, tables };
+  return { epoch: map.epoch, redundancy: state, reasons, nodesAlive, nodesKnown, tables };
 }
 
 export function statusOf(input: StatusInput, { state, reasons, warnings }: Condition): JobStatus {

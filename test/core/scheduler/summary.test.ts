@@ -32,7 +32,7 @@ describe('the summary', () => {
   it('says what the status says', () => {
     const { job, nodes } = started();
     const { epoch, redundancy } = job.scheduler.status();
-    const known = { epoch, nodesAlive: 3, nodesKnown: 3, tables: 0 };
+    const known = { epoch, reasons: [], nodesAlive: 3, nodesKnown: 3, tables: 0 };
     expect(job.scheduler.summary()).toEqual({ ...known, redundancy: 'full' });
     expect(redundancy).toBe('full');
     job.step({ kind: 'closed', peer: nodes[0]!.id, inc: 1 });
