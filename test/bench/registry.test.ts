@@ -37,7 +37,7 @@ describe('kintsugi bench', () => {
   });
 
   it.each([
-    ['a peer of one', ['ronomon'], /"ronomon" is not a benchmark; there are code, rows/],
+    ['a peer of one', ['ronomon'], /"ronomon" is not a benchmark; there are code, /],
     ['a part of one', ['common'], /"common" is not a benchmark/],
     ['a property of every object', ['constructor'], /"constructor" is not a benchmark/],
     ['no name', [], /a benchmark is needed/],

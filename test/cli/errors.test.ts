@@ -57,6 +57,7 @@ describe('commands and flags', () => {
     ['a kill of a worker that is not', () => ['local', '--data', good, '--kill', 'worker:2@5%'], /0 to 1/],
     ['a kill of a node that is not', () => ['local', '--data', good, '--kill', 'ps:5@5%'], /indices 0 to 4/],
     ['a malformed time', () => ['local', '--data', good, '--respawn', 'soon'], /--respawn .*"soon"/],
+    ['a demo without data', () => ['demo', '--rows', '0'], /--rows must be an integer of at least 1000/],
     ['two deterministic workers', () => ['local', '--data', good, '--deterministic'], /--workers 1/],
     [
       'a report in no directory',

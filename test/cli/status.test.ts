@@ -24,6 +24,12 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
+test('scrub counts the blocks that it checked', async () => {
+  const { code, stdout } = await kintsugi(['scrub', '--scheduler', cluster.address]);
+  expect(stdout).toMatch(/^(\d+) of \1 blocks checked, 0 wrong, 0 unprotected\n$/);
+  expect(code).toBe(0);
+});
+
 test('status shows nodes, pools and tables, and as JSON all of it', async () => {
   const text = await kintsugi(['status', '--scheduler', cluster.address]);
   // The labels of its PS are the launcher's own.
