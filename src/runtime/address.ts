@@ -5,8 +5,8 @@
 import { KintsugiError } from '../errors.js';
 import { checkText } from '../options.js';
 
-/** What a node may be called. */
-export const NODE_NAME = /^[\w.:-]{1,128}$/;
+/** What a node may be called: it begins with a letter or digit, so that it is no special key of an object. */
+export const NODE_NAME = /^[A-Za-z0-9][\w.:-]{0,127}$/;
 
 export interface Address {
   host: string;

@@ -303,7 +303,7 @@ export async function startPs(options: PsOptions): Promise<RunningPs> {
   if (!NODE_NAME.test(options.name)) {
     throw new KintsugiError(
       'BAD_ARGUMENT',
-      `"${options.name}" is not a node name: use letters, digits, "-", "_", "." and ":"`,
+      `"${options.name}" is not a node name: a letter or digit, then also "-", "_", "." and ":"`,
     );
   }
   // What is wrong with the command line shows before anything is started.

@@ -1,6 +1,6 @@
 // The forms in which users write addresses, and codes and shapes of jobs.
 import { describe, expect, it } from 'vitest';
-import { formatAddress, parseAddress } from '../../src/runtime/address.js';
+import { formatAddress, NODE_NAME, parseAddress } from '../../src/runtime/address.js';
 import { MAX_GROUPS, parseCode, poolsFor } from '../../src/runtime/job.js';
 
 const codeOf = (call: () => unknown): string => {
@@ -44,6 +44,17 @@ describe('parseAddress', () => {
     '[::1]',
     'http://h:1',
   ])('refuses "%s"', (text) => expect(codeOf(() => parseAddress(text))).toBe('BAD_ARGUMENT'));
+});
+
+describe('names of nodes', () => {
+  it.each(['ps-0', 'PS_1', '10.0.0.1:7078', 'a'])('%s is one', (name) => {
+    expect(NODE_NAME.test(name)).toBe(true);
+  });
+
+  // The scheduler keeps names as keys of an object: this one would be lost with a restart.
+  it.each(['__proto__', '-x', '', 'a b', 'a'.repeat(129)])('%j is none', (name) => {
+    expect(NODE_NAME.test(name)).toBe(false);
+  });
 });
 
 describe('codes', () => {
