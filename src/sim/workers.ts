@@ -63,20 +63,24 @@ interface Worker {
   over: boolean;
   lease: Lease | undefined;
   tickets: Map<number, { lease: Lease; batch: number }>;
-  /** Batches that this process has made durable, has begun, and may begin. */
+  /** Batches that this process has made durable, and may begin. */
   clock: number;
-  begun: number;
   until: number;
 }
 
 function newWorker(until: number): Worker {
   return {
     ...{ asked: undefined, askedAt: 0, nextId: 1, opened: false, over: false, lease: undefined },
-    ...{ tickets: new Map(), clock: 0, begun: 0, until },
+    ...{ tickets: new Map(), clock: 0, until },
   };
 }
 
 type DatasetState = NonNullable<DurableState['datasets']>[number];
+
+/** Batches that are durable or under way. Those of a range that was lost are neither. */
+function begunBy({ clock, tickets }: Worker): number {
+  return clock + tickets.size;
+}
 
 export class Workers {
   private readonly spec: DatasetSpec;
@@ -150,8 +154,8 @@ export class Workers {
     if (failure && underWay === 0) this.release(index, worker, lease, { outcome: 'failed', ...failure });
     else if (lease.done === batches.length) this.release(index, worker, lease, { outcome: 'finished' });
     else if (failure || lease.next === batches.length || underWay >= WINDOW) return;
-    else if (worker.begun > worker.until)
-      this.ask(index, worker, (id) => ({ t: 'advance', id, name: NAME, clock: worker.begun }));
+    else if (begunBy(worker) > worker.until)
+      this.ask(index, worker, (id) => ({ t: 'advance', id, name: NAME, clock: begunBy(worker) }));
     else {
       this.begin(index, actor, worker, lease);
       if (this.cluster.random.chance(0.7)) this.work(index, actor, worker, lease);
@@ -161,7 +165,6 @@ export class Workers {
   private begin(index: number, actor: ClientActor, worker: Worker, lease: Lease): void {
     const batch = lease.next++;
     const ticket = this.newTicket();
-    worker.begun++;
     worker.tickets.set(ticket, { lease, batch });
     const items = lease.batches[batch]!;
     this.cluster.count('batches');

@@ -173,6 +173,9 @@ export class World {
     const { scheduler, unrecoverable } = this.control;
     if (!unrecoverable || !this.settled()) return false;
     if (scheduler?.status().redundancy !== 'lost') return false;
+    // A node that does not have the newest map may not know a table yet.
+    const { epoch } = scheduler.map;
+    if (this.cluster.nodes.some((actor) => actor.node?.map.epoch !== epoch)) return false;
     const lost = this.calledLost;
     return scheduler.map.groups.every((group) => {
       const named = group.data.map((_, m) => lost.has(`${group.id}/${m}`));
