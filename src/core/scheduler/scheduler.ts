@@ -4,7 +4,7 @@
  *
  * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
  */
-import type { ClusterMap, Group, NodeEntry, PeerId, SinkEntry } from '../../protocol/map.js';
+import type { ClusterMap, Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import type {
   Heartbeat,
   JobStatus,
@@ -18,7 +18,7 @@ import { type ClusterView, canDoWithout, isIndispensable } from '../placement/he
 import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
-import { Liveness } from './liveness.js';
+import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
@@ -32,15 +32,11 @@ export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { type DurableState, newJob } from './state.js';
 
-/** ps-2 before ps-10. */
-const BY_NUMBER = new Intl.Collator('en', { numeric: true });
-
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
   private readonly samples: Samples;
-  private readonly names: Names;
-  private readonly liveness: Liveness;
+  private readonly membership: Membership;
   private readonly reports: Reports;
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
@@ -60,22 +56,36 @@ export class Scheduler {
     restarted: boolean,
   ) {
     this.ledger = new Ledger(restarted ? withCapabilities(state) : state, restarted);
-    this.names = new Names(this.ledger, policy);
-    this.liveness = new Liveness(policy);
+    const names = new Names(this.ledger, policy);
     this.reports = new Reports(() => this.ledger.map.groups);
     this.samples = new Samples(this.ledger, policy);
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
-      names: this.names,
+      names,
       loads: this.reports.loads,
       view: () => this.view(),
       isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
-      forget: (node) => this.forget(node),
+      forget: (node) => this.membership.forget(node),
     });
-    if (restarted) for (const node of state.map.nodes) this.liveness.expect(node);
+    this.membership = new Membership(
+      {
+        ledger: this.ledger,
+        policy,
+        names,
+        sessions: this.sessions,
+        samples: this.samples,
+        scaler: this.scaler,
+        changed: () => this.changed(),
+        form: () => this.form(),
+        reconfigure: (reason, fields) => this.reconfigure(reason, fields),
+        indispensable: (node) => this.indispensable(node),
+        forgetReports: (node) => this.reports.forget(node),
+      },
+      restarted,
+    );
   }
 
   /** The newest map, durable or not: for tests and status only. */
@@ -102,26 +112,26 @@ export class Scheduler {
     if (input.kind !== 'tick' && input.kind !== 'persisted' && input.kind !== 'message') this.changed();
     switch (input.kind) {
       case 'join':
-        this.onJoin(input.link, input.message);
+        this.membership.join(input.link, input.message);
         break;
       case 'attach':
-        this.onAttach(input.link, input.message);
+        this.membership.attach(input.link, input.message);
         break;
       case 'message':
         this.onMessage(input.from, input.message);
         break;
       case 'closed':
         if (this.sessions.closed(input.peer, input.link, this.now)) this.samples.closed(input.peer);
-        this.onClosed(input.peer, input.inc);
+        this.membership.closed(input.peer, input.inc);
         break;
       case 'refused':
-        this.onRefused(input.node, input.inc);
+        this.membership.refused(input.node, input.inc);
         break;
       case 'move':
         this.scaler.move(input.g, input.member, input.index, input.node);
         break;
       case 'listening':
-        this.onListening(input.node, input.inc);
+        this.membership.listening(input.node, input.inc);
         break;
       case 'persisted':
         this.ledger.persisted(input.version);
@@ -142,118 +152,9 @@ export class Scheduler {
     this.computed = undefined;
   }
 
-  // ---- membership
-
-  private onJoin(link: number, join: MessageOf<'join'>): void {
-    const identity = this.names.identify(join);
-    if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
-    if (identity === 'left') return this.refuse(link, { t: 'leave', inc: join.inc ?? 0 });
-    const { id, inc } = identity;
-    this.liveness.joined(id, inc, this.now);
-    const { name, host, address, machine, standby } = join;
-    const entry: NodeEntry = { id, inc, name, host, address, ...(machine && { machine }), standby };
-    const listed = this.map.nodes.find((node) => node.id === id);
-    if (!listed || listed.inc !== inc || listed.address !== address) {
-      const nodes = [...this.map.nodes.filter((node) => node.id !== id), entry];
-      nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
-      this.ledger.setMap({ nodes }, 'join', { node: id, name, inc });
-    }
-    const running = this.map.groups.length > 0;
-    this.form();
-    this.reconfigure('join');
-    if (running && listed?.inc !== inc) this.scaler.joined(entry);
-    if (listed?.inc !== inc) this.forgetAbsent();
-    this.admit(link, id, inc);
-  }
-
-  private refuse(link: number, message: Message): void {
-    this.ledger.afterwards({ kind: 'reply', link, message });
-  }
-
-  private admit(link: number, peer: PeerId, inc: number): void {
-    const message: Message = { t: 'welcome', id: peer, inc, map: this.map };
-    this.ledger.afterwards({ kind: 'reply', link, message, admit: { peer, inc } });
-  }
-
-  /** Nodes that are given up and hold nothing are remembered up to a limit. */
-  private forgetAbsent(): void {
-    const { holders } = this.scaler;
-    const { leaving } = this.scaler;
-    const isAbsent = (id: PeerId): boolean =>
-      this.liveness.newest(id)?.dead !== false && !holders.has(id) && !leaving.has(id);
-    for (const node of this.names.forgetAbsent(isAbsent)) this.forget(node);
-  }
-
-  private onAttach(link: number, attach: MessageOf<'attach'>): void {
-    const known = attach.id !== undefined;
-    const resumed = known && !this.isForeign(attach.job) && this.sessions.resume(attach.id!, link);
-    const id = known ? (resumed ? attach.id : undefined) : this.sessions.lease(link);
-    if (id === undefined) {
-      return this.refuse(link, { t: 'stale', code: known ? 'SESSION_EXPIRED' : 'LIMIT' });
-    }
-    this.samples.attached(id);
-    this.admit(link, id, 0);
-  }
-
-  private forget(node: PeerId): void {
-    this.liveness.forget(node);
-    this.reports.forget(node);
-  }
-
-  /** A peer that comes back from another job, whose ids mean nothing here. */
-  private isForeign(job: string | undefined): boolean {
-    return job !== undefined && job !== this.map.job;
-  }
-
-  private onClosed(peer: PeerId, inc: number): void {
-    const known = this.liveness.of(peer, inc);
-    if (!known) return;
-    known.connected = false;
-    known.closedAt = this.now;
-    const node = this.map.nodes.find((entry) => entry.id === peer);
-    if (node) this.probe(node);
-  }
-
-  /**
-   * The process lives: it is given up when it stays silent, and not because it does not come back at once.
-   */
-  private onListening(node: PeerId, inc: number): void {
-    const known = this.liveness.of(node, inc);
-    if (known) known.closedAt = this.now;
-  }
-
-  private onRefused(node: PeerId, inc: number): void {
-    if (this.liveness.of(node, inc)?.connected === false) this.lose([node, 'refused']);
-  }
-
   private indispensable(node: PeerId): boolean {
     const { groups, pools } = this.map;
     return isIndispensable(node, groups, pools, this.view(), (group) => this.reports.isLost(group));
-  }
-
-  /**
-   * Nodes that are lost together are lost in one decision. Otherwise the repair of the first would count on
-   * the second.
-   */
-  private lose(...late: [node: PeerId, reason: string][]): void {
-    for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
-      this.reconfigure('lost', fields);
-  }
-
-  private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
-    const known = this.liveness.newest(node);
-    if (!known || known.dead) return [];
-    const lost = { node, inc: known.inc, reason };
-    if (reason !== 'refused' && this.indispensable(node)) {
-      if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
-      known.suspected = true;
-      return [];
-    }
-    this.changed();
-    known.dead = true;
-    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
-    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
-    return [{ node, name, inc: known.inc }];
   }
 
   private onTick(now: number): void {
@@ -261,30 +162,21 @@ export class Scheduler {
     // Time in which this process did not run (stopped, swapped out) does not count as silence of others.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
-    if (first) this.onFirstTick(now);
-    else this.sessions.tick(now, slept);
+    if (first) {
+      this.sessions.restartLeases(now);
+      this.membership.start(now);
+    } else {
+      this.sessions.tick(now, slept);
+      this.membership.tick(now, slept);
+    }
     this.samples.tick(now, slept);
     for (const [node, until] of this.avoided) {
       if (until > now) continue;
       this.avoided.delete(node);
       this.changed();
     }
-    if (first) this.liveness.startAt(now);
-    else this.liveness.slept(slept);
-    this.lose(...this.liveness.late(now));
+    this.membership.loseLate();
     this.scaler.tick(now);
-  }
-
-  /**
-   * Nodes are probed at once, so that those that died while no scheduler ran are found. The others reconnect.
-   */
-  private onFirstTick(now: number): void {
-    this.sessions.restartLeases(now);
-    for (const node of this.map.nodes) this.probe(node);
-  }
-
-  private probe({ id: node, inc, address }: NodeEntry): void {
-    this.ledger.now({ kind: 'probe', node, inc, address });
   }
 
   private onMessage(from: PeerId, message: Message): void {
@@ -325,8 +217,8 @@ export class Scheduler {
   }
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
-    if (!this.liveness.newest(from)) this.scaler.stranger(from, heartbeat.inc);
-    const known = this.liveness.of(from, heartbeat.inc);
+    if (!this.membership.isKnown(from)) this.scaler.stranger(from, heartbeat.inc);
+    const known = this.membership.of(from, heartbeat.inc);
     if (!known) return;
     known.heardAt = this.now;
     const revived = known.dead;
@@ -380,8 +272,8 @@ export class Scheduler {
 
   private view(): ClusterView {
     return {
-      nodes: this.map.nodes.filter((node) => this.liveness.isPresent(node)),
-      alive: (id, inc) => this.liveness.isAlive(id, inc),
+      nodes: this.map.nodes.filter((node) => this.membership.isPresent(node)),
+      alive: (id, inc) => this.membership.isAlive(id, inc),
       sinkComplete: (sid) => this.reports.isSinkComplete(sid),
       shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),
       avoid: new Set(this.avoided.keys()),

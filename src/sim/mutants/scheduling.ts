@@ -16,8 +16,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'an indispensable node is given up',
-    file: 'scheduler/scheduler',
-    from: "if (reason !== 'refused' && this.indispensable(node))",
+    file: 'scheduler/membership',
+    from: "if (reason !== 'refused' && this.host.indispensable(node))",
     to: 'if (false)',
   },
   {
@@ -96,7 +96,7 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'names: a node that lives is forgotten',
-    file: 'scheduler/scheduler',
+    file: 'scheduler/membership',
     from: 'this.liveness.newest(id)?.dead !== false &&',
     to: '',
     scenario: {

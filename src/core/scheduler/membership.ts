@@ -1,0 +1,209 @@
+/**
+ * Who is a member of the job: nodes that join, come back, close their connections, fall silent and are given
+ * up; clients that attach. What follows for the placement of shards is decided by the scheduler, whom this
+ * file tells through `MembershipHost`.
+ */
+import type { ClusterMap, NodeEntry, PeerId } from '../../protocol/map.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { SchedulerPolicy } from '../shared/policy.js';
+import type { Ledger } from './ledger.js';
+import { Liveness, type NodeLiveness } from './liveness.js';
+import type { Names } from './names.js';
+import type { Samples } from './samples/samples.js';
+import type { Scaler } from './scaling/scaler.js';
+import type { Sessions } from './sessions.js';
+
+/** ps-2 before ps-10. */
+const BY_NUMBER = new Intl.Collator('en', { numeric: true });
+
+/** What the scheduler lends to its membership. */
+export interface MembershipHost {
+  readonly ledger: Ledger;
+  readonly policy: SchedulerPolicy;
+  readonly names: Names;
+  readonly sessions: Sessions;
+  readonly samples: Samples;
+  readonly scaler: Scaler;
+  /** Where shards may be placed has changed, so repair must look again. */
+  changed(): void;
+  /** Forms the groups once enough nodes have joined. */
+  form(): void;
+  reconfigure(reason: string, fields?: Record<string, unknown>): void;
+  /** More members of a group than it can do without would be missing without this node (rule 30). */
+  indispensable(node: PeerId): boolean;
+  /** What the node reported means nothing any more. */
+  forgetReports(node: PeerId): void;
+}
+
+export class Membership {
+  private readonly liveness: Liveness;
+  private readonly ledger: Ledger;
+  private now = 0;
+
+  constructor(
+    private readonly host: MembershipHost,
+    restarted: boolean,
+  ) {
+    this.ledger = host.ledger;
+    this.liveness = new Liveness(host.policy);
+    if (restarted) for (const node of this.map.nodes) this.liveness.expect(node);
+  }
+
+  private get map(): ClusterMap {
+    return this.ledger.map;
+  }
+
+  // ---- what is known
+
+  isAlive(id: PeerId, inc: number): boolean {
+    return this.liveness.isAlive(id, inc);
+  }
+
+  /** True if the process is alive and connected, so that something new can be placed there. */
+  isPresent(node: NodeEntry): boolean {
+    return this.liveness.isPresent(node);
+  }
+
+  /** What is known of this process; undefined when a newer one has its name, or it was forgotten. */
+  of(id: PeerId, inc: number): NodeLiveness | undefined {
+    return this.liveness.of(id, inc);
+  }
+
+  isKnown(id: PeerId): boolean {
+    return this.liveness.newest(id) !== undefined;
+  }
+
+  // ---- coming
+
+  join(link: number, join: MessageOf<'join'>): void {
+    const { names, scaler } = this.host;
+    const identity = names.identify(join);
+    if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
+    if (identity === 'left') return this.refuse(link, { t: 'leave', inc: join.inc ?? 0 });
+    const { id, inc } = identity;
+    this.liveness.joined(id, inc, this.now);
+    const { name, host, address, machine, standby } = join;
+    const entry: NodeEntry = { id, inc, name, host, address, ...(machine && { machine }), standby };
+    const listed = this.map.nodes.find((node) => node.id === id);
+    if (!listed || listed.inc !== inc || listed.address !== address) {
+      const nodes = [...this.map.nodes.filter((node) => node.id !== id), entry];
+      nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
+      this.ledger.setMap({ nodes }, 'join', { node: id, name, inc });
+    }
+    const running = this.map.groups.length > 0;
+    this.host.form();
+    this.host.reconfigure('join');
+    if (running && listed?.inc !== inc) scaler.joined(entry);
+    if (listed?.inc !== inc) this.forgetAbsent();
+    this.admit(link, id, inc);
+  }
+
+  attach(link: number, attach: MessageOf<'attach'>): void {
+    const { sessions, samples } = this.host;
+    const known = attach.id !== undefined;
+    const resumed = known && !this.isForeign(attach.job) && sessions.resume(attach.id!, link);
+    const id = known ? (resumed ? attach.id : undefined) : sessions.lease(link);
+    if (id === undefined) {
+      return this.refuse(link, { t: 'stale', code: known ? 'SESSION_EXPIRED' : 'LIMIT' });
+    }
+    samples.attached(id);
+    this.admit(link, id, 0);
+  }
+
+  private refuse(link: number, message: Message): void {
+    this.ledger.afterwards({ kind: 'reply', link, message });
+  }
+
+  private admit(link: number, peer: PeerId, inc: number): void {
+    const message: Message = { t: 'welcome', id: peer, inc, map: this.map };
+    this.ledger.afterwards({ kind: 'reply', link, message, admit: { peer, inc } });
+  }
+
+  /** A peer that comes back from another job, whose ids mean nothing here. */
+  private isForeign(job: string | undefined): boolean {
+    return job !== undefined && job !== this.map.job;
+  }
+
+  // ---- going
+
+  closed(peer: PeerId, inc: number): void {
+    const known = this.liveness.of(peer, inc);
+    if (!known) return;
+    known.connected = false;
+    known.closedAt = this.now;
+    const node = this.map.nodes.find((entry) => entry.id === peer);
+    if (node) this.probe(node);
+  }
+
+  /**
+   * The process lives: it is given up when it stays silent, and not because it does not come back at once.
+   */
+  listening(node: PeerId, inc: number): void {
+    const known = this.liveness.of(node, inc);
+    if (known) known.closedAt = this.now;
+  }
+
+  refused(node: PeerId, inc: number): void {
+    if (this.liveness.of(node, inc)?.connected === false) this.lose([node, 'refused']);
+  }
+
+  /** Called at the first tick: silence counts from now on. */
+  start(now: number): void {
+    this.now = now;
+    this.liveness.startAt(now);
+    // At once, so that those that died while no scheduler ran are found. The others reconnect.
+    for (const node of this.map.nodes) this.probe(node);
+  }
+
+  /** `slept`: milliseconds in which this process did not run. They do not count as silence of others. */
+  tick(now: number, slept: number): void {
+    this.now = now;
+    this.liveness.slept(slept);
+  }
+
+  loseLate(): void {
+    this.lose(...this.liveness.late(this.now));
+  }
+
+  /**
+   * Nodes that are lost together are lost in one decision. Otherwise the repair of the first would count on
+   * the second.
+   */
+  private lose(...late: [node: PeerId, reason: string][]): void {
+    for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
+      this.host.reconfigure('lost', fields);
+  }
+
+  private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
+    const known = this.liveness.newest(node);
+    if (!known || known.dead) return [];
+    const lost = { node, inc: known.inc, reason };
+    if (reason !== 'refused' && this.host.indispensable(node)) {
+      if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
+      known.suspected = true;
+      return [];
+    }
+    this.host.changed();
+    known.dead = true;
+    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
+    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
+    return [{ node, name, inc: known.inc }];
+  }
+
+  private probe({ id: node, inc, address }: NodeEntry): void {
+    this.ledger.now({ kind: 'probe', node, inc, address });
+  }
+
+  /** Nodes that are given up and hold nothing are remembered up to a limit. */
+  private forgetAbsent(): void {
+    const { holders, leaving } = this.host.scaler;
+    const isAbsent = (id: PeerId): boolean =>
+      this.liveness.newest(id)?.dead !== false && !holders.has(id) && !leaving.has(id);
+    for (const node of this.host.names.forgetAbsent(isAbsent)) this.forget(node);
+  }
+
+  forget(node: PeerId): void {
+    this.liveness.forget(node);
+    this.host.forgetReports(node);
+  }
+}
