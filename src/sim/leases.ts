@@ -15,6 +15,11 @@ interface Holder {
 export class Leases {
   /** range -> who was told that it is its own */
   private readonly holders = new Map<number, Holder>();
+  /**
+   * range -> leases that a worker has handed back. The answer to a repeated request may wait for the disk
+   * meanwhile. It reaches its worker after the release, and the worker ignores it.
+   */
+  private readonly returned = new Map<number, Holder[]>();
 
   constructor(private readonly disk: () => DurableState) {}
 
@@ -27,6 +32,7 @@ export class Leases {
   }
 
   private leased(worker: PeerId, { id, session, done }: MessageOf<'acquired'>, number: number): void {
+    if (this.returned.get(number)?.some((old) => old.worker === worker && old.lease === id)) return;
     const range = this.onDisk(number);
     if (range?.worker !== worker || range.lease !== id || range.session !== session || range.done > done)
       throw new Violation(`client ${worker} was told of a lease on range ${number} that is not on the disk`);
@@ -41,8 +47,11 @@ export class Leases {
   /** A message reaches the scheduler: a worker hands back what it has. */
   received(from: PeerId, message: Message): void {
     if (message.t !== 'release') return;
-    const holder = this.holders.get(message.number);
-    if (holder?.worker === from || message.outcome === 'finished') this.holders.delete(message.number);
+    const { number, lease } = message;
+    const holder = this.holders.get(number);
+    if (holder?.worker === from && holder.lease === lease)
+      this.returned.set(number, [...(this.returned.get(number) ?? []), holder]);
+    if (holder?.worker === from || message.outcome === 'finished') this.holders.delete(number);
   }
 
   /** The scheduler is gone. What it had decided and could not say any more is on its disk. */

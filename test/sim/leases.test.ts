@@ -1,0 +1,48 @@
+import { describe, expect, it } from 'vitest';
+import type { DurableState } from '../../src/core/scheduler/scheduler.js';
+import type { Message, MessageOf } from '../../src/protocol/messages.js';
+import { Leases } from '../../src/sim/leases.js';
+import { Violation } from '../../src/sim/violation.js';
+
+const RANGE = { number: 2, epoch: 0, file: 0, begin: 40, end: 80 };
+
+const acquired = (id: number): MessageOf<'acquired'> => ({
+  ...{ t: 'acquired', id, range: RANGE, session: 11, done: 0, begun: 0, leaseMs: 900 },
+});
+
+const failed = (lease: number): Message => ({
+  ...{ t: 'release', id: 9, name: 'samples', number: 2, lease, done: 0, begun: 2 },
+  ...{ samples: 40, redone: 0, outcome: 'failed', batch: 0, code: 'UNRECOVERABLE', message: '' },
+});
+
+/** The checker, and the worker that has the range on the scheduler's disk. */
+function checker() {
+  const onDisk = { number: 2, worker: 8, lease: 4, session: 11, done: 0 };
+  const leases = new Leases(() => ({ datasets: [{ open: [onDisk] }] }) as unknown as DurableState);
+  return { leases, onDisk };
+}
+
+describe('the check of leases', () => {
+  it('takes a late answer to a repeated request for what it is (seed 71274230)', () => {
+    const { leases, onDisk } = checker();
+    leases.sent(8, acquired(4));
+    leases.received(8, failed(4));
+    leases.sent(8, acquired(4));
+    onDisk.worker = 3;
+    onDisk.lease = 6;
+    leases.sent(3, acquired(6));
+  });
+
+  it('finds a range that two workers have', () => {
+    const { leases, onDisk } = checker();
+    leases.sent(8, acquired(4));
+    onDisk.worker = 3;
+    onDisk.lease = 6;
+    expect(() => leases.sent(3, acquired(6))).toThrow(Violation);
+  });
+
+  it('finds a lease that is not on the disk', () => {
+    const { leases } = checker();
+    expect(() => leases.sent(8, acquired(5))).toThrow(Violation);
+  });
+});
