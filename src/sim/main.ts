@@ -11,13 +11,15 @@ import { drawConfig, type SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
 import { huntMutants, type Part } from './mutants/hunt.js';
 import { Random } from './random.js';
+import { runScale } from './scale/run.js';
 import { World } from './world.js';
 
 const USAGE = `npm run sim -- [--seed S] [--seconds N | --cpu-seconds N | --schedules N] [--pin name=value]
                [--max-violations N] [--json]
 npm run sim -- --seed S --trace [--pin name=value]   one schedule as a transcript
 npm run sim -- --mutants [--seconds N] [--only TEXT] [--part 1/3]  planted bugs, each of which must be caught
-npm run sim -- --merge a.json b.json                  adds up reports of runs with different seeds`;
+npm run sim -- --merge a.json b.json                  adds up reports of runs with different seeds
+npm run sim -- --scale [--ps N] [--workers N] [--groups N] [--json]  what a large job costs each role`;
 
 function parse() {
   try {
@@ -39,6 +41,11 @@ function parse() {
         part: { type: 'string', default: '1/1' },
         /** The reports of runs with different seeds, as one. */
         merge: { type: 'boolean', default: false },
+        /** What a job of this size costs each role. */
+        scale: { type: 'boolean', default: false },
+        ps: { type: 'string', default: '1000' },
+        workers: { type: 'string', default: '5000' },
+        groups: { type: 'string', default: '4096' },
         help: { type: 'boolean', default: false },
         /** No summary for people. */
         json: { type: 'boolean', default: false },
@@ -135,7 +142,18 @@ function partOf(text: string): Part {
   return { part: part!, parts: parts! };
 }
 
-if (values.mutants) {
+/** At least as many PS as a group needs. */
+function scale(): number {
+  const [ps, workers, groups] = [Number(values.ps), Number(values.workers), Number(values.groups)];
+  if (![ps, workers, groups].every((n) => Number.isInteger(n) && n >= 1) || ps < 10) {
+    console.error(`--scale: at least 10 PS, 1 worker and 1 group\n\n${USAGE}`);
+    return 2;
+  }
+  return runScale({ ps, workers, groups }, values.json);
+}
+
+if (values.scale) process.exitCode = scale();
+else if (values.mutants) {
   const survived = await huntMutants(Number(values.seconds), first, values.only, partOf(values.part));
   process.exitCode = survived > 0 ? 1 : 0;
 } else if (values.merge) process.exitCode = merge(positionals);

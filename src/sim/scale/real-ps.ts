@@ -1,0 +1,125 @@
+/**
+ * One real PS with the real engine, which gets what the scheduler sends to one node of the simulation. Its
+ * peers are simulated: they take its streams. It holds rows in every table, so that its ticks and heartbeats
+ * cost what they cost in a job.
+ */
+import { PsNode } from '../../core/node/node.js';
+import type { Effect } from '../../core/shared/outbox.js';
+import { DEFAULT_POLICY } from '../../core/shared/policy.js';
+import type { NativeAddon, NativeMemory } from '../../native.js';
+import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
+import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../protocol/map.js';
+import type { Message } from '../../protocol/messages.js';
+import { toMessage } from '../../protocol/validate.js';
+import type { Meter } from './meter.js';
+
+/** A PS ticks in this interval. */
+export const TICK_MS = 20;
+/** A client of the job that nobody else is. */
+const WRITER: PeerId = 1 << 30;
+
+export class RealPs {
+  private readonly memory: NativeMemory;
+  private node: PsNode | undefined;
+  private written = false;
+  /** What it last sent to the scheduler. */
+  heartbeat: Uint8Array | undefined;
+
+  constructor(
+    private readonly native: NativeAddon,
+    private readonly meter: Meter,
+    private readonly rows: number,
+  ) {
+    this.memory = native.createMemory(0);
+  }
+
+  get map(): ClusterMap | undefined {
+    return this.node?.map;
+  }
+
+  receive(frame: Uint8Array): void {
+    const message = this.meter.on('ps', 'decode', () => toMessage(decodeFrame(frame).header));
+    if (message.t === 'welcome') {
+      const { id, inc, map } = message;
+      this.node ??= new PsNode(id, inc, this.native, this.memory, DEFAULT_POLICY);
+      this.step(SCHEDULER, { t: 'map', map });
+    } else if (this.node) this.step(SCHEDULER, message);
+  }
+
+  private step(from: PeerId, message: Message): void {
+    const node = this.node!;
+    this.run(this.meter.on('ps', 'core', () => node.step({ kind: 'message', from, message, parts: [] })));
+  }
+
+  tick(now: number): void {
+    const { node } = this;
+    if (!node || now % TICK_MS !== 0) return;
+    this.run(this.meter.on('ps', 'core', () => node.step({ kind: 'tick', now })));
+  }
+
+  private run(effects: readonly Effect[]): void {
+    for (const effect of effects) {
+      if (effect.kind === 'event') continue;
+      if (effect.to === SCHEDULER) {
+        const frame = this.meter.on('ps', 'encode', () => encodeFrame(effect.message));
+        if (effect.message.t === 'heartbeat') this.heartbeat = frame;
+      } else this.answer(effect.to, effect.message);
+    }
+  }
+
+  /** What a sink answers that has room and is never slow. */
+  private answer(from: PeerId, message: Message): void {
+    const node = this.node!;
+    const reply = replyOf(message);
+    if (reply) this.run(node.step({ kind: 'message', from, message: reply, parts: [] }));
+  }
+
+  /** Rows in every table of every shard, once; it is not measured. */
+  write(tables: readonly TableSpec[]): void {
+    const { node, native } = this;
+    if (!node || this.written || tables.length === 0) return;
+    this.written = true;
+    for (const group of node.map.groups) {
+      for (const m of group.data.keys()) {
+        if (!node.ownerAt(group.id, m)) continue;
+        const section = native.encodeRequest(
+          0,
+          tables.map((table) => this.part(table, group.id * 64 + m)),
+        );
+        const push = {
+          t: 'push' as const,
+          epoch: node.map.epoch,
+          items: [[group.id, m, 1] as [number, number, number]],
+        };
+        this.run(node.step({ kind: 'message', from: WRITER, message: push, parts: [section] }));
+      }
+    }
+    this.run(node.step({ kind: 'flush' }));
+  }
+
+  private part({ id, dim }: TableSpec, shard: number) {
+    const keys = BigUint64Array.from({ length: this.rows }, (_, i) => BigInt(shard * this.rows + i + 1));
+    const rows = new Float32Array(this.rows * dim).fill(1);
+    const order = Uint32Array.from(keys, (_, i) => i);
+    return { table: id, width: dim, keys, rows, order, start: 0, end: keys.length };
+  }
+
+  close(): void {
+    this.node?.close();
+  }
+}
+
+function replyOf(message: Message): Message | undefined {
+  switch (message.t) {
+    case 'start': {
+      const { g, m, sid, gen, base } = message;
+      return { t: 'startAck', g, m, sid, gen, applied: base, dedup: [], extents: [] };
+    }
+    case 'delta': {
+      const { g, m, sid, gen, seq } = message;
+      return { t: 'applied', g, m, sid, gen, applied: seq };
+    }
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,215 @@
+/**
+ * A job on virtual time: the real scheduler, one real PS beside a simulated one, and as many simulated PS and
+ * workers as are asked for. What is sent in one turn arrives in the next; nothing is lost.
+ */
+import { DEFAULT_CLIENT_POLICY, PsClientCore } from '../../core/client/client.js';
+import type { NativeAddon } from '../../native.js';
+import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
+import { SCHEDULER } from '../../protocol/map.js';
+import type { Message, MoveStatus } from '../../protocol/messages.js';
+import { toMessage } from '../../protocol/validate.js';
+import { Random } from '../random.js';
+import type { ScaleConfig } from './config.js';
+import { ControlActor, type Letter } from './control.js';
+import type { Meter } from './meter.js';
+import { Nodes, type SimNode } from './nodes.js';
+import { RealPs } from './real-ps.js';
+import { type SimWorker, Workers } from './workers.js';
+
+export const TURN_MS = 10;
+
+type Peer = { node: SimNode } | { worker: SimWorker };
+
+export class ScaleWorld {
+  now = 0;
+  readonly control: ControlActor;
+  readonly nodes: Nodes;
+  readonly workers: Workers;
+  readonly real: RealPs | undefined;
+  /** Nobody says anything by itself, so that what one event costs can be told. */
+  quiet = false;
+  /** Maps that were sent since the start. */
+  maps = 0;
+  private readonly peers = new Map<number, Peer>();
+  /** The client code of one worker. */
+  private readonly client = new PsClientCore(DEFAULT_CLIENT_POLICY);
+  private nextLink = 1;
+  /** What a dry run answered. */
+  private moves: MoveStatus[] | undefined;
+  /** A client whose attaching is measured. */
+  private visitor: { link: number; ms: number | undefined } | undefined;
+
+  constructor(
+    readonly config: ScaleConfig,
+    readonly meter: Meter,
+    native?: NativeAddon,
+    seed = 1,
+  ) {
+    const random = new Random(seed);
+    this.control = new ControlActor(config, meter);
+    this.nodes = new Nodes(config, random, (node, message) => this.post('ps', node.link, message));
+    this.workers = new Workers(config, random, (worker, message) =>
+      this.fromWorker(worker, worker.link, message),
+    );
+    this.real = native && new RealPs(native, meter, config.rows);
+  }
+
+  private fromWorker({ index }: SimWorker, link: number, message: Message): void {
+    if (index > 0) return this.post('worker', link, message);
+    const frame = this.meter.on('worker', 'encode', () => encodeFrame(message));
+    this.post('worker', link, message, frame);
+  }
+
+  private post(role: 'ps' | 'worker', link: number, message: Message, frame = encodeFrame(message)): void {
+    this.meter.toScheduler(role, frame.byteLength);
+    this.control.arrived(link, frame);
+  }
+
+  // ---- membership
+
+  join(node: SimNode): void {
+    node.link = this.nextLink++;
+    node.up = true;
+    this.peers.set(node.link, { node });
+    this.post('ps', node.link, this.nodes.join(node));
+  }
+
+  attach(worker: SimWorker): void {
+    worker.link = this.nextLink++;
+    this.peers.set(worker.link, { worker });
+    this.fromWorker(worker, worker.link, { t: 'attach' });
+  }
+
+  /** The process dies: the scheduler's connection to it ends. */
+  kill(node: SimNode): void {
+    this.control.closed(node.link, node.inc);
+    this.peers.delete(node.link);
+    this.nodes.die(node);
+  }
+
+  // ---- time
+
+  turn(): void {
+    if (!this.quiet) {
+      this.nodes.turn(this.now);
+      this.workers.turn(this.now);
+      this.real?.tick(this.now);
+    }
+    for (const letter of this.control.turn(this.now)) this.deliver(letter);
+    this.probe();
+    this.now += TURN_MS;
+  }
+
+  private probe(): void {
+    const { probes } = this.control;
+    this.control.probes = [];
+    for (const { node, inc } of probes) {
+      const gone = this.nodes.byPeer(node)?.up !== true;
+      this.control.input({ kind: gone ? 'refused' : 'listening', node, inc });
+    }
+  }
+
+  run(ms: number, budgetMs = Number.POSITIVE_INFINITY): void {
+    const end = this.now + ms;
+    while (this.now < end && this.meter.counts.scheduler.cpuMs < budgetMs) this.turn();
+  }
+
+  /** @throws when it takes longer */
+  until(done: () => boolean, limitMs: number, what: string): void {
+    const end = this.now + limitMs;
+    while (!done()) {
+      if (this.now >= end) throw new Error(`the scale simulation waited ${limitMs} ms for ${what}`);
+      this.turn();
+    }
+  }
+
+  get redundant(): boolean {
+    return this.control.scheduler.summary().redundancy === 'full';
+  }
+
+  // ---- messages of the scheduler
+
+  private deliver({ links, message, frame }: Letter): void {
+    if (message.t === 'map') this.maps++;
+    for (const link of links) this.hand(link, message, frame);
+  }
+
+  private hand(link: number, message: Message, frame: Uint8Array): void {
+    const peer = this.peers.get(link);
+    if (!peer) return;
+    const role = 'node' in peer ? 'ps' : 'worker';
+    this.meter.fromScheduler(role, link, frame.byteLength);
+    if ('node' in peer) this.toNode(peer.node, message, frame);
+    else this.toWorker(peer.worker, message, frame);
+  }
+
+  private toNode(node: SimNode, message: Message, frame: Uint8Array): void {
+    if (node.index === 0) this.real?.receive(frame);
+    if (message.t === 'welcome') this.nodes.welcome(node, message, this.now);
+    if (message.t !== 'map') return;
+    this.nodes.learn(message.map, this.now);
+    node.epoch = Math.max(node.epoch, message.map.epoch);
+  }
+
+  private toWorker(worker: SimWorker, message: Message, frame: Uint8Array): void {
+    if (worker.index === 0) this.read(frame, this.client);
+    if (this.visitor?.link === worker.link && message.t === 'welcome') this.visitor.ms = this.visit(frame);
+    if (message.t === 'changeReply') this.moves = message.moves;
+    this.workers.receive(worker, message, this.now);
+  }
+
+  /** With the code of a client. */
+  private read(frame: Uint8Array, client: PsClientCore): void {
+    const read = this.meter.on('worker', 'decode', () => toMessage(decodeFrame(frame).header));
+    if (read.t !== 'welcome' && read.t !== 'map') return;
+    const map = { t: 'map' as const, map: read.map };
+    const input = { kind: 'message' as const, from: SCHEDULER, message: map, parts: [] };
+    this.meter.on('worker', 'core', () => client.step(input));
+  }
+
+  /** The first worker asks; the answer is not waited for. */
+  ask(message: Message): void {
+    const [worker] = this.workers.all;
+    this.fromWorker(worker!, worker!.link, message);
+  }
+
+  /** What `rebalance --dry-run` would move. */
+  rebalance(): MoveStatus[] {
+    this.moves = undefined;
+    this.ask({ t: 'rebalance', id: 1, dryRun: true, timeoutMs: 0 });
+    this.until(() => this.moves !== undefined, 1000, 'a plan');
+    return this.moves!;
+  }
+
+  /** Moves that are over. */
+  get moved(): number {
+    return this.control.events.get('move.done') ?? 0;
+  }
+
+  /** A client attaches: milliseconds that both ends spend on its full map. */
+  newcomer(): number {
+    this.control.forgetSamples();
+    const worker = this.workers.add();
+    const { scheduler } = this.meter.counts;
+    const before = scheduler.parts.encode;
+    const visitor = { link: this.nextLink, ms: undefined as number | undefined };
+    this.visitor = visitor;
+    this.attach(worker);
+    this.until(() => visitor.ms !== undefined, 1000, 'a welcome');
+    const ms = scheduler.parts.encode - before + visitor.ms!;
+    this.visitor = undefined;
+    return ms;
+  }
+
+  /** It reads its first map with the real code, too. */
+  private visit(frame: Uint8Array): number {
+    const { worker } = this.meter.counts;
+    const before = worker.cpuMs;
+    this.read(frame, new PsClientCore(DEFAULT_CLIENT_POLICY));
+    return worker.cpuMs - before;
+  }
+
+  close(): void {
+    this.real?.close();
+  }
+}

@@ -1,0 +1,62 @@
+// The scale simulation in small: what is counted, and what must not depend on the size of the job.
+import { beforeAll, describe, expect, it } from 'vitest';
+import { loadNative } from '../../src/native.js';
+import { decodeFrame } from '../../src/protocol/frame.js';
+import { scaleConfig } from '../../src/sim/scale/config.js';
+import { Meter } from '../../src/sim/scale/meter.js';
+import { type Phase, Phases } from '../../src/sim/scale/phases.js';
+import { goalsText, phaseText, reportOf } from '../../src/sim/scale/report.js';
+
+const SHORT = { tables: 4, rows: 8, steadyMs: 4000, leasesMs: 1000, movesMs: 2000 };
+const config = scaleConfig({ ps: 10, workers: 20, groups: 10 }, SHORT);
+
+/** Times are none of this test's business: the clock stands still. */
+const run = (change = {}): { phases: Phase[]; world: Phases['world'] } => {
+  const all = new Phases({ ...config, ...change }, new Meter(() => 0), loadNative());
+  return { phases: all.run(), world: all.world };
+};
+
+describe('the scale simulation', () => {
+  let found: ReturnType<typeof run>;
+  beforeAll(() => {
+    found = run();
+  });
+  const phase = (name: string): Phase => found.phases.find((each) => each.name.startsWith(name))!;
+
+  it('goes through all phases, and prints them', () => {
+    expect(found.phases.map(({ name }) => name)).toEqual([
+      ...['start', 'steady, 4 s', 'newcomers', 'loss of one PS', 'loss of a host of 2 PS'],
+      ...['scale-out by 1 PS', '5000 leases a second'],
+    ]);
+    for (const each of found.phases) expect(phaseText(each)).toContain(each.name);
+    expect(goalsText(reportOf(config, found.phases))).toContain('a PS, steady');
+  });
+
+  it('counts the same for the same job', () => {
+    const counted = ({ phases }: typeof found) =>
+      phases.map(({ roles, figures, mostReceived }) => [roles, figures, mostReceived]);
+    expect(counted(run())).toEqual(counted(found));
+  });
+
+  it('simulated PS report what a real one does', () => {
+    const { real, nodes } = found.world;
+    const { header } = decodeFrame(real!.heartbeat!);
+    expect(Object.keys(header).sort()).toEqual(Object.keys(nodes.newest!).sort());
+  });
+
+  it('a loss is one decision and one map, and all is redundant again', () => {
+    expect(phase('loss of one PS').figures.maps).toBe(1);
+    expect(phase('loss of a host').figures.maps).toBe(2);
+    expect(found.world.redundant).toBe(true);
+  });
+
+  it('a scale-out moves no more than it must', () => {
+    const { planned, leastMoves } = phase('scale-out').figures;
+    expect(planned).toBeGreaterThan(0);
+    expect(planned).toBe(leastMoves);
+  });
+
+  it('every worker gets ranges at the rate that it asks for', () => {
+    expect(phase('5000 leases').figures.granted).toBeGreaterThan(20);
+  });
+});
