@@ -3,8 +3,11 @@
  * weighs, to the moves that are left. Nodes that leave are emptied first, then members of a group that share
  * a host are parted where hosts suffice, then weight is evened out as long as a move is worth it. Moves under
  * way count as done, so that planning again after each step goes on where the last plan was.
+ *
+ * A thousand nodes make a million pairs, so a pair is looked at again only when something about it changed.
  */
 import { type Group, type NodeEntry, type PeerId, parities, seatOf } from '../../protocol/map.js';
+import { Ranking } from './ranking.js';
 
 /** A place in a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
 export interface Seat {
@@ -65,11 +68,33 @@ export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
   });
 }
 
+/** What the planner knows of a node. */
+interface Held {
+  readonly id: PeerId;
+  readonly host: string;
+  weightShare: WeightShare;
+  readonly seats: Set<Placed>;
+  /**
+   * Length of the log of changes when none of its shards could go anywhere; undefined: something about its
+   * own shards has changed since.
+   */
+  stuckAt: number | undefined;
+}
+
+const weightOf = ({ weightShare: { bytes, load, count } }: Held): number =>
+  BYTES * bytes + LOAD * load + COUNT * count;
+
 class Planner {
-  private readonly hosts = new Map<PeerId, string>();
-  private readonly held = new Map<PeerId, WeightShare>();
-  private readonly seats = new Map<PeerId, Set<Placed>>();
+  private readonly nodes = new Map<PeerId, Held>();
+  /** Nodes that share the weight, in the order of the input. */
+  private readonly targets: Held[];
+  /** Their hosts. */
+  private readonly targetHosts: Set<string>;
   private readonly byGroup = new Map<number, Placed[]>();
+  /** Targets by weight, ascending. */
+  private ranking: Ranking<Held>;
+  /** Nodes that got or gave a shard, in the order in which they did. */
+  private readonly changes: Held[] = [];
   /**
    * Where each moving shard was, in the order of the moves. Each shard moves at most once, so a move needs
    * only the moves before it, and no moves wait for each other in a circle.
@@ -77,11 +102,12 @@ class Planner {
   private readonly origin = new Map<Placed, PeerId>();
 
   constructor(private readonly input: PlanInput) {
-    for (const node of [...input.nodes, ...input.leaving]) {
-      this.hosts.set(node.id, node.host);
-      this.held.set(node.id, { bytes: 0, load: 0, count: 0 });
-      this.seats.set(node.id, new Set());
+    for (const { id, host } of [...input.nodes, ...input.leaving]) {
+      const weightShare = { bytes: 0, load: 0, count: 0 };
+      this.nodes.set(id, { id, host, weightShare, seats: new Set(), stuckAt: undefined });
     }
+    this.targets = input.nodes.map(({ id }) => this.nodes.get(id)!);
+    this.targetHosts = new Set(input.nodes.map(({ host }) => host));
     const placed = input.groups.flatMap((group) => seatsOf(group));
     const weights = placed.map((seat) => input.weight(seat));
     const perNode = (total: number) => total / Math.max(1, input.nodes.length);
@@ -100,16 +126,19 @@ class Planner {
       if (members) members.push(entry);
       else this.byGroup.set(seat.g, [entry]);
       // A seat on any other node is left to repair.
-      if (!this.held.has(seat.node)) continue;
-      this.seats.get(seat.node)?.add(entry);
-      this.carry(seat.node, weightShare, 1);
+      const node = this.nodes.get(seat.node);
+      node?.seats.add(entry);
+      this.carry(node, weightShare, 1);
     }
+    const rank = new Map(this.targets.map((node, i) => [node, i]));
+    this.ranking = new Ranking(this.targets, weightOf, (a, b) => rank.get(a)! - rank.get(b)!);
   }
 
   run(): PlannedMove[] {
     this.empty();
     this.partHosts();
-    this.balance();
+    this.ranking = new Ranking(this.targets, weightOf, (a, b) => a.id - b.id);
+    while (this.improve());
     return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
       g,
       kind,
@@ -120,58 +149,80 @@ class Planner {
     }));
   }
 
-  private carry(node: PeerId, weightShare: WeightShare, sign: 1 | -1): void {
-    const held = this.held.get(node);
-    if (!held) return;
+  private carry(node: Held | undefined, weightShare: WeightShare, sign: 1 | -1): void {
+    if (!node) return;
+    const held = node.weightShare;
     held.bytes += sign * weightShare.bytes;
     held.load += sign * weightShare.load;
     held.count += sign * weightShare.count;
   }
 
-  private place(seat: Placed, to: PeerId): void {
+  private place(seat: Placed, to: Held): void {
+    const from = this.nodes.get(seat.node);
     this.origin.set(seat, seat.node);
-    this.seats.get(seat.node)?.delete(seat);
-    this.carry(seat.node, seat.weightShare, -1);
-    seat.node = to;
-    this.seats.get(to)?.add(seat);
-    this.carry(to, seat.weightShare, 1);
+    from?.seats.delete(seat);
+    this.weigh(from, seat.weightShare, -1);
+    seat.node = to.id;
+    to.seats.add(seat);
+    this.weigh(to, seat.weightShare, 1);
+    // Its group has a place more on one host, and one less on another.
+    for (const { node } of this.byGroup.get(seat.g)!) this.unstick(this.nodes.get(node));
   }
 
-  private weightOf(node: PeerId): number {
-    const { bytes, load, count } = this.held.get(node)!;
-    return BYTES * bytes + LOAD * load + COUNT * count;
+  private weigh(node: Held | undefined, weightShare: WeightShare, sign: 1 | -1): void {
+    if (!node) return;
+    this.ranking.change(node, () => this.carry(node, weightShare, sign));
+    this.changes.push(node);
+    this.unstick(node);
+  }
+
+  private unstick(node: Held | undefined): void {
+    if (node) node.stuckAt = undefined;
   }
 
   /** No other member of its group is there. */
-  private fits(seat: Placed, node: PeerId): boolean {
-    return this.byGroup.get(seat.g)!.every((other) => other.node !== node);
+  private fits(seat: Placed, { id }: Held): boolean {
+    for (const other of this.byGroup.get(seat.g)!) if (other.node === id) return false;
+    return true;
   }
 
   /** Other members of its group on the host of `node`. */
-  private crowd(seat: Placed, node: PeerId): number {
-    const host = this.hosts.get(node);
-    const others = this.byGroup.get(seat.g)!.filter((other) => other !== seat);
-    return others.filter((other) => this.hosts.get(other.node) === host).length;
+  private crowd(seat: Placed, node: Held): number {
+    let count = 0;
+    for (const other of this.byGroup.get(seat.g)!)
+      if (other !== seat && this.nodes.get(other.node)?.host === node.host) count++;
+    return count;
+  }
+
+  /** The fewest other members of its group that a host of the targets has. */
+  private leastCrowd(seat: Placed): number {
+    const counts = new Map<string, number>();
+    for (const other of this.byGroup.get(seat.g)!) {
+      const host = other === seat ? undefined : this.nodes.get(other.node)?.host;
+      if (host !== undefined && this.targetHosts.has(host)) counts.set(host, (counts.get(host) ?? 0) + 1);
+    }
+    return counts.size < this.targetHosts.size ? 0 : Math.min(...counts.values());
   }
 
   /** The least burdened node that fits, on the host with the fewest of its group. */
-  private bestHome(seat: Placed): PeerId | undefined {
-    let best: { id: PeerId; crowd: number; weight: number } | undefined;
-    for (const { id } of this.input.nodes) {
-      if (!this.fits(seat, id)) continue;
-      const [crowd, weight] = [this.crowd(seat, id), this.weightOf(id)];
-      if (!best || crowd < best.crowd || (crowd === best.crowd && weight < best.weight))
-        best = { id, crowd, weight };
+  private bestHome(seat: Placed): Held | undefined {
+    const least = this.leastCrowd(seat);
+    let best: { node: Held; crowd: number } | undefined;
+    for (const node of this.ranking.ascending) {
+      if (!this.fits(seat, node)) continue;
+      const crowd = this.crowd(seat, node);
+      if (!best || crowd < best.crowd) best = { node, crowd };
+      if (crowd === least) break;
     }
-    return best?.id;
+    return best?.node;
   }
 
   /** Heavy shards are placed first; light ones fill the gaps. */
   private empty(): void {
     for (const { id } of this.input.leaving) {
-      for (const seat of [...this.seats.get(id)!].sort((a, b) => b.bytes - a.bytes)) {
+      for (const seat of [...this.nodes.get(id)!.seats].sort((a, b) => b.bytes - a.bytes)) {
         const home = this.bestHome(seat);
-        if (home !== undefined) this.place(seat, home);
+        if (home) this.place(seat, home);
       }
     }
   }
@@ -179,59 +230,88 @@ class Planner {
   private partHosts(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
-        if (!this.seats.has(seat.node) || this.origin.has(seat) || this.crowd(seat, seat.node) === 0)
-          continue;
+        const here = this.nodes.get(seat.node);
+        if (!here || this.origin.has(seat) || this.crowd(seat, here) === 0) continue;
+        if (this.leastCrowd(seat) > 0) continue;
         const home = this.bestHome(seat);
-        if (home !== undefined && this.crowd(seat, home) === 0) this.place(seat, home);
+        if (home && this.crowd(seat, home) === 0) this.place(seat, home);
       }
     }
   }
 
-  /** Each move lowers the sum of squares by at least the shard's own square, so the loop ends. */
-  private balance(): void {
-    const ids = this.input.nodes.map((node) => node.id);
-    for (;;) {
-      const weights = new Map(ids.map((id) => [id, this.weightOf(id)]));
-      const light = [...ids].sort((a, b) => weights.get(a)! - weights.get(b)! || a - b);
-      if (!this.improve([...light].reverse(), light)) return;
-    }
-  }
-
-  private improve(heavy: readonly PeerId[], light: readonly PeerId[]): boolean {
-    for (const from of heavy) {
-      for (const to of light) {
-        if (from === to) continue;
-        const seat = this.worthiest(from, to);
+  /**
+   * Moves one shard from the heaviest node that can give one to the lightest that can take it. Each move
+   * lowers the sum of squares by at least the shard's own square, so this ends.
+   */
+  private improve(): boolean {
+    const lightest = this.lightest();
+    const light = this.ranking.ascending;
+    for (let i = light.length - 1; i >= 0; i--) {
+      const from = light[i]!;
+      const able = this.able(from, lightest);
+      for (const to of able.length > 0 ? this.targetsFor(from) : []) {
+        const seat = from === to ? undefined : this.worthiest(able, from, to);
         if (!seat) continue;
         this.place(seat, to);
         return true;
       }
+      from.stuckAt = this.changes.length;
     }
     return false;
   }
 
-  /**
-   * The shard whose move lowers the sum of squares most. None if a move would only swap which node has more.
-   */
-  private worthiest(from: PeerId, to: PeerId): Placed | undefined {
+  /** A node that nobody is lighter than in anything. */
+  private lightest(): WeightShare {
+    const least = { bytes: Infinity, load: Infinity, count: Infinity };
+    for (const { weightShare } of this.targets) {
+      least.bytes = Math.min(least.bytes, weightShare.bytes);
+      least.load = Math.min(least.load, weightShare.load);
+      least.count = Math.min(least.count, weightShare.count);
+    }
+    return least;
+  }
+
+  /** Shards that would be worth a move to a node as light as that. */
+  private able({ seats, weightShare }: Held, lightest: WeightShare): Placed[] {
+    const able: Placed[] = [];
+    for (const seat of seats)
+      if (!this.origin.has(seat) && gainOf(seat, weightShare, lightest) !== undefined) able.push(seat);
+    return able;
+  }
+
+  /** The lightest first; all of them, or those that changed since nothing of `from` fitted anywhere. */
+  private targetsFor({ stuckAt }: Held): readonly Held[] {
+    if (stuckAt === undefined) return this.ranking.ascending;
+    return this.ranking.sorted(new Set(this.changes.slice(stuckAt).filter((node) => this.ranking.has(node))));
+  }
+
+  /** The shard whose move lowers the sum of squares most. */
+  private worthiest(able: readonly Placed[], from: Held, to: Held): Placed | undefined {
     let best: Placed | undefined;
     let most = 0;
-    const [a, b] = [this.held.get(from)!, this.held.get(to)!];
-    for (const seat of this.seats.get(from)!) {
-      if (this.origin.has(seat)) continue;
-      const { bytes, load, count } = seat.weightShare;
-      const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
-      const gain =
-        BYTES * bytes * (a.bytes - b.bytes - bytes) +
-        LOAD * load * (a.load - b.load - load) +
-        COUNT * count * (a.count - b.count - count);
-      if (2 * gain < own || gain <= most || !this.fits(seat, to)) continue;
+    for (const seat of able) {
+      const gain = gainOf(seat, from.weightShare, to.weightShare);
+      if (gain === undefined || gain <= most || !this.fits(seat, to)) continue;
       if (this.crowd(seat, to) > this.crowd(seat, from)) continue;
       best = seat;
       most = gain;
     }
     return best;
   }
+}
+
+/**
+ * What a move lowers the sum of squares by, halved. Undefined if it would only swap which node has more. It
+ * never rises when the target gets heavier.
+ */
+function gainOf({ weightShare }: Placed, from: WeightShare, to: WeightShare): number | undefined {
+  const { bytes, load, count } = weightShare;
+  const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
+  const gain =
+    BYTES * bytes * (from.bytes - to.bytes - bytes) +
+    LOAD * load * (from.load - to.load - load) +
+    COUNT * count * (from.count - to.count - count);
+  return 2 * gain < own ? undefined : gain;
 }
 
 /** The moves that are left until the nodes that leave are empty and the others are balanced. */
