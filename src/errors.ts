@@ -22,6 +22,7 @@ export const ERROR_CODES = {
   UNREACHABLE: 'the other side does not answer',
   NOT_ENOUGH_NODES: 'more nodes are needed than have joined',
   UNAUTHORIZED: 'the token is missing or wrong',
+  FORBIDDEN: 'the sender has no right to send this',
   TOKEN_REQUIRED: 'listening beyond loopback needs a shared token',
   STALE_NODE: 'a newer process has taken this node name',
   SESSION_EXPIRED: 'the client session is not known any more',
@@ -57,12 +58,14 @@ export function invariant(condition: unknown, message: string, values?: unknown)
   throw new KintsugiError('INTERNAL', `invariant broken: ${message}${detail}`);
 }
 
+const REFUSALS: ReadonlySet<ErrorCode> = new Set(['BAD_FRAME', 'FORBIDDEN', 'MEMORY_LIMIT']);
+
 /**
- * Something is wrong with a message, or there is no memory for it, and nothing was changed. Anything else
- * that the core throws means that an invariant is broken.
+ * Something is wrong with a message or its sender, or there is no memory for it, and nothing was changed.
+ * Anything else that the core throws means that an invariant is broken.
  */
 export function isRefusal(error: unknown): error is KintsugiError {
-  return error instanceof KintsugiError && (error.code === 'BAD_FRAME' || error.code === 'MEMORY_LIMIT');
+  return error instanceof KintsugiError && REFUSALS.has(error.code);
 }
 
 /** The message of anything thrown, on one line. */

@@ -20,6 +20,7 @@ import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/pol
 import { ERROR_CODES } from '../src/errors.js';
 import { OPTIMIZER_KINDS } from '../src/optimizers.js';
 import { CAPABILITIES } from '../src/protocol/map.js';
+import { FLOWS } from '../src/protocol/senders.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_README_WORDS = 900;
@@ -308,8 +309,19 @@ describe('docs/protocol.md', () => {
       .map((name) => `src/protocol/${name}.ts`)
       .flatMap((file) => [...text(file).matchAll(/^ {2}t: '([a-zA-Z]+)';/gm)].map((match) => match[1]!));
     expect(kinds.length).toBeGreaterThan(50);
-    const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) => quoted(cells[1]!));
+    const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) => quoted(cells[2]!));
     expect(compare(kinds, inDocument)).toEqual(SAME);
+  });
+
+  it('says which roles send each kind to which', () => {
+    const inCode = Object.entries(FLOWS).flatMap(([kind, flows]) => flows.map((flow) => `${kind}: ${flow}`));
+    const inDocument = rowsOf('docs/protocol.md', 'Messages').flatMap((cells) =>
+      cells[1]!.split(',').flatMap((flow) => {
+        const roles = flow.replaceAll(' ', '');
+        return quoted(cells[2]!).map((kind) => `${kind}: ${roles}`);
+      }),
+    );
+    expect(compare(inCode, inDocument)).toEqual(SAME);
   });
 
   it('says what every kind of sink is', () => {

@@ -74,7 +74,7 @@ export class Session {
       token: options.token,
       tls: options.tls,
       resolve: (peer) => this.addresses.resolve(peer),
-      onMessage: (from, message, parts) =>
+      onMessage: (from, _, message, parts) =>
         this.run(this.core.step({ kind: 'message', from, message, parts })),
       onUp: (peer) => this.run(this.core.step({ kind: 'peerUp', peer })),
       log: this.log,
@@ -195,6 +195,7 @@ export class Session {
   private async attach(connectTimeoutMs: number): Promise<void> {
     this.uplink = await Uplink.open({
       scheduler: this.scheduler,
+      role: 'client',
       token: this.options.token,
       tls: this.options.tls,
       introduce: (identity) =>

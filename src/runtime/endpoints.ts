@@ -13,8 +13,8 @@ export interface EndpointOptions {
   name: string;
   /** Why this role does not serve yet; undefined: it serves. Must be cheap. */
   notReady(): string | undefined;
-  /** name -> [help, value now] */
-  gauges: Record<string, [help: string, value: () => number]>;
+  /** name -> [help, value now, or one for each kind of message] */
+  gauges: Record<string, [help: string, value: () => number | ReadonlyMap<string, number>]>;
 }
 
 export function createEndpoints(options: EndpointOptions): (path: string) => Promise<HttpAnswer> | undefined {
@@ -47,9 +47,12 @@ function registryOf({ role, name, gauges }: EndpointOptions): Registry {
     new Gauge({
       name: `kintsugi_${gauge}`,
       help,
+      labelNames: ['kind'],
       registers: [registry],
       collect() {
-        this.set(value());
+        const now = value();
+        if (typeof now === 'number') this.set(now);
+        else for (const [kind, count] of now) this.set({ kind }, count);
       },
     });
   }

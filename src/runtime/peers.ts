@@ -10,11 +10,13 @@ import { WaitingList } from '../core/shared/waiting-list.js';
 import { describe, KintsugiError } from '../errors.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
 import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import type { Logger } from './log.js';
+import { Refusals } from './refusals.js';
 
 /** Messages and bytes that are kept for one peer while it is dialed. Further ones are dropped. */
 const MAX_QUEUED_MESSAGES = 4096;
@@ -35,7 +37,7 @@ export interface PeersOptions {
   tls?: ClientTls | undefined;
   /** Where to dial a peer; undefined when it cannot or should not be dialed. */
   resolve(peer: PeerId): PeerAddress | undefined;
-  onMessage(from: PeerId, message: Message, parts: readonly Uint8Array[]): void;
+  onMessage(from: PeerId, role: Role, message: Message, parts: readonly Uint8Array[]): void;
   /** Connected again after messages to or from it may have been lost. */
   onUp(peer: PeerId): void;
   onDown?(peer: PeerId): void;
@@ -58,20 +60,27 @@ interface Peer {
 
 export class Peers {
   private readonly peers = new Map<PeerId, Peer>();
-  /** Peer of each link that has said hello. */
-  private readonly byLink = new Map<number, PeerId>();
+  /** Peer of each link that has said hello, or that we dialed. Its role is fixed from then on. */
+  private readonly byLink = new Map<number, { id: PeerId; role: Role }>();
+  readonly refusals: Refusals;
   private readonly posted = new Map<PeerId, { messages: Posted[]; bytes: number }>();
   private closed = false;
   sentBytes = 0;
   sentMessages = 0;
   sentFrames = 0;
 
-  constructor(private readonly options: PeersOptions) {}
+  constructor(private readonly options: PeersOptions) {
+    this.refusals = new Refusals(options.log);
+  }
 
   /** Handlers for the role's listener: the first message of a link must be a hello of our job. */
   readonly incoming: LinkHandlers = {
     onOpen: () => {},
-    onMessage: (link, header, parts) => this.onMessage(link, toMessage(header), parts),
+    onMessage: (link, header, parts) => {
+      const message = toMessage(header);
+      const handle = () => this.onMessage(link, message, parts);
+      this.refusals.during(link, this.byLink.get(link.id)?.id, message, handle);
+    },
     onClose: (link) => this.onClose(link),
     onError: (link, error) => this.onError(link, error),
   };
@@ -218,6 +227,8 @@ export class Peers {
       const self = this.options.self();
       const hello: Hello = { t: 'hello', peer: self.peer, inc: self.inc, job: self.job };
       link.send(hello);
+      // Only nodes of the map are dialed.
+      this.byLink.set(link.id, { id, role: 'node' });
       this.adopt(id, peer, link);
     } catch (error) {
       peer.dialing = false;
@@ -243,7 +254,6 @@ export class Peers {
   }
 
   private adopt(id: PeerId, peer: Peer, link: Link): void {
-    this.byLink.set(link.id, id);
     peer.link = link;
     peer.redials.reset();
     for (const { item, parts } of peer.queue.takeAll()) this.transmit(link, [[item, parts]]);
@@ -255,16 +265,15 @@ export class Peers {
   private onMessage(link: Link, message: Message, parts: Uint8Array[]): void {
     const from = this.byLink.get(link.id);
     if (from !== undefined) {
-      this.options.onMessage(from, message, parts);
+      this.options.onMessage(from.id, from.role, message, parts);
       return;
     }
     if (message.t !== 'hello') throw new KintsugiError('BAD_FRAME', 'the first message must be a hello');
-    // Nodes dial the scheduler. Whoever calls as the scheduler could hand out maps.
-    if (message.peer === SCHEDULER) throw new KintsugiError('BAD_FRAME', 'a hello of the scheduler');
     if (message.job !== this.options.self().job) {
       link.close('another job');
       return;
     }
+    const role = this.introduced(message);
     const known = this.peers.get(message.peer);
     if (known && known.inc > message.inc) {
       link.close('STALE_NODE');
@@ -272,7 +281,7 @@ export class Peers {
     }
     // A second connection between two peers that dialed each other at once: both work, the first one stays in
     // use here.
-    this.byLink.set(link.id, message.peer);
+    this.byLink.set(link.id, { id: message.peer, role });
     if (known?.link && known.inc === message.inc) {
       // A peer that we cannot dial has only its newest connection: the older one may be dead without our
       // knowing.
@@ -284,6 +293,18 @@ export class Peers {
     this.adopt(message.peer, peer, link);
   }
 
+  /** The role of whoever says this hello: processes of nodes have incarnations. @throws FORBIDDEN */
+  private introduced({ peer, inc }: Hello): Role {
+    // Nodes dial the scheduler. Whoever calls as the scheduler could hand out maps.
+    if (peer === SCHEDULER) throw new KintsugiError('FORBIDDEN', 'a hello of the scheduler');
+    if (peer === this.options.self().peer)
+      throw new KintsugiError('FORBIDDEN', 'a hello of this node itself');
+    const role = inc > 0 ? 'node' : 'client';
+    if (role === 'client' && this.options.resolve(peer))
+      throw new KintsugiError('FORBIDDEN', `a client says that it is node ${peer}`);
+    return role;
+  }
+
   private replaceLink(peer: Peer, link: Link): void {
     const old = peer.link;
     peer.link = link;
@@ -293,7 +314,7 @@ export class Peers {
   }
 
   private onClose(link: Link): void {
-    const id = this.byLink.get(link.id);
+    const id = this.byLink.get(link.id)?.id;
     if (id === undefined) return;
     this.byLink.delete(link.id);
     const peer = this.peers.get(id);
@@ -307,7 +328,7 @@ export class Peers {
 
   private onError(link: Link, error: unknown): void {
     this.options.log.error('peer.error', {
-      peer: this.byLink.get(link.id) ?? null,
+      peer: this.byLink.get(link.id)?.id ?? null,
       remote: link.remote,
       message: error instanceof Error ? (error.stack ?? error.message) : String(error),
     });

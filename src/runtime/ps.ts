@@ -12,6 +12,7 @@ import { loadNative, type NativeMemory } from '../native.js';
 import { checkTimeout } from '../options.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
 import { AddressBook } from './address-book.js';
@@ -111,7 +112,7 @@ class PsRuntime {
       token: options.token,
       tls: options.tls,
       resolve: (peer) => this.addresses.resolve(peer),
-      onMessage: (from, message, parts) => this.receive(from, message, parts),
+      onMessage: (from, role, message, parts) => this.receive(from, role, message, parts),
       onUp: (peer) => this.run(this.step({ kind: 'peerUp', peer })),
       log: options.log,
     });
@@ -140,6 +141,10 @@ class PsRuntime {
         ],
         sent_messages: ['Messages sent to peers since the start.', () => this.peers.sentMessages],
         sent_frames: ['Frames that carried them.', () => this.peers.sentFrames],
+        refused_messages: [
+          'Messages since the start that their sender had no right to send, by kind.',
+          () => this.peers.refusals.counts,
+        ],
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
     });
@@ -154,6 +159,7 @@ class PsRuntime {
     const { machine } = options;
     this.uplink = await Uplink.open({
       scheduler: options.scheduler,
+      role: 'node',
       token,
       tls,
       introduce: (identity) => ({
@@ -173,10 +179,10 @@ class PsRuntime {
         // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
         // the machine and time out at once.
         this.node.now ||= monotonicMs();
-        this.receive(SCHEDULER, { t: 'map', map }, []);
+        this.receive(SCHEDULER, 'scheduler', { t: 'map', map }, []);
       },
       onMessage: (message) => {
-        if (!this.departure.take(message, this.node?.inc)) this.receive(SCHEDULER, message, []);
+        if (!this.departure.take(message, this.node?.inc)) this.receive(SCHEDULER, 'scheduler', message, []);
       },
       onStale: ({ code, message }) => {
         options.log.error('ps.stale', { name: options.name, message });
@@ -218,11 +224,11 @@ class PsRuntime {
     return formatAddress(parseAddress(withPort));
   }
 
-  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+  private receive(from: PeerId, role: Role, message: Message, parts: readonly Uint8Array[]): void {
     if (this.closed || !this.node) return;
     const { node } = this;
     const before = node.map;
-    const step = () => this.step({ kind: 'message', from, message, parts });
+    const step = () => this.step({ kind: 'message', from, role, message, parts });
     this.run(message.t === 'pull' ? this.answers.during(bytesOf(parts), step) : step());
     if (!this.closed && node.map !== before) this.peers.welcome(before, node.map);
   }
@@ -274,7 +280,7 @@ class PsRuntime {
     setImmediate(() => {
       const waiting = this.loopback;
       this.loopback = [];
-      each(waiting, this.options.log, ([own, payload]) => this.receive(this.id, own, payload));
+      each(waiting, this.options.log, ([own, payload]) => this.receive(this.id, 'node', own, payload));
     });
   }
 

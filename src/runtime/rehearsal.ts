@@ -18,6 +18,7 @@ import {
   SCHEDULER,
 } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 
 const LOST = 1;
@@ -36,6 +37,11 @@ const TICK_MS = 20;
 const MOST_TICKS = 1000;
 /** Many small messages: V8 compiles what runs often, whatever the number of bytes. */
 const POLICY = { ...DEFAULT_POLICY, recoveryChunk: 1, recoveryWindow: 64 };
+
+function roleOf(peer: PeerId): Role {
+  if (peer === SCHEDULER) return 'scheduler';
+  return peer === CLIENT ? 'client' : 'node';
+}
 
 class Rehearsal {
   private readonly native = loadNative();
@@ -93,7 +99,8 @@ class Rehearsal {
       this.queue = [];
       for (const { from, to, frame } of arrived) {
         const { header, parts } = decodeFrame(frame);
-        const input = { kind: 'message' as const, from, message: toMessage(header), parts };
+        const message = toMessage(header);
+        const input = { kind: 'message' as const, from, role: roleOf(from), message, parts };
         this.carryOut(to, this.nodes.get(to)?.step(input) ?? []);
       }
       for (const [id, node] of this.nodes) this.carryOut(id, node.step({ kind: 'flush' }));

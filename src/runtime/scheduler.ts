@@ -11,6 +11,7 @@ import {
 import { describe, KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
@@ -20,6 +21,7 @@ import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
+import { Refusals } from './refusals.js';
 
 const TICK_MS = 50;
 /** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
@@ -60,7 +62,7 @@ export interface RunningScheduler {
 }
 
 /** Checks what the map is going to tell every node and client. @throws BAD_FRAME */
-function checkJoin(join: MessageOf<'join'>): MessageOf<'join'> {
+function checkJoin(join: MessageOf<'join'>): void {
   try {
     parseAddress(join.address);
   } catch {
@@ -70,12 +72,13 @@ function checkJoin(join: MessageOf<'join'>): MessageOf<'join'> {
     );
   }
   if (!NODE_NAME.test(join.name)) throw new KintsugiError('BAD_FRAME', 'a node joins with a malformed name');
-  return join;
 }
 
 class SchedulerRuntime {
   private listener: Listener | undefined;
-  private readonly links = new Map<number, { link: Link; peer?: PeerId; inc?: number }>();
+  /** `role`: what the link has introduced itself as; `peer`: who it is, when it has been let in. */
+  private readonly links = new Map<number, { link: Link; role?: Role; peer?: PeerId; inc?: number }>();
+  private readonly refusals: Refusals;
   private readonly byPeer = new Map<PeerId, Link>();
   /** Where the connections of nodes came from. */
   private readonly calledFrom = new Map<PeerId, string>();
@@ -88,6 +91,7 @@ class SchedulerRuntime {
     private readonly options: SchedulerOptions,
     private readonly core: Scheduler,
   ) {
+    this.refusals = new Refusals(options.log);
     this.failStop = new FailStop({
       role: 'scheduler',
       report: (fields) => options.log.error('scheduler.failed', fields),
@@ -126,6 +130,10 @@ class SchedulerRuntime {
           () => Number(this.core.summary().redundancy === 'full'),
         ],
         tables: ['Tables of the job.', () => this.core.map.tables.length],
+        refused_messages: [
+          'Messages since the start that their sender had no right to send, by kind.',
+          () => this.refusals.counts,
+        ],
       },
     });
     this.listener = await listen({
@@ -160,10 +168,31 @@ class SchedulerRuntime {
   private receive(link: Link, message: Message): void {
     const known = this.links.get(link.id);
     if (!known) return;
-    if (message.t === 'join') this.step({ kind: 'join', link: link.id, message: checkJoin(message) });
-    else if (message.t === 'attach') this.step({ kind: 'attach', link: link.id, message });
-    else if (known.peer !== undefined) this.step({ kind: 'message', from: known.peer, message });
-    else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
+    this.refusals.during(link, known.peer, message, () => {
+      if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
+      else if (known.role && known.peer !== undefined)
+        this.step({ kind: 'message', from: known.peer, role: known.role, message });
+      else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
+    });
+  }
+
+  /** The first message of a link says what it is, for good. */
+  private introduce(
+    known: { link: Link; role?: Role },
+    message: MessageOf<'join'> | MessageOf<'attach'>,
+  ): void {
+    const role = message.t === 'join' ? 'node' : 'client';
+    if (known.role)
+      throw new KintsugiError('FORBIDDEN', `this connection is that of a ${known.role} already`);
+    const link = known.link.id;
+    if (message.t === 'attach') {
+      known.role = role;
+      this.step({ kind: 'attach', link, message });
+    } else {
+      checkJoin(message);
+      known.role = role;
+      this.step({ kind: 'join', link, message });
+    }
   }
 
   private onClose(link: Link): void {

@@ -6,6 +6,7 @@ import { Retry } from '../core/shared/retry.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import { checkSender, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link } from '../transport/index.js';
 import { parseAddress } from './address.js';
@@ -18,6 +19,8 @@ const WELCOME_MS = 5000;
 
 export interface UplinkOptions {
   scheduler: string;
+  /** Of this side. */
+  role: Exclude<Role, 'scheduler'>;
   token?: string | undefined;
   tls?: ClientTls | undefined;
   /** The first message on every connection, given the identity we have so far. */
@@ -25,8 +28,8 @@ export interface UplinkOptions {
   onWelcome(message: MessageOf<'welcome'>): void;
   onMessage(message: Message): void;
   /**
-   * This process must stop: a newer one took its name, its session has ended, or the scheduler serves another
-   * job.
+   * This process must stop: a newer one took its name, its session has ended, the scheduler serves another
+   * job, or it refused what this process said.
    */
   onStale(error: KintsugiError): void;
   log: Logger;
@@ -49,6 +52,10 @@ const STALE: Record<MessageOf<'stale'>['code'], string> = {
   LIMIT: 'too many sessions are open',
 };
 
+function staleness(code: MessageOf<'stale'>['code']): KintsugiError {
+  return new KintsugiError(code, STALE[code]);
+}
+
 export class Uplink {
   private link: Link | undefined;
   private identity: Identity | undefined;
@@ -61,7 +68,7 @@ export class Uplink {
 
   private constructor(private readonly options: UplinkOptions) {}
 
-  /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, TIMEOUT, ABORTED */
+  /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, FORBIDDEN, TIMEOUT, ABORTED */
   static async open(options: UplinkOptions): Promise<Uplink> {
     const uplink = new Uplink(options);
     const deadline = Date.now() + options.connectTimeoutMs;
@@ -120,10 +127,12 @@ export class Uplink {
       handlers: {
         onOpen: () => {},
         onMessage: (_, header) => this.receive(toMessage(header)),
-        onClose: (closing, reason) => {
+        onClose: (closing, reason, code) => {
           const text = `the scheduler at ${scheduler} closed the connection: ${reason}`;
-          fail(this.stale ?? new KintsugiError('UNREACHABLE', text));
-          this.onClose(closing);
+          const refused = code === 'FORBIDDEN';
+          fail(this.stale ?? new KintsugiError(refused ? code : 'UNREACHABLE', text));
+          if (refused && this.link === closing && this.identity) this.stop(new KintsugiError(code, text));
+          else this.onClose(closing);
         },
         onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),
       },
@@ -153,22 +162,23 @@ export class Uplink {
   }
 
   private receive(message: Message): void {
+    checkSender('scheduler', this.options.role, message.t);
     if (message.t === 'welcome') {
       const { job } = message.map;
       // Ids and maps of another job look like those of this one.
       if (this.identity && this.identity.job !== job) {
         const { t } = this.options.introduce(this.identity);
-        return this.stop(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED');
+        return this.stop(staleness(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED'));
       }
       this.identity = { id: message.id, inc: message.inc, job };
       this.options.onWelcome(message);
       this.welcomed?.();
-    } else if (message.t === 'stale') this.stop(message.code);
+    } else if (message.t === 'stale') this.stop(staleness(message.code));
     else this.options.onMessage(message);
   }
 
-  private stop(code: MessageOf<'stale'>['code']): void {
-    this.stale = new KintsugiError(code, STALE[code]);
+  private stop(why: KintsugiError): void {
+    this.stale = why;
     this.close();
     this.options.onStale(this.stale);
   }

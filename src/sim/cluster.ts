@@ -15,6 +15,7 @@ import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import type { ClientActor, NodeActor } from './actors.js';
 import type { SimConfig } from './config.js';
 import { remembering } from './engine.js';
@@ -55,6 +56,9 @@ export interface Workload {
 }
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
+
+/** No peer has this id. */
+const GONE: PeerId = -1;
 
 export class Cluster {
   readonly network: Network;
@@ -147,6 +151,11 @@ export class Cluster {
     for (const actor of this.nodes) actor.node?.close();
   }
 
+  roleOf(actor: number): Role {
+    if (actor === 0) return 'scheduler';
+    return this.isNode(actor) ? 'node' : 'client';
+  }
+
   isNode(actor: number): boolean {
     return actor >= 1 && actor <= this.nodes.length;
   }
@@ -203,13 +212,19 @@ export class Cluster {
     // Whoever asked for a change in its own name goes on; it is the scheduler that ends it.
     else if (message.t === 'changeReply') return;
     else if (actor.up && actor.node && sender !== undefined) {
-      const effects = actor.node.step({ kind: 'message', from: sender, message, parts });
+      const effects = actor.node.step({
+        kind: 'message',
+        from: sender,
+        role: this.roleOf(from),
+        message,
+        parts,
+      });
       this.network.wire.done(letter);
       this.runNode(to, actor, effects);
     }
   }
 
-  private receiveClient({ letter, from, to, message, parts }: Delivery): void {
+  private receiveClient({ letter, from, to, message, parts, sender = this.peerOf(from) }: Delivery): void {
     const actor = this.clientAt(to);
     if (message.t === 'welcome') {
       actor.id = message.id;
@@ -218,8 +233,9 @@ export class Cluster {
       this.runClient(to, actor.core.step({ kind: 'message', from: SCHEDULER, message: map, parts: [] }));
     } else if (message.t === 'stale') this.sessionLost(to, actor);
     else if (!this.traffic.received(to, actor, message)) {
-      const sender = this.peerOf(from) ?? SCHEDULER;
-      this.runClient(to, actor.core.step({ kind: 'message', from: sender, message, parts }));
+      // The process that sent it may be gone; what it sent is still that of a node.
+      const peer = sender ?? GONE;
+      this.runClient(to, actor.core.step({ kind: 'message', from: peer, message, parts }));
       this.network.wire.done(letter);
       if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
     }
@@ -266,7 +282,14 @@ export class Cluster {
       this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
     }
     const message: Message = { t: 'map', map: welcome.map };
-    this.runNode(index, actor, actor.node.step({ kind: 'message', from: SCHEDULER, message, parts: [] }));
+    const input = {
+      kind: 'message' as const,
+      from: SCHEDULER,
+      role: 'scheduler' as const,
+      message,
+      parts: [],
+    };
+    this.runNode(index, actor, actor.node.step(input));
   }
 
   /** The process ends, as it was told to: nobody may count on it any more. */

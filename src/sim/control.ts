@@ -140,7 +140,7 @@ export class Control implements SchedulerSide {
     else if (message.t === 'attach') this.step({ kind: 'attach', link, message });
     else {
       const peer = cluster.links.get(link)?.peer;
-      if (peer !== undefined) this.step({ kind: 'message', from: peer, message });
+      if (peer !== undefined) this.step({ kind: 'message', from: peer, role: cluster.roleOf(from), message });
     }
   }
 
@@ -161,7 +161,8 @@ export class Control implements SchedulerSide {
 
   /** A peer asks for something, over a connection that nothing happens to. */
   told(from: PeerId, message: Message): void {
-    this.step({ kind: 'message', from, message: this.cluster.network.wire.passed(message) });
+    const role = this.cluster.actorWith(from) ? 'node' : 'client';
+    this.step({ kind: 'message', from, role, message: this.cluster.network.wire.passed(message) });
   }
 
   /** Closed connections are noticed, refused ports probed. */

@@ -4,7 +4,7 @@
  * callback, because uWebSockets.js ends the process on that without a message. Handlers see the same order of
  * events with every library.
  */
-import { describe, KintsugiError } from '../errors.js';
+import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
 import type { Handshake } from './auth.js';
 import { bufferOf, type PartBuffer } from './part-memory.js';
@@ -126,7 +126,7 @@ export class Connection implements Link {
   closed(code: number, reason: string): void {
     const refused = code === CloseCode.UNAUTHORIZED ? 'the token is missing or wrong' : reason;
     const text = refused || CLOSE_TEXT[code] || `closed with code ${code}`;
-    this.#finish(new KintsugiError(code === CloseCode.UNAUTHORIZED ? 'UNAUTHORIZED' : 'UNREACHABLE', text));
+    this.#finish(new KintsugiError(CODES[code] ?? 'UNREACHABLE', text));
   }
 
   #handshake(header: Record<string, unknown>): void {
@@ -171,6 +171,8 @@ export class Connection implements Link {
   #failed(error: unknown): void {
     if (error instanceof KintsugiError && error.code === 'BAD_FRAME') {
       this.#finish(error, CloseCode.BAD_FRAME, 'BAD_FRAME');
+    } else if (error instanceof KintsugiError && error.code === 'FORBIDDEN') {
+      this.#finish(error, CloseCode.FORBIDDEN);
     } else if (
       this.#state === 'handshake' &&
       error instanceof KintsugiError &&
@@ -197,7 +199,8 @@ export class Connection implements Link {
         return;
       }
       try {
-        handlers.onClose(this, error.code === 'BAD_FRAME' ? `BAD_FRAME: ${error.message}` : error.message);
+        const named = error.code === 'BAD_FRAME' || error.code === 'FORBIDDEN';
+        handlers.onClose(this, named ? `${error.code}: ${error.message}` : error.message, error.code);
       } catch (thrown) {
         this.#report(thrown);
       }
@@ -214,6 +217,12 @@ export class Connection implements Link {
       });
   }
 }
+
+/** Of the closes that mean something to the other side. */
+const CODES: Readonly<Record<number, ErrorCode>> = {
+  [CloseCode.UNAUTHORIZED]: 'UNAUTHORIZED',
+  [CloseCode.FORBIDDEN]: 'FORBIDDEN',
+};
 
 const CLOSE_TEXT: Readonly<Record<number, string>> = {
   1000: 'closed by the other side',

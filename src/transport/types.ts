@@ -2,6 +2,7 @@
  * What the rest of the project knows of the network: authenticated links that carry frames, a listener that
  * accepts them, and the limits of both. No WebSocket library shows through.
  */
+import type { ErrorCode } from '../errors.js';
 import { MAX_FRAME_BYTES, type Outgoing } from '../protocol/frame.js';
 import type { ClientTls, ServerTls } from './tls.js';
 
@@ -42,11 +43,16 @@ export interface LinkHandlers {
   onOpen(link: Link): void;
   /** One message. The parts are views that are valid only during the call; the header may be kept. */
   onMessage(link: Link, header: Record<string, unknown>, parts: Uint8Array[]): void;
-  /** Called once for every link that was opened, never from within `send` or `close`. */
-  onClose(link: Link, reason: string): void;
   /**
-   * A handler threw something other than BAD_FRAME; that link is being closed. Without this handler the error
-   * is thrown again outside the transport, as an uncaught exception, so that it is never lost.
+   * Called once for every link that was opened, never from within `send` or `close`. `code`: FORBIDDEN when
+   * either side refused what the other has no right to send, else BAD_FRAME, CLOSED, LIMIT, UNREACHABLE or
+   * INTERNAL.
+   */
+  onClose(link: Link, reason: string, code: ErrorCode): void;
+  /**
+   * A handler threw something other than BAD_FRAME and FORBIDDEN; that link is being closed. Without this
+   * handler the error is thrown again outside the transport, as an uncaught exception, so that it is never
+   * lost.
    */
   onError?(link: Link, error: unknown): void;
 }
@@ -167,6 +173,7 @@ export const CloseCode = {
   TOO_BIG: 1009,
   INTERNAL: 1011,
   UNAUTHORIZED: 4401,
+  FORBIDDEN: 4403,
   HANDSHAKE_TIMEOUT: 4408,
 } as const;
 

@@ -22,6 +22,7 @@ import type { Sink } from '../../src/core/sink/sink.js';
 import type { NativeShard } from '../../src/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
+import type { Role } from '../../src/protocol/senders.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
@@ -168,6 +169,7 @@ export class Cluster {
     this.stepScheduler({
       kind: 'message',
       from: this.client.id,
+      role: 'client',
       message: { t: 'createTables', id: 1, specs },
     });
   }
@@ -226,6 +228,11 @@ export class Cluster {
 
   // ---- messages
 
+  roleOf(peer: PeerId): Role {
+    if (peer === SCHEDULER) return 'scheduler';
+    return this.clients.some(({ id }) => id === peer) ? 'client' : 'node';
+  }
+
   send(from: PeerId, to: PeerId, message: Message, parts: readonly Uint8Array[] = []): void {
     const packet = { from, to, message, parts };
     this.history.push(packet);
@@ -279,7 +286,7 @@ export class Cluster {
 
   deliver({ from, to, message, parts }: Packet): void {
     if (to === SCHEDULER) {
-      this.stepScheduler({ kind: 'message', from, message });
+      this.stepScheduler({ kind: 'message', from, role: this.roleOf(from), message });
       return;
     }
     const copies = parts.map((part) => part.slice());
@@ -292,7 +299,13 @@ export class Cluster {
       this.leave(actor, message.inc);
       return;
     }
-    const effects = actor.node.step({ kind: 'message', from, message, parts: copies });
+    const effects = actor.node.step({
+      kind: 'message',
+      from,
+      role: this.roleOf(from),
+      message,
+      parts: copies,
+    });
     for (const copy of copies) copy.fill(0xa5);
     this.runNode(actor, effects);
   }

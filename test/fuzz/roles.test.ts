@@ -4,8 +4,10 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { isRefusal } from '../../src/errors.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
+import type { Role } from '../../src/protocol/senders.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { Cluster, kind } from '../core/harness.js';
+import { senderOf } from '../core/senders.js';
 import { SAMPLES } from './frames.js';
 
 /** Clusters per state of an owner. */
@@ -57,6 +59,12 @@ function forge(below: (limit: number) => number, samples = SAMPLES): Message {
   return toMessage(sample);
 }
 
+/** Who may send it, but never the scheduler. */
+function strangerFor({ t }: Message, to: Role): Role {
+  const role = senderOf(t, to);
+  return role === 'scheduler' ? 'client' : role;
+}
+
 function parts(below: (limit: number) => number): Uint8Array[] {
   const blocks = Uint32Array.from({ length: below(6) }, () => below(5));
   const list = new Uint8Array(blocks.buffer);
@@ -83,7 +91,7 @@ function takeOverFromMirror(): void {
   cluster.lose(kind(['recover', 'equation']));
   const { id } = cluster.client;
   const message: Message = { t: 'drain', id: 1, node: 'ps-0', timeoutMs: 0 };
-  cluster.stepScheduler({ kind: 'message', from: id, message });
+  cluster.stepScheduler({ kind: 'message', from: id, role: 'client', message });
   cluster.settle();
   cluster.advance(10_000);
   expect(cluster.map.groups[0]!.data[0]!.node).not.toBe(cluster.nodes[0]!.id);
@@ -99,7 +107,13 @@ describe('valid messages with any contents', () => {
       const { node } = cluster.nodes[below(4)]!;
       const message = forge(below);
       try {
-        node!.step({ kind: 'message', from: 1 + below(6), message, parts: parts(below) });
+        node!.step({
+          kind: 'message',
+          from: 1 + below(6),
+          role: strangerFor(message, 'node'),
+          message,
+          parts: parts(below),
+        });
         if (i % 50 === 0) node!.step({ kind: 'tick', now: cluster.now++ });
       } catch (error) {
         if (isRefusal(error)) refused++;
@@ -127,7 +141,13 @@ describe('valid messages with any contents', () => {
       for (let i = 0; i < MESSAGES / 10; i++) {
         const message = forge(below, OF_STREAMS);
         try {
-          owner.step({ kind: 'message', from: 1 + below(6), message, parts: parts(below) });
+          owner.step({
+            kind: 'message',
+            from: 1 + below(6),
+            role: strangerFor(message, 'node'),
+            message,
+            parts: parts(below),
+          });
           if (i % 20 === 0) owner.step({ kind: 'tick', now: cluster.now++ });
         } catch (error) {
           if (!isRefusal(error))
@@ -146,7 +166,12 @@ describe('valid messages with any contents', () => {
       const message = forge(below);
       if (['join', 'attach'].includes(message.t)) continue;
       try {
-        cluster.stepScheduler({ kind: 'message', from: SCHEDULER + 1 + below(6), message });
+        cluster.stepScheduler({
+          kind: 'message',
+          from: SCHEDULER + 1 + below(6),
+          role: strangerFor(message, 'scheduler'),
+          message,
+        });
       } catch (error) {
         if (!isRefusal(error)) wrong.push(`${(error as Error).message} at ${JSON.stringify(message)}`);
       }

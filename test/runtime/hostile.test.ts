@@ -20,6 +20,7 @@ async function raw(address: string): Promise<RawClient> {
 
 const STRANGER = 4242;
 const hello = (job: string) => ({ t: 'hello', peer: STRANGER, inc: 0, job });
+const nodeHello = (job: string, inc = 1) => ({ ...hello(job), inc });
 
 interface Job {
   job: LocalCluster;
@@ -93,8 +94,12 @@ describe('a PS', () => {
     const lost = await raw(address);
     lost.send(hello('another job'));
     expect((await lost.closed).reason).toBe('another job');
+    const { job: name } = trainer.clusterMap;
+    const newest = await raw(address);
+    newest.send(nodeHello(name, 5));
+    await newest.heard();
     const stale = await raw(address);
-    stale.send({ t: 'hello', peer: job.nodes[1]!.id, inc: 0, job: trainer.clusterMap.job });
+    stale.send(nodeHello(name, 4));
     expect((await stale.closed).reason).toBe('STALE_NODE');
     await works();
   });
@@ -105,7 +110,7 @@ describe('a PS', () => {
     peer.send({ ...hello(trainer.clusterMap.job), peer: SCHEDULER });
     const map = { ...trainer.clusterMap, epoch: 1e6, groups: [], tables: [] };
     peer.send({ t: 'map', map });
-    expect((await peer.closed).reason).toBe('BAD_FRAME');
+    expect(await peer.closed).toEqual({ code: 4403, reason: 'a hello of the scheduler' });
     await works();
     await redundant(trainer, 3);
   });
@@ -157,14 +162,11 @@ describe('a PS', () => {
       ]) {
         for (let seq = 0; seq < 4; seq++) {
           const peer = await raw(target.address);
-          peer.send(hello(clusterMap.job));
+          peer.send(nodeHello(clusterMap.job));
           peer.send({ ...header, seq }, [part, part]);
-          // A question behind it: answered, or the connection is closed.
+          // A node asks for no rows: this closes the connection if the garbage has not.
           peer.send({ t: 'pull', epoch: 0, id: 7, items: [[9999, 0]] });
-          let answer = await Promise.race([peer.next(), peer.closed]);
-          while ('t' in answer && answer.t !== 'reject')
-            answer = await Promise.race([peer.next(), peer.closed]);
-          peer.ws.terminate();
+          await peer.closed;
         }
       }
       await works();
@@ -187,7 +189,7 @@ describe('an owner or a sink', () => {
     const toOwner = ['applied', 'openAck'].includes(t);
     const target = job.nodes.find((node) => node.id === (toOwner ? entry : sink).node)!;
     const peer = await raw(target.address);
-    peer.send(hello(trainer.clusterMap.job));
+    peer.send(nodeHello(trainer.clusterMap.job));
     const header = { t, g: group.id, m: 0, sid: sink.sid, gen: entry.gen, v: group.version, ...fields };
     peer.send('sgen' in header ? { ...header, sgen: entry.gen } : header, [garbage(8)]);
     expect((await peer.closed).reason).toBe('BAD_FRAME');
@@ -270,35 +272,39 @@ describe('a scheduler', () => {
 
   it('does not let heartbeats and reports of nobody count', async () => {
     const { job, trainer, works } = await start();
-    const peer = await raw(job.address);
-    peer.send({ t: 'attach' });
-    const { id, map } = (await peer.next()) as unknown as MessageOf<'welcome'>;
-    const [group] = map.groups;
+    const [group] = trainer.clusterMap.groups;
     const [entry] = group!.data;
-    // As itself, and as the process that owns the shard.
-    for (const inc of [0, entry!.inc]) {
-      peer.send({
-        t: 'heartbeat',
-        inc,
-        epoch: 0,
-        completeSinks: group!.sinks.map(({ sid }) => sid),
-        completeShards: [[0, 0, entry!.gen]],
-        recoveries: [{ g: 0, m: 0, gen: entry!.gen, blocksLost: 9, blocksPresent: 0, blocksOnDemand: 0 }],
-        owned: [[0, 0, 1e9]],
-        bytes: 1,
-        rows: 1e9,
-      });
+    const { gen, inc } = entry!;
+    const heartbeat = {
+      t: 'heartbeat',
+      epoch: 0,
+      completeSinks: group!.sinks.map(({ sid }) => sid),
+      completeShards: [[0, 0, gen]],
+      recoveries: [{ g: 0, m: 0, gen, blocksLost: 9, blocksPresent: 0, blocksOnDemand: 0 }],
+      owned: [[0, 0, 1e9]],
+      bytes: 1,
+      rows: 1e9,
+    };
+    const ids: unknown[] = [];
+    for (const wrong of [
+      // As itself, and as the process that owns the shard.
+      { ...heartbeat, inc: 0 },
+      { ...heartbeat, inc },
+      { t: 'unrecoverable', g: 0, m: 0, gen, v: group!.version, blocks: 1 },
+      { t: 'stalled', g: 0, m: 0, sid: group!.sinks[0]!.sid, gen, v: group!.version },
+    ]) {
+      const peer = await raw(job.address);
+      peer.send({ t: 'attach' });
+      ids.push(((await peer.next()) as unknown as MessageOf<'welcome'>).id);
+      peer.send(wrong);
+      expect((await peer.closed).code).toBe(4403);
     }
-    peer.send({ t: 'unrecoverable', g: 0, m: 0, gen: entry!.gen, v: group!.version, blocks: 1 });
-    peer.send({ t: 'stalled', g: 0, m: 0, sid: group!.sinks[0]!.sid, gen: entry!.gen, v: group!.version });
-    peer.send({ t: 'status', id: 3 });
-    let answer = await peer.next();
-    while (answer.t !== 'statusReply') answer = await peer.next();
-    expect(answer.status).toMatchObject({ redundancy: 'full', unrecoverable: [], recoveries: [] });
+    const status = await trainer.status();
+    expect(status).toMatchObject({ redundancy: 'full', unrecoverable: [], recoveries: [] });
     await works();
     const { nodes } = await trainer.status();
     expect(nodes.length).toBe(3);
-    expect(nodes.filter((node) => node.id === id || node.rows >= 1e9)).toEqual([]);
+    expect(nodes.filter((node) => ids.includes(node.id) || node.rows >= 1e9)).toEqual([]);
   });
 });
 

@@ -70,7 +70,7 @@ function peers(addresses: Map<number, PeerAddress>, self = { peer: 1, inc: 7, jo
       asked.add(peer);
       return addresses.get(peer);
     },
-    onMessage: (from, message) => inbox.add([from, message]),
+    onMessage: (from, _, message) => inbox.add([from, message]),
     onUp: (peer) => ups.add(peer),
     log,
   });

@@ -124,6 +124,12 @@ export class RawClient {
   send(header: object, parts: Uint8Array[] = []): void {
     this.ws.send(encodeFrame(header, parts));
   }
+  /** Resolves when the other side has handled everything that was sent. */
+  async heard(): Promise<void> {
+    const pong = new Promise<void>((resolve) => this.ws.once('pong', () => resolve()));
+    this.ws.ping();
+    await pong;
+  }
   /** Goes through the handshake of a server without a token. */
   async prove(): Promise<this> {
     await this.next();

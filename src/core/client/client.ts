@@ -5,8 +5,9 @@
  * never does.
  */
 import type { ErrorCode } from '../../errors.js';
-import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { checkSender } from '../../protocol/senders.js';
 import { PUSH_WINDOW } from '../shared/dedup.js';
 import { pushMessages, shardKey } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
@@ -49,6 +50,8 @@ export class PsClientCore implements ReadsHost {
   step(input: ClientInput): ClientEffect[] {
     switch (input.kind) {
       case 'message':
+        // A client is connected with the scheduler and with nodes.
+        checkSender(input.from === SCHEDULER ? 'scheduler' : 'node', 'client', input.message.t);
         this.receive(input.message, input.parts);
         break;
       case 'peerUp':

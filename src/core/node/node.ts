@@ -6,6 +6,7 @@ import { describe, isRefusal, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
 import { type ClusterMap, EMPTY_MAP, hasMove, isParted, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
+import { checkSender, type Role } from '../../protocol/senders.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
@@ -23,7 +24,8 @@ import { stateOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
 
 export type NodeInput =
-  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  /** `role`: of the connection that it came on. */
+  | { kind: 'message'; from: PeerId; role: Role; message: Message; parts: readonly Uint8Array[] }
   /** A connection to this peer is up (again). */
   | { kind: 'peerUp'; peer: PeerId }
   | { kind: 'flush' }
@@ -85,6 +87,7 @@ export class PsNode implements OwnerHost {
   step(input: NodeInput): Effect[] {
     switch (input.kind) {
       case 'message':
+        checkSender(input.role, 'node', input.message.t);
         this.receive(input.from, input.message, input.parts);
         break;
       case 'peerUp':
@@ -229,8 +232,7 @@ export class PsNode implements OwnerHost {
     }
     switch (message.t) {
       case 'map':
-        // Only the scheduler makes maps.
-        return from === SCHEDULER ? this.onMap(message.map) : undefined;
+        return this.onMap(message.map);
       case 'push':
         return this.onPush(from, message, parts);
       case 'pull':
@@ -262,9 +264,9 @@ export class PsNode implements OwnerHost {
       case 'applied':
         return this.ownerOf(message)?.stream.onApplied(message);
       case 'confirmedLost':
-        return from === SCHEDULER ? this.ownerOf(message)?.onConfirmedLost(message) : undefined;
+        return this.ownerOf(message)?.onConfirmedLost(message);
       case 'openSessions':
-        return from === SCHEDULER ? this.onSessions(message) : undefined;
+        return this.onSessions(message);
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':

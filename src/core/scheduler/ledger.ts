@@ -4,6 +4,7 @@
  */
 import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import type { DatasetState } from './samples/state.js';
 import { type DurableState, snapshot } from './state.js';
@@ -11,7 +12,8 @@ import { type DurableState, snapshot } from './state.js';
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
   | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
-  | { kind: 'message'; from: PeerId; message: Message }
+  /** `role`: of the connection that it came on. */
+  | { kind: 'message'; from: PeerId; role: Role; message: Message }
   /** `link`: which of the peer's connections ended, where it may have several. */
   | { kind: 'closed'; peer: PeerId; inc: number; link?: number }
   /** Nobody listens at the node's address: its process is gone. */

@@ -13,6 +13,7 @@ import type {
   MessageOf,
   Redundancy,
 } from '../../protocol/messages.js';
+import { checkSender } from '../../protocol/senders.js';
 import { formGroups } from '../placement/form.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
 import { keepSinks, repair } from '../placement/repair.js';
@@ -118,6 +119,7 @@ export class Scheduler {
         this.membership.attach(input.link, input.message);
         break;
       case 'message':
+        checkSender(input.role, 'scheduler', input.message.t);
         this.onMessage(input.from, input.message);
         break;
       case 'closed':

@@ -11,6 +11,7 @@ import {
 import type { SchedulerPolicy } from '../../../src/core/shared/policy.js';
 import type { Group, PeerId } from '../../../src/protocol/map.js';
 import type { Heartbeat, Message, MessageOf } from '../../../src/protocol/messages.js';
+import { senderOf } from '../senders.js';
 
 export interface Identity {
   id: PeerId;
@@ -73,7 +74,7 @@ export class BareScheduler {
   }
 
   hear(from: PeerId, message: Message): void {
-    this.step({ kind: 'message', from, message });
+    this.step({ kind: 'message', from, role: senderOf(message.t, 'scheduler'), message });
   }
 
   heartbeat({ id, inc }: Identity, fields: Partial<Heartbeat> = {}): void {

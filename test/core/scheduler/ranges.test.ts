@@ -38,7 +38,7 @@ class Worker {
   }
 
   message(message: Message): ClientEffect[] {
-    return this.step({ kind: 'message', from: 11, message, parts: [] });
+    return this.step({ kind: 'message', from: message.t === 'map' ? 0 : 11, message, parts: [] });
   }
 
   push(

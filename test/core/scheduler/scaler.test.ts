@@ -241,7 +241,12 @@ describe('a plan', () => {
     expect(newcomers.length).toBe(3);
     const from = cluster.client.id;
     for (const { g, sid } of newcomers)
-      cluster.stepScheduler({ kind: 'message', from, message: { t: 'replaceSink', id: 9, g, sid } });
+      cluster.stepScheduler({
+        kind: 'message',
+        from,
+        role: 'client',
+        message: { t: 'replaceSink', id: 9, g, sid },
+      });
     content.release();
     cluster.advance(6000);
     expect([change(id).state, change(other).state]).toEqual(['done', 'done']);

@@ -16,7 +16,7 @@ type Ask = MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>;
 /** Asks the scheduler as a client (or another peer) would; its answer. */
 export function ask(message: Ask, from = cluster.client.id): MessageOf<'changeReply'> {
   const mark = cluster.history.length;
-  cluster.stepScheduler({ kind: 'message', from, message: message as Message });
+  cluster.stepScheduler({ kind: 'message', from, role: cluster.roleOf(from), message: message as Message });
   const answers = cluster.sent('changeReply', mark).map((packet) => packet.message);
   cluster.settle();
   expect(answers.length).toBe(1);

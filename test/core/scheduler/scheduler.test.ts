@@ -80,7 +80,7 @@ describe('rule 1: identities', () => {
       rows: 1,
     };
     const mark = cluster.history.length;
-    cluster.stepScheduler({ kind: 'message', from: 1, message: old });
+    cluster.stepScheduler({ kind: 'message', from: 1, role: 'node', message: old });
     expect([cluster.map.epoch, cluster.sent('map', mark)]).toEqual([epoch, []]);
   });
 
@@ -124,7 +124,12 @@ describe('rule 2: durable before anyone sees it', () => {
     cluster.slowDisk = true;
     const specs = [tableSpec('v')];
     const ask = () =>
-      cluster.stepScheduler({ kind: 'message', from: 9, message: { t: 'createTables', id: 1, specs } });
+      cluster.stepScheduler({
+        kind: 'message',
+        from: 9,
+        role: 'client',
+        message: { t: 'createTables', id: 1, specs },
+      });
     ask();
     // The second one finds the table: it still must not be told of a table that a crash would undo.
     ask();
@@ -153,6 +158,7 @@ describe('rule 2: durable before anyone sees it', () => {
     cluster.stepScheduler({
       kind: 'message',
       from: 9,
+      role: 'client',
       message: { t: 'createTables', id: 1, specs: [tableSpec('v')] },
     });
     const mark = cluster.history.length;
@@ -320,7 +326,7 @@ describe('a sink that is to be replaced', () => {
   const replace = (sid: number) => {
     const mark = cluster.history.length;
     const message = { t: 'replaceSink' as const, id: 7, g: 0, sid };
-    cluster.stepScheduler({ kind: 'message', from: cluster.client.id, message });
+    cluster.stepScheduler({ kind: 'message', from: cluster.client.id, role: 'client', message });
     cluster.settle();
     return cluster.sent('sinkReplaced', mark).map((packet) => packet.message.done);
   };

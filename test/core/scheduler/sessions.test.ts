@@ -30,7 +30,8 @@ const remembered = () => [
   ...[0, 1].map((index) => cluster.sink(index).dedupOf(0).clients()),
 ];
 const both = () => cluster.clients.map(({ id }) => id);
-const detach = (id: number) => cluster.stepScheduler({ kind: 'message', from: id, message: { t: 'detach' } });
+const detach = (id: number) =>
+  cluster.stepScheduler({ kind: 'message', from: id, role: 'client', message: { t: 'detach' } });
 const hangUp = (index: number, link = 1000 + index) =>
   cluster.stepScheduler({ kind: 'closed', peer: cluster.clients[index]!.id, inc: 0, link });
 /** The scheduler's answer to a client that comes (back). */
@@ -63,7 +64,7 @@ describe('the lease of a worker', () => {
     start();
     const { id } = cluster.clients[0]!;
     const ask = (message: MessageOf<'openDataset'> | MessageOf<'acquire'>) =>
-      cluster.stepScheduler({ kind: 'message', from: id, message });
+      cluster.stepScheduler({ kind: 'message', from: id, role: 'client', message });
     const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
     ask({ t: 'openDataset', id: 1, name: 'd', spec: SPEC });
     ask({ t: 'acquire', id: 2, name: 'd', clock: 0 });
@@ -81,7 +82,7 @@ describe('the lease of a worker', () => {
     start();
     const [stays, goes] = both();
     const ask = (from: number | undefined, message: Message) =>
-      cluster.stepScheduler({ kind: 'message', from: from!, message });
+      cluster.stepScheduler({ kind: 'message', from: from!, role: 'client', message });
     const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
     ask(goes, { t: 'openDataset', id: 1, name: 'd', spec: FOLLOWED });
     ask(goes, { t: 'acquire', id: 2, name: 'd', clock: 0 });

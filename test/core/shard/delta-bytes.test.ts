@@ -145,7 +145,7 @@ describe('memory of deltas on a node', () => {
     expect(Math.max(...before)).toBeGreaterThan(0);
     for (const { node } of cluster.nodes) {
       const map = { ...cluster.map, epoch: cluster.map.epoch + 1, groups: [] };
-      node!.step({ kind: 'message', from: 0, message: { t: 'map', map }, parts: [] });
+      node!.step({ kind: 'message', from: 0, role: 'scheduler', message: { t: 'map', map }, parts: [] });
     }
     expect(accounts().map(({ used }) => used)).toEqual(before.map(() => 0));
   });

@@ -6,6 +6,7 @@ import { DEFAULT_POLICY, type Policy } from '../../../src/core/shared/policy.js'
 import { loadNative } from '../../../src/native.js';
 import { CAPABILITIES, type ClusterMap, type DataEntry, type SinkEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
+import { senderOf } from '../senders.js';
 
 const native = loadNative();
 const CLIENT = 10;
@@ -49,7 +50,7 @@ function startNode(id: number, policy: Partial<Policy>, map: ClusterMap): PsNode
 }
 
 function send(node: PsNode, from: number, message: Message, parts: Uint8Array[] = []): Effect[] {
-  return node.step({ kind: 'message', from, message, parts });
+  return node.step({ kind: 'message', from, role: senderOf(message.t, 'node'), message, parts });
 }
 
 const push = (node: PsNode, cseq: number) =>

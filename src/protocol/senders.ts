@@ -1,0 +1,109 @@
+/**
+ * Who sends what to whom. Every receiver asks this table about every message before it looks at anything
+ * else, so that a kind that is added without an entry does not compile, and one that comes from the wrong
+ * role changes nothing.
+ *
+ * The role of a sender belongs to its connection and is fixed when the connection introduces itself: a
+ * process that joins, or says hello with an incarnation, is a node; one that attaches is a client. With a
+ * token of nodes, the handshake must have proved the same role.
+ */
+import { KintsugiError } from '../errors.js';
+import type { Message } from './messages.js';
+
+export type Role = 'scheduler' | 'node' | 'client';
+export type Flow = `${Role}>${Role}`;
+
+export const ROLES: readonly Role[] = ['scheduler', 'node', 'client'];
+
+export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
+  hello: ['client>node', 'node>node'],
+  // Requests, and their answers.
+  push: ['client>node'],
+  pull: ['client>node'],
+  keys: ['client>node'],
+  shardStats: ['client>node'],
+  check: ['client>node'],
+  pushAck: ['node>client'],
+  gap: ['node>client'],
+  rows: ['node>client'],
+  reject: ['node>client'],
+  lost: ['node>client'],
+  keysPage: ['node>client'],
+  shardStatsReply: ['node>client'],
+  checked: ['node>client'],
+  // The stream of a shard.
+  open: ['node>node'],
+  openAck: ['node>node'],
+  start: ['node>node'],
+  startAck: ['node>node'],
+  delta: ['node>node'],
+  committed: ['node>node'],
+  applied: ['node>node'],
+  want: ['node>node'],
+  content: ['node>node'],
+  lacking: ['node>node'],
+  recover: ['node>node'],
+  equation: ['node>node'],
+  install: ['node>node'],
+  // Membership and reports.
+  join: ['node>scheduler'],
+  heartbeat: ['node>scheduler'],
+  sessions: ['node>scheduler'],
+  stalled: ['node>scheduler'],
+  unrecoverable: ['node>scheduler'],
+  // Decisions.
+  welcome: ['scheduler>node', 'scheduler>client'],
+  stale: ['scheduler>node', 'scheduler>client'],
+  map: ['scheduler>node', 'scheduler>client'],
+  openSessions: ['scheduler>node'],
+  confirmedLost: ['scheduler>node'],
+  leave: ['scheduler>node'],
+  // Sessions, tables, changes.
+  attach: ['client>scheduler'],
+  detach: ['client>scheduler'],
+  createTables: ['client>scheduler'],
+  tablesCreated: ['scheduler>client'],
+  status: ['client>scheduler'],
+  statusReply: ['scheduler>client'],
+  scale: ['client>scheduler'],
+  // A node asks for itself.
+  drain: ['client>scheduler', 'node>scheduler'],
+  rebalance: ['client>scheduler'],
+  changeReply: ['scheduler>client', 'scheduler>node'],
+  replaceSink: ['client>scheduler'],
+  sinkReplaced: ['scheduler>client'],
+  // Samples.
+  openDataset: ['client>scheduler'],
+  datasetOpened: ['scheduler>client'],
+  extendDataset: ['client>scheduler'],
+  datasetExtended: ['scheduler>client'],
+  acquire: ['client>scheduler'],
+  acquired: ['scheduler>client'],
+  rangeProgress: ['client>scheduler'],
+  rangeLost: ['scheduler>client'],
+  release: ['client>scheduler'],
+  released: ['scheduler>client'],
+  advance: ['client>scheduler'],
+  advanced: ['scheduler>client'],
+  datasetStatus: ['client>scheduler'],
+  datasetReply: ['scheduler>client'],
+};
+
+const ALLOWED: ReadonlyMap<Flow, ReadonlySet<Message['t']>> = new Map(
+  ROLES.flatMap((from) =>
+    ROLES.map((to): [Flow, Set<Message['t']>] => {
+      const kinds = Object.keys(FLOWS) as Message['t'][];
+      return [`${from}>${to}`, new Set(kinds.filter((kind) => FLOWS[kind].includes(`${from}>${to}`)))];
+    }),
+  ),
+);
+
+export function maySend(from: Role, to: Role, kind: Message['t']): boolean {
+  return ALLOWED.get(`${from}>${to}`)!.has(kind);
+}
+
+/** Called by a receiver for every message, before anything else. @throws FORBIDDEN */
+export function checkSender(from: Role, to: Role, kind: Message['t']): void {
+  if (maySend(from, to, kind)) return;
+  throw new KintsugiError('FORBIDDEN', `a ${from} may not send "${kind}" to a ${to}`);
+}

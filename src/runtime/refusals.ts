@@ -1,0 +1,44 @@
+/**
+ * Messages that are refused because of who sent them. They are counted by kind, and logged once per peer: a
+ * peer that goes on must not fill the log.
+ */
+import { KintsugiError } from '../errors.js';
+import type { PeerId } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+import type { Link } from '../transport/index.js';
+import type { Logger } from './log.js';
+import { hostOf } from './probe.js';
+
+/** Peers whose refusal is remembered as logged; beyond this the oldest are forgotten. */
+const MAX_LOGGED = 1024;
+
+export class Refusals {
+  /** Kind of the message -> how many. */
+  readonly counts = new Map<string, number>();
+  private readonly logged = new Set<PeerId | string>();
+
+  constructor(private readonly log: Logger) {}
+
+  /**
+   * Runs the handler of a message. `peer`: who the link has said it is. @throws what the handler throws, so
+   * that the link closes
+   */
+  during(link: Link, peer: PeerId | undefined, { t: kind }: Message, handle: () => void): void {
+    try {
+      handle();
+    } catch (error) {
+      if (error instanceof KintsugiError && error.code === 'FORBIDDEN')
+        this.note(link, peer, kind, error.message);
+      throw error;
+    }
+  }
+
+  private note(link: Link, peer: PeerId | undefined, kind: string, message: string): void {
+    this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1);
+    const who = peer ?? hostOf(link.remote);
+    if (this.logged.has(who)) return;
+    this.logged.add(who);
+    if (this.logged.size > MAX_LOGGED) this.logged.delete(this.logged.values().next().value!);
+    this.log.warn('sender.refused', { peer: peer ?? null, remote: link.remote, kind, message });
+  }
+}
