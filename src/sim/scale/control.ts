@@ -45,6 +45,7 @@ export class ControlActor {
   private inputs: SchedulerInput[] = [];
   /** Link -> peer, of connections that were admitted. */
   private readonly peers = new Map<number, PeerId>();
+  private readonly nodes = new Set<PeerId>();
   private readonly links = new Map<PeerId, number>();
   private readonly packr = new Packr({ useRecords: false });
   private sampled = new WeakMap<ClusterMap, Map<string, Sampled>>();
@@ -104,7 +105,8 @@ export class ControlActor {
     if (message.t === 'join' || message.t === 'attach')
       return { kind: message.t, link, message } as SchedulerInput;
     const from = this.peers.get(link);
-    return from === undefined ? undefined : { kind: 'message', from, message };
+    if (from === undefined) return undefined;
+    return { kind: 'message', from, role: this.nodes.has(from) ? 'node' : 'client', message };
   }
 
   private execute(effect: SchedulerEffect): Letter[] {
@@ -119,6 +121,7 @@ export class ControlActor {
         const { link, message, admit } = effect;
         if (admit) {
           this.peers.set(link, admit.peer);
+          if (admit.inc > 0) this.nodes.add(admit.peer);
           this.links.set(admit.peer, link);
         }
         return [{ links: [link], message, frame: this.encode(message) }];

@@ -48,7 +48,8 @@ export class RealPs {
 
   private step(from: PeerId, message: Message): void {
     const node = this.node!;
-    this.run(this.meter.on('ps', 'core', () => node.step({ kind: 'message', from, message, parts: [] })));
+    const input = { kind: 'message' as const, from, role: 'scheduler' as const, message, parts: [] };
+    this.run(this.meter.on('ps', 'core', () => node.step(input)));
   }
 
   tick(now: number): void {
@@ -71,7 +72,7 @@ export class RealPs {
   private answer(from: PeerId, message: Message): void {
     const node = this.node!;
     const reply = replyOf(message);
-    if (reply) this.run(node.step({ kind: 'message', from, message: reply, parts: [] }));
+    if (reply) this.run(node.step({ kind: 'message', from, role: 'node', message: reply, parts: [] }));
   }
 
   /** Rows in every table of every shard, once; it is not measured. */
@@ -91,7 +92,8 @@ export class RealPs {
           epoch: node.map.epoch,
           items: [[group.id, m, 1] as [number, number, number]],
         };
-        this.run(node.step({ kind: 'message', from: WRITER, message: push, parts: [section] }));
+        const role = 'client' as const;
+        this.run(node.step({ kind: 'message', from: WRITER, role, message: push, parts: [section] }));
       }
     }
     this.run(node.step({ kind: 'flush' }));
