@@ -1,11 +1,7 @@
 /** `kintsugi scheduler`: the role that makes the map of a job. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import {
-  DEFAULT_SCHEDULER_POLICY,
-  type DurableState,
-  type SchedulerPolicy,
-} from '../core/scheduler/scheduler.js';
+import { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../core/scheduler/scheduler.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
 import { tuneV8 } from '../runtime/v8.js';
@@ -50,8 +46,7 @@ async function run(flags: Flags): Promise<void> {
   const token = tokenOf(flags);
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
-  const store =
-    flags.dir === undefined ? new MemoryStore<DurableState>() : openLmdbStore<DurableState>(flags.dir);
+  const store = flags.dir === undefined ? new MemoryStore() : openLmdbStore(flags.dir);
   let end: (error: Error) => void = () => {};
   const failed = new Promise<never>((_, reject) => {
     end = reject;

@@ -3,7 +3,6 @@
  * event loop.
  */
 import { randomUUID } from 'node:crypto';
-import type { DurableState } from '../core/scheduler/scheduler.js';
 import {
   DEFAULT_POLICY,
   DEFAULT_SCHEDULER_POLICY,
@@ -104,7 +103,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   const pools = poolsFor(code, ps, options.groups);
   const log = options.log ?? createLogger('none', {});
   const scheduler: RunningScheduler = await startScheduler({
-    store: new MemoryStore<DurableState>(),
+    store: new MemoryStore(),
     job: randomUUID(),
     nodes: ps,
     pools,

@@ -1,12 +1,12 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
 import {
   DEFAULT_SCHEDULER_POLICY,
-  type DurableState,
   newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
   type SchedulerPolicy,
+  stateOf,
 } from '../core/scheduler/scheduler.js';
 import { describe, KintsugiError } from '../errors.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -42,7 +42,7 @@ export interface SchedulerOptions {
   /** Opens /metrics; without it they are open on loopback and refused beyond it. */
   metricsToken?: string | undefined;
   tls?: ServerTls | undefined;
-  store: StateStore<DurableState>;
+  store: StateStore;
   job: string;
   /** Nodes that must have joined before the job starts. */
   nodes: number;
@@ -102,15 +102,12 @@ class SchedulerRuntime {
   }
 
   static async start(options: SchedulerOptions): Promise<SchedulerRuntime> {
-    const saved = await options.store.load();
-    const state = saved ?? newJob(options.job, options.nodes, options.pools);
-    const core = new Scheduler(
-      state,
-      { ...DEFAULT_SCHEDULER_POLICY, ...options.policy },
-      saved !== undefined,
-    );
+    const stored = stateOf(await options.store.load());
+    const state = stored?.state ?? newJob(options.job, options.nodes, options.pools);
+    const policy = { ...DEFAULT_SCHEDULER_POLICY, ...options.policy };
+    const core = new Scheduler(state, policy, stored !== undefined, stored?.outdated);
     const runtime = new SchedulerRuntime(options, core);
-    await runtime.open(saved !== undefined);
+    await runtime.open(stored !== undefined);
     return runtime;
   }
 
@@ -228,7 +225,7 @@ class SchedulerRuntime {
         void this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
         return;
       case 'persist':
-        this.options.store.save(effect.state).then(
+        this.options.store.write(effect.changes).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
           (error: unknown) => this.storeFailed(error),
         );

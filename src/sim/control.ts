@@ -2,7 +2,6 @@
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
-  newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
@@ -12,16 +11,17 @@ import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
+import { type Disk, newDisk, type Write } from './disk.js';
 import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
 
 export class Control implements SchedulerSide {
-  /** What its disk holds; a crash loses what is still being written. */
-  disk: DurableState;
+  private readonly storage: Disk;
   /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
   unrecoverable = false;
   scheduler: Scheduler | undefined;
-  private persisting: { version: number; state: DurableState }[] = [];
+  /** The transaction that the disk works on: a crash has it whole or not at all. */
+  private writing: Write | undefined;
   private crashSoon = false;
   /** Processes that the scheduler holds for alive, as of its last decision: node -> incarnation. */
   private believed = new Map<PeerId, number>();
@@ -34,7 +34,12 @@ export class Control implements SchedulerSide {
     const { k, r, groups, mirrored } = cluster.config;
     const pools = [{ name: 'embedding', k, r, groups }];
     if (mirrored > 0) pools.push({ name: 'mirrored', k: 1, r, groups: mirrored });
-    this.disk = newJob('sim', k + r, pools);
+    this.storage = newDisk('sim', k + r, pools);
+  }
+
+  /** What its disk holds; a crash loses what is still being written, and what waits for that. */
+  get disk(): DurableState {
+    return this.storage.state;
   }
 
   get running(): boolean {
@@ -43,10 +48,10 @@ export class Control implements SchedulerSide {
 
   /** Everything decided is on the disk. */
   get settled(): boolean {
-    return this.running && this.persisting.length === 0;
+    return this.running && this.writing === undefined;
   }
 
-  start(restarted: boolean): void {
+  start(): void {
     const { retry } = this.cluster;
     const policy: SchedulerPolicy = {
       ...DEFAULT_SCHEDULER_POLICY,
@@ -62,7 +67,7 @@ export class Control implements SchedulerSide {
       leaseMs: retry * 20,
       maxUnsavedBatches: 2,
     };
-    this.scheduler = new Scheduler(structuredClone(this.disk), policy, restarted);
+    this.scheduler = new Scheduler(this.storage.read(), policy, this.storage.used);
     this.step({ kind: 'tick', now: this.cluster.now });
   }
 
@@ -71,12 +76,11 @@ export class Control implements SchedulerSide {
     const { cluster } = this;
     cluster.count('schedulerCrash');
     cluster.log(() => '** SCHEDULER CRASH');
-    const survived = cluster.random.below(this.persisting.length + 1);
-    if (survived > 0) {
-      this.disk = this.persisting[survived - 1]!.state;
+    if (this.writing && cluster.random.chance(0.5)) {
+      this.storage.write(this.writing.changes);
       watchLoss(cluster);
     }
-    this.persisting = [];
+    this.writing = undefined;
     this.cluster.leases.crashed();
     this.scheduler = undefined;
     cluster.network.kill(0);
@@ -99,11 +103,11 @@ export class Control implements SchedulerSide {
 
   /** As far as the disk knows: nobody may be told that a session has ended before that is on it. */
   isOpen(id: PeerId): boolean {
-    return this.disk.sessions.some((session) => session.id === id);
+    return this.disk.sessions.has(id);
   }
 
   checkTombstone([first, last]: EndedSessions): void {
-    for (const { id } of this.disk.sessions)
+    for (const id of this.disk.sessions.keys())
       if (first <= id && id <= last) throw new Violation(`a tombstone for session ${id}, which is open`);
   }
 
@@ -111,7 +115,7 @@ export class Control implements SchedulerSide {
   get sessionsSettled(): boolean {
     const { clients, nodes } = this.cluster;
     const living = new Set(clients.map((actor) => actor.id));
-    if (this.disk.sessions.some(({ id }) => !living.has(id))) return false;
+    if ([...this.disk.sessions.keys()].some((id) => !living.has(id))) return false;
     for (const group of this.disk.map.groups) {
       const { sinks, data, id } = group;
       for (const [m, { node }] of data.entries()) {
@@ -149,7 +153,10 @@ export class Control implements SchedulerSide {
     if (input.kind === 'message') this.cluster.leases.received(input.from, input.message);
     if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
     if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
-    for (const effect of this.scheduler.step(input)) this.run(effect);
+    const before = this.scheduler.map;
+    const effects = this.scheduler.step(input);
+    if (this.scheduler.map !== before) this.checkDecision(before, this.scheduler.map);
+    for (const effect of effects) this.run(effect);
   }
 
   private reportedLost(message: Message & { t: 'unrecoverable' }): void {
@@ -225,8 +232,8 @@ export class Control implements SchedulerSide {
         });
         return;
       case 'persist':
-        this.checkDecision((this.persisting.at(-1)?.state ?? this.disk).map, effect.state.map);
-        this.persisting.push({ version: effect.version, state: effect.state });
+        if (this.writing) throw new Violation('a transaction began before the last one was durable');
+        this.writing = effect;
         if (cluster.stormy && cluster.random.chance(0.03)) this.crashSoon = true;
         return;
       case 'event':
@@ -243,9 +250,10 @@ export class Control implements SchedulerSide {
       cluster.faultsLeft--;
       this.crash();
     }
-    if (this.persisting.length === 0 || !cluster.random.chance(cluster.config.diskRate)) return;
-    const { version, state } = this.persisting.shift()!;
-    this.disk = state;
+    if (!this.writing || !cluster.random.chance(cluster.config.diskRate)) return;
+    const { version, changes } = this.writing;
+    this.writing = undefined;
+    this.storage.write(changes);
     watchLoss(cluster);
     this.step({ kind: 'persisted', version });
   }

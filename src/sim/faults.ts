@@ -240,7 +240,7 @@ export class Faults {
     if (!cluster.random.chance(rate)) return;
     if (!this.control.running) {
       cluster.count('schedulerRestart');
-      this.control.start(true);
+      this.control.start();
       return;
     }
     const down = cluster.nodes.filter((actor) => !actor.up);

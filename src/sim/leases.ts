@@ -63,8 +63,8 @@ export class Leases {
   }
 
   private onDisk(number: number) {
-    for (const { open } of this.disk().datasets ?? []) {
-      const range = open.find((each) => each.number === number);
+    for (const { open } of this.disk().datasets) {
+      const range = open.get(number);
       if (range) return range;
     }
     return undefined;

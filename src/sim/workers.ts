@@ -75,7 +75,7 @@ function newWorker(until: number): Worker {
   };
 }
 
-type DatasetState = NonNullable<DurableState['datasets']>[number];
+type DatasetState = DurableState['datasets'][number];
 
 /** Batches that are durable or under way. Those of a range that was lost are neither. */
 function begunBy({ clock, tickets }: Worker): number {
@@ -337,7 +337,7 @@ export class Workers {
   // ---- at rest
 
   private get onDisk(): DatasetState | undefined {
-    return this.cluster.control.disk.datasets?.find(({ name }) => name === NAME);
+    return this.cluster.control.disk.datasets.find(({ name }) => name === NAME);
   }
 
   private get total(): number {
@@ -346,7 +346,7 @@ export class Workers {
 
   private get complete(): boolean {
     const state = this.onDisk;
-    return state !== undefined && state.next === this.total && state.open.length === 0;
+    return state !== undefined && state.next === this.total && state.open.size === 0;
   }
 
   /** Every range is finished or set aside, and every worker knows it. */
@@ -364,7 +364,7 @@ export class Workers {
     const state = this.onDisk;
     if (!state) return;
     const aside = new Set(state.setAside.map(({ number }) => number));
-    const open = new Set(state.open.map(({ number }) => number));
+    const open = new Set(state.open.keys());
     const samples = new Array<number>(this.spec.epochs).fill(0);
     const seen = new Set<string>();
     let finished = 0;

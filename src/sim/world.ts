@@ -55,7 +55,7 @@ export class World {
       cluster.phase = 'running';
     });
     cluster.traffic = this.traffic;
-    this.control.start(false);
+    this.control.start();
   }
 
   get transcript(): string[] | undefined {

@@ -1,31 +1,41 @@
-/**
- * Durable state of the scheduler, behind the smallest interface that does: one value, replaced atomically.
- */
+/** Durable state of the scheduler, behind the smallest interface that does: entries by key. */
 
-export interface StateStore<T> {
-  load(): Promise<T | undefined>;
+/** Values by key: plain values as JSON has them. In changes, undefined deletes the key. */
+export type Entries = ReadonlyMap<string, unknown>;
+
+export interface StateStore {
+  /** Everything; empty when nothing was ever written. @throws BAD_ARGUMENT, STORE_FAILED */
+  load(): Promise<Entries>;
   /**
-   * Resolves when the value will survive a crash of the machine. Saves are applied in call order. @throws
-   * STORE_FAILED
+   * One transaction: all of the changes or none. Resolves when they will survive a crash of the machine.
+   * Writes are applied in call order. @throws STORE_FAILED
    */
-  save(value: T): Promise<void>;
+  write(changes: Entries): Promise<void>;
   close(): Promise<void>;
 }
 
 /** For embedded clusters and tests: survives nothing. */
-export class MemoryStore<T> implements StateStore<T> {
-  private value: T | undefined;
+export class MemoryStore implements StateStore {
+  private readonly entries = new Map<string, unknown>();
 
-  load(): Promise<T | undefined> {
-    return Promise.resolve(this.value);
+  load(): Promise<Entries> {
+    return Promise.resolve(new Map(this.entries));
   }
 
-  save(value: T): Promise<void> {
-    this.value = value;
+  write(changes: Entries): Promise<void> {
+    apply(this.entries, changes);
     return Promise.resolve();
   }
 
   close(): Promise<void> {
     return Promise.resolve();
+  }
+}
+
+/** What the entries are after the changes. */
+export function apply(entries: Map<string, unknown>, changes: Entries): void {
+  for (const [key, value] of changes) {
+    if (value === undefined) entries.delete(key);
+    else entries.set(key, value);
   }
 }

@@ -4,16 +4,7 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, KintsugiError } from '../errors.js';
-import type { StateStore } from './index.js';
-
-const KEY = 'state';
-/** Version of the layout; another one is refused rather than misread. */
-const FORMAT = 2;
-
-interface Stored<T> {
-  format: number;
-  value: T;
-}
+import type { Entries, StateStore } from './index.js';
 
 /** The magic of an LMDB file, and where it lies. */
 const MAGIC = [0xde, 0xc0, 0xef, 0xbe];
@@ -37,13 +28,13 @@ async function reasonOf(error: unknown): Promise<string> {
   return describe(commitError === undefined ? error : await commitError.catch((reason: unknown) => reason));
 }
 
-/** @throws BAD_ARGUMENT when the directory cannot be used or holds another format */
-export function openLmdbStore<T>(directory: string): StateStore<T> {
+/** @throws BAD_ARGUMENT when the directory cannot be used */
+export function openLmdbStore(directory: string): StateStore {
   try {
     mkdirSync(directory, { recursive: true });
     checkFile(join(directory, 'data.mdb'));
     // Else a name with a dot in it is taken for a file's.
-    const database = open<Stored<T>, string>({ path: directory, noSubdir: false, encoding: 'msgpack' });
+    const database = open<unknown, string>({ path: directory, noSubdir: false, encoding: 'msgpack' });
     const file = join(directory, 'data.mdb');
     const { ino, dev } = statSync(file);
     // LMDB writes to the file that it has open, also when no name leads to it any more.
@@ -53,19 +44,15 @@ export function openLmdbStore<T>(directory: string): StateStore<T> {
     };
     let failed = false;
     return {
-      load: async () => {
-        const stored = database.get(KEY);
-        if (stored && stored.format !== FORMAT) {
-          throw new KintsugiError(
-            'BAD_ARGUMENT',
-            `${directory} holds a scheduler state of format ${stored.format}, not ${FORMAT}`,
-          );
-        }
-        return stored?.value;
-      },
-      save: async (value) => {
+      load: async () => new Map([...database.getRange()].map(({ key, value }) => [key, value])),
+      write: async (changes: Entries) => {
         try {
-          await database.put(KEY, { format: FORMAT, value });
+          await database.transaction(() => {
+            for (const [key, value] of changes) {
+              if (value === undefined) void database.remove(key);
+              else void database.put(key, value);
+            }
+          });
           await database.flushed;
           await checkName();
         } catch (error) {

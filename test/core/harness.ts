@@ -9,7 +9,6 @@ import { PsNode } from '../../src/core/node/node.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
-  newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
@@ -23,6 +22,7 @@ import type { NativeShard } from '../../src/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import type { Role } from '../../src/protocol/senders.js';
+import { type Disk, newDisk, type Write } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
@@ -86,10 +86,9 @@ export class Cluster {
   readonly nodes: NodeActor[] = [];
   readonly clients: ClientActor[] = [];
   scheduler: Scheduler | undefined;
-  /** What the scheduler's storage holds. */
-  disk: DurableState;
-  /** Persists under way; done at once unless `slowDisk`. */
-  persisting: { version: number; state: DurableState }[] = [];
+  private readonly storage: Disk;
+  /** The write under way; done at once unless `slowDisk`. */
+  persisting: Write[] = [];
   slowDisk = false;
   /** Open batches are flushed after every step; off, a test calls `flush`. */
   autoFlush = true;
@@ -116,13 +115,18 @@ export class Cluster {
       ...options.schedulerPolicy,
     };
     const { k, r, groups = 1, clients = 1, spares = 0, tables = [tableSpec()] } = options;
-    this.disk = newJob('test', k + r, [{ name: 'embedding', k, r, groups }]);
-    this.scheduler = new Scheduler(structuredClone(this.disk), this.schedulerPolicy, false);
+    this.storage = newDisk('test', k + r, [{ name: 'embedding', k, r, groups }]);
+    this.scheduler = new Scheduler(this.storage.read(), this.schedulerPolicy, false);
     this.stepScheduler({ kind: 'tick', now: this.now });
     for (let i = 0; i < k + r + spares; i++) this.addNode();
     for (let i = 0; i < clients; i++) this.addClient();
     if (tables.length > 0) this.createTables(tables);
     this.settle();
+  }
+
+  /** What the scheduler's storage holds. */
+  get disk(): DurableState {
+    return this.storage.state;
   }
 
   get map(): ClusterMap {
@@ -215,7 +219,7 @@ export class Cluster {
   }
 
   restartScheduler({ rejoin = true } = {}): void {
-    this.scheduler = new Scheduler(structuredClone(this.disk), this.schedulerPolicy, true);
+    this.scheduler = new Scheduler(this.storage.read(), this.schedulerPolicy, true);
     this.stepScheduler({ kind: 'tick', now: this.now });
     if (rejoin) for (const actor of this.nodes) if (actor.node) this.join(actor, false);
   }
@@ -347,7 +351,7 @@ export class Cluster {
   /** Storage finishes what it has. */
   persist(): void {
     for (let next = this.persisting.shift(); next; next = this.persisting.shift()) {
-      this.disk = next.state;
+      this.storage.write(next.changes);
       const version = next.version;
       for (const effect of this.scheduler?.step({ kind: 'persisted', version }) ?? [])
         this.runScheduler(effect);
@@ -367,7 +371,7 @@ export class Cluster {
         if (effect.message.t === 'welcome') this.welcome(effect.link, effect.message);
         return;
       case 'persist':
-        this.persisting.push({ version: effect.version, state: effect.state });
+        this.persisting.push(effect);
         return;
       case 'probe':
         this.probes.push({ node: effect.node, inc: effect.inc });

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
-import type { DurableState } from '../../src/core/scheduler/scheduler.js';
+import { stateOf } from '../../src/core/scheduler/scheduler.js';
 import type { KintsugiError } from '../../src/errors.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import type { SchedulerOptions } from '../../src/runtime/scheduler.js';
@@ -22,7 +22,7 @@ import {
 } from './support.js';
 
 const job = (directory: string): Partial<SchedulerOptions> => ({
-  store: openLmdbStore<DurableState>(directory),
+  store: openLmdbStore(directory),
   nodes: 3,
   pools: poolsFor({ k: 2, r: 1 }, 3),
 });
@@ -105,7 +105,7 @@ describe('a scheduler that restarts', () => {
   });
 
   it('lets clients come back whose signal for connecting is long over', async () => {
-    const store = new MemoryStore<DurableState>();
+    const store = new MemoryStore();
     const running = await scheduler({ store });
     await ps({ scheduler: running.address });
     const controller = new AbortController();
@@ -131,14 +131,44 @@ describe('a store', () => {
     await options.store!.close();
   });
 
+  it('of the format before is rewritten in one transaction, and the job goes on', async () => {
+    const directory = temporaryDirectory();
+    const first = openLmdbStore(directory);
+    let running = await scheduler({ ...job(directory), store: first });
+    await Promise.all([0, 1, 2].map((index) => node(running.address, index)));
+    const trainer = await client(running.address);
+    await trainer.createTable({ name: 'counts', ...COUNTING });
+    const before = await redundant(trainer, 3);
+    await running.close();
+
+    const second = openLmdbStore(directory);
+    const { state } = stateOf(await second.load())!;
+    const entries = [...(await second.load()).keys()];
+    const sessions = [...state.sessions.values()];
+    const datasets = state.datasets.map((dataset) => ({ ...dataset, open: [...dataset.open.values()] }));
+    const stored = { format: 2, value: { ...state, sessions, datasets } };
+    await second.write(new Map(entries.map((key) => [key, key === 'state' ? stored : undefined])));
+    expect([...(await second.load()).keys()]).toEqual(['state']);
+    await second.close();
+
+    running = await scheduler({ ...job(directory), listen: running.address });
+    const after = await redundant(trainer, 3);
+    expect([after.job, after.nodes.length, after.tables]).toEqual([before.job, 3, before.tables]);
+    await running.close();
+    const third = openLmdbStore(directory);
+    expect((await third.load()).get('state')).toEqual({ format: 3 });
+    expect(stateOf(await third.load())!.state.map.tables).toEqual(state.map.tables);
+    await third.close();
+  });
+
   it('that fails stops the scheduler: what is not durable is not decided', async () => {
     const log = new EventLog();
     const failed = log.next('scheduler.store');
     let saves = 0;
-    const memory = new MemoryStore<DurableState>();
-    const store: StateStore<DurableState> = {
+    const memory = new MemoryStore();
+    const store: StateStore = {
       load: () => memory.load(),
-      save: (value) => (++saves > 2 ? Promise.reject(new Error('disk full')) : memory.save(value)),
+      write: (changes) => (++saves > 2 ? Promise.reject(new Error('disk full')) : memory.write(changes)),
       close: () => memory.close(),
     };
     const ends: KintsugiError[] = [];

@@ -1,7 +1,7 @@
 // The session of a client: ends with a goodbye or when it stays away, and never goes on in another job.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client } from '../../src/client/client.js';
-import type { DurableState } from '../../src/core/scheduler/scheduler.js';
+import { stateOf } from '../../src/core/scheduler/scheduler.js';
 import type { KintsugiError } from '../../src/errors.js';
 import { MemoryStore } from '../../src/storage/index.js';
 import { type Link, listen } from '../../src/transport/index.js';
@@ -9,11 +9,11 @@ import { RawClient } from '../transport/support.js';
 import { begun, COUNTING, client, keysOf, ps, rejection, scheduler } from './support.js';
 
 async function start() {
-  const store = new MemoryStore<DurableState>();
+  const store = new MemoryStore();
   const running = await scheduler({ store, policy: { sessionMs: 20 } });
   const node = await ps({ scheduler: running.address, policy: { sessionCheckMs: 20 } });
   const observer = await client(running.address);
-  const open = async () => (await store.load())!.sessions.map(({ id }) => id);
+  const open = async () => [...stateOf(await store.load())!.state.sessions.keys()];
   /** Every attempt is a round trip to the scheduler. */
   const untilOpen = async (ids: number[]) => {
     for (let attempt = 0; `${await open()}` !== `${ids}`; attempt++) {
@@ -63,7 +63,8 @@ describe('a session', () => {
     await node.close();
     const { trainer, pending } = await withPending(running.address);
     await running.close();
-    await store.save({ ...(await store.load())!, sessions: [] });
+    const sessions = [...(await store.load()).keys()].filter((key) => key.startsWith('session/'));
+    await store.write(new Map(sessions.map((key) => [key, undefined])));
     await scheduler({ store, listen: running.address });
     expect(await pending).toEqual(['SESSION_EXPIRED', 'SESSION_EXPIRED']);
     await expectEnded(trainer);
@@ -79,12 +80,12 @@ describe('a session', () => {
     await ps({ scheduler: running.address, name: 'ps-1', onStale: stop });
     await running.close();
     const waiting = rejection(observer.createTable({ name: 'u', ...COUNTING }));
-    const other = new MemoryStore<DurableState>();
+    const other = new MemoryStore();
     await scheduler({ store: other, listen: running.address, job: 'another-job' });
     expect((await waiting).code).toBe('SESSION_EXPIRED');
     await expectEnded(observer);
     expect((await stopped).code).toBe('STALE_NODE');
-    expect((await other.load())!.map.nodes).toEqual([]);
+    expect(stateOf(await other.load())!.state.map.nodes).toEqual([]);
   });
 
   it('ends when a welcome comes with the map of another job', async () => {

@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished } from 'vitest';
 import { type Client, type ConnectOptions, connect, type Table } from '../../src/client/client.js';
-import type { DurableState } from '../../src/core/scheduler/scheduler.js';
 import { KintsugiError } from '../../src/errors.js';
 import type { JobStatus } from '../../src/protocol/messages.js';
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '../../src/runtime/cluster.js';
@@ -34,7 +33,7 @@ export async function client(address: string, options: ConnectOptions = {}): Pro
 
 export async function scheduler(options: Partial<SchedulerOptions> = {}): Promise<RunningScheduler> {
   const running = await startScheduler({
-    store: new MemoryStore<DurableState>(),
+    store: new MemoryStore(),
     job: 'job-under-test',
     nodes: 1,
     pools: poolsFor({ k: 1, r: 0 }, 1),

@@ -18,7 +18,9 @@ const failed = (lease: number): Message => ({
 /** The checker, and the worker that has the range on the scheduler's disk. */
 function checker() {
   const onDisk = { number: 2, worker: 8, lease: 4, session: 11, done: 0 };
-  const leases = new Leases(() => ({ datasets: [{ open: [onDisk] }] }) as unknown as DurableState);
+  const leases = new Leases(
+    () => ({ datasets: [{ open: new Map([[onDisk.number, onDisk]]) }] }) as unknown as DurableState,
+  );
   return { leases, onDisk };
 }
 

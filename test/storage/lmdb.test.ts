@@ -1,10 +1,10 @@
-// The stores of the scheduler's state: one value, replaced atomically, in call order.
+// The stores of the scheduler's state: entries by key, transactions in call order.
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { open } from 'lmdb';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { newJob } from '../../src/core/scheduler/scheduler.js';
+import { entriesOf } from '../../src/core/scheduler/entries.js';
+import { newJob, stateOf } from '../../src/core/scheduler/scheduler.js';
 import { MemoryStore } from '../../src/storage/index.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
 
@@ -14,13 +14,15 @@ function directory(): string {
   return path;
 }
 
+const map = (entries: Record<string, unknown>) => new Map(Object.entries(entries));
+
 describe('MemoryStore', () => {
-  it('holds the newest value', async () => {
-    const store = new MemoryStore<number>();
-    expect(await store.load()).toBeUndefined();
-    await store.save(1);
-    await store.save(2);
-    expect(await store.load()).toBe(2);
+  it('holds the newest values, and not what was deleted', async () => {
+    const store = new MemoryStore();
+    expect(await store.load()).toEqual(new Map());
+    await store.write(map({ a: 1, b: 1 }));
+    await store.write(map({ a: 2, b: undefined }));
+    expect(await store.load()).toEqual(map({ a: 2 }));
     await store.close();
   });
 });
@@ -29,13 +31,13 @@ describe('LMDB', () => {
   it('uses a directory whatever its name looks like', async () => {
     const path = join(directory(), 'job-1.0');
     mkdirSync(path);
-    const store = openLmdbStore<number>(path);
-    await store.save(7);
+    const store = openLmdbStore(path);
+    await store.write(map({ a: 7 }));
     await store.close();
     expect(readdirSync(path)).toContain('data.mdb');
   });
 
-  it('gives a value back to the next process that opens the directory', async () => {
+  it('gives a state back to the next process that opens the directory', async () => {
     const path = join(directory(), 'made', 'on', 'demand');
     const state = newJob('job', 5, [{ name: 'embedding', k: 4, r: 1, groups: 5 }]);
     state.names['ps-0'] = { id: 2 ** 40, inc: 3 };
@@ -48,37 +50,27 @@ describe('LMDB', () => {
       initializer: { kind: 'zeros' },
       seed: Number.MAX_SAFE_INTEGER,
     });
-    const first = openLmdbStore<typeof state>(path);
-    expect(await first.load()).toBeUndefined();
-    await first.save(state);
+    const first = openLmdbStore(path);
+    expect(stateOf(await first.load())).toBeUndefined();
+    await first.write(entriesOf(state));
     await first.close();
-    const second = openLmdbStore<typeof state>(path);
-    expect(await second.load()).toEqual(state);
+    const second = openLmdbStore(path);
+    expect(stateOf(await second.load())).toEqual({ state, outdated: false });
     await second.close();
   });
 
-  it('applies saves in call order', async () => {
+  it('applies writes in call order, each whole', async () => {
     const path = directory();
-    const store = openLmdbStore<number>(path);
-    await Promise.all(Array.from({ length: 200 }, (_, i) => store.save(i)));
-    expect(await store.load()).toBe(199);
-    await store.close();
-    const again = openLmdbStore<number>(path);
-    expect(await again.load()).toBe(199);
-    await again.close();
-  });
-
-  it('refuses another format rather than misreading it', async () => {
-    const path = directory();
-    const other = open({ path, encoding: 'msgpack' });
-    await other.put('state', { format: 3, value: 'from the future' });
-    await other.close();
     const store = openLmdbStore(path);
-    await expect(store.load()).rejects.toMatchObject({
-      code: 'BAD_ARGUMENT',
-      message: expect.stringContaining('format 3'),
-    });
+    const writes = Array.from({ length: 200 }, (_, i) =>
+      store.write(map({ last: i, [`k/${i}`]: i, [`k/${i - 2}`]: undefined })),
+    );
+    await Promise.all(writes);
+    expect(await store.load()).toEqual(map({ last: 199, 'k/198': 198, 'k/199': 199 }));
     await store.close();
+    const again = openLmdbStore(path);
+    expect(await again.load()).toEqual(map({ last: 199, 'k/198': 198, 'k/199': 199 }));
+    await again.close();
   });
 
   it('refuses a path that is a file', () => {

@@ -6,8 +6,8 @@ import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
-import type { DatasetState } from './samples/state.js';
-import { type DurableState, snapshot } from './state.js';
+import { compareLists, type Entries, entriesOf, entryOf, HEAD_KEY, sessionKey } from './entries.js';
+import type { DurableState, Scaling } from './state.js';
 
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
@@ -32,23 +32,34 @@ export type SchedulerEffect =
   | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
   | { kind: 'broadcast'; message: Message }
   | { kind: 'probe'; node: PeerId; inc: number; address: string }
-  | { kind: 'persist'; version: number; state: DurableState };
+  /** One transaction. The next one comes after `persisted` of this one. */
+  | { kind: 'persist'; version: number; changes: Entries };
+
+/** What goes to the store in one transaction, and what is told when it is durable. */
+interface Write {
+  version: number;
+  changes: Map<string, unknown>;
+  effects: SchedulerEffect[];
+}
 
 export class Ledger {
   private version = 0;
-  private changed = false;
   private effects: SchedulerEffect[] = [];
-  /** Effects of decisions that are not durable yet. */
-  private held: { version: number; effects: SchedulerEffect[] }[] = [];
   private gated: SchedulerEffect[] = [];
-  readonly datasets: DatasetState[];
+  /** Keys whose entries changed in this step. Lists of the map and of changes are compared instead. */
+  private readonly touched = new Set<string>();
+  /** As of the last commit; undefined: nothing is stored yet. */
+  private committed: { map: ClusterMap; scaling: Scaling | undefined } | undefined;
+  /** At the store. */
+  private writing: Write | undefined;
+  /** Decided since: all of it is one transaction, so a slow store has fewer and larger ones. */
+  private next: Write | undefined;
 
   constructor(
     readonly state: DurableState,
-    restarted: boolean,
+    unwritten: boolean,
   ) {
-    this.changed = !restarted;
-    this.datasets = state.datasets ??= [];
+    if (!unwritten) this.committed = { map: state.map, scaling: state.scaling };
   }
 
   get map(): ClusterMap {
@@ -70,40 +81,66 @@ export class Ledger {
     this.afterwards({ kind: 'send', to, message, parts: [] });
   }
 
-  /** The state was changed: this step ends with a write. */
-  touch(): void {
-    this.changed = true;
+  /** The entry of this key was changed. */
+  touch(key: string): void {
+    this.touched.add(key);
   }
 
-  /** Ends a step: one write for all its decisions. Effects that depend on them wait for the write. */
+  /**
+   * Ends a step: its decisions go together in one transaction. Effects that depend on them, or on earlier
+   * ones that are not durable yet, wait for it.
+   */
   commit(): SchedulerEffect[] {
-    if (!this.changed) {
-      (this.held.at(-1)?.effects ?? this.effects).push(...this.gated);
-      this.gated = [];
-      return this.take();
+    const changes = this.changes();
+    if (changes) {
+      this.next ??= { version: ++this.version, changes: new Map(), effects: [] };
+      for (const [key, value] of changes) this.next.changes.set(key, value);
     }
-    this.changed = false;
-    this.version++;
-    this.held.push({ version: this.version, effects: this.gated });
+    const last = this.next ?? this.writing;
+    (last?.effects ?? this.effects).push(...this.gated);
     this.gated = [];
-    this.effects.push({ kind: 'persist', version: this.version, state: snapshot(this.state) });
-    return this.take();
-  }
-
-  private take(): SchedulerEffect[] {
-    const effects = this.effects;
+    if (this.next && !this.writing) {
+      this.writing = this.next;
+      this.next = undefined;
+      const { version, changes } = this.writing;
+      this.effects.push({ kind: 'persist', version, changes });
+    }
+    const { effects } = this;
     this.effects = [];
     return effects;
   }
 
+  /** What this step changed: undefined if nothing. */
+  private changes(): Map<string, unknown> | undefined {
+    const { state, committed, touched } = this;
+    const { map, scaling } = state;
+    if (committed?.map === map && committed.scaling === scaling && touched.size === 0) return undefined;
+    this.committed = { map, scaling };
+    if (!committed) {
+      touched.clear();
+      return entriesOf(state);
+    }
+    const changes = new Map<string, unknown>();
+    touched.add(HEAD_KEY);
+    for (const key of touched) changes.set(key, entryOf(state, key));
+    touched.clear();
+    compareLists('group', committed.map.groups, map.groups, changes);
+    compareLists('node', committed.map.nodes, map.nodes, changes);
+    compareLists('table', committed.map.tables, map.tables, changes);
+    compareLists('change', committed.scaling?.changes ?? [], scaling?.changes ?? [], changes);
+    return changes;
+  }
+
+  /** The transaction is durable: what depends on it is told. */
   persisted(version: number): void {
-    while (this.held[0] && this.held[0].version <= version) this.effects.push(...this.held.shift()!.effects);
+    if (this.writing?.version !== version) return;
+    this.effects.push(...this.writing.effects);
+    this.writing = undefined;
   }
 
   setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
     const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
     this.state.map = map;
-    this.changed = true;
     this.gated.push(
       { kind: 'broadcast', message: { t: 'map', map } },
       { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
@@ -114,20 +151,15 @@ export class Ledger {
    * Opens a session under a new id. A `leased` one belongs to a client; others belong to ranges of samples.
    */
   openSession(leased = false): PeerId {
-    const { state } = this;
-    const id = state.nextPeer++;
-    // Replaced, not changed: snapshots refer to it. Ids only grow, so it stays in order.
-    state.sessions = [...state.sessions, { id, leased }];
-    this.changed = true;
+    const id = this.state.nextPeer++;
+    this.state.sessions.set(id, { id, leased });
+    this.touch(sessionKey(id));
     return id;
   }
 
   /** Ends a session. Owners learn of it later, forget the id, and refuse its pushes (rule 31). */
   endSession(id: PeerId): void {
-    const left = this.state.sessions.filter((session) => session.id !== id);
-    if (left.length === this.state.sessions.length) return;
-    this.state.sessions = left;
-    this.changed = true;
+    if (this.state.sessions.delete(id)) this.touch(sessionKey(id));
   }
 
   nextSid = (): number => this.state.nextSid++;

@@ -12,9 +12,7 @@ import type { Names } from './names.js';
 import type { Samples } from './samples/samples.js';
 import type { Scaler } from './scaling/scaler.js';
 import type { Sessions } from './sessions.js';
-
-/** ps-2 before ps-10. */
-const BY_NUMBER = new Intl.Collator('en', { numeric: true });
+import { byName } from './state.js';
 
 /** What the scheduler lends to its membership. */
 export interface MembershipHost {
@@ -87,7 +85,7 @@ export class Membership {
     const listed = this.map.nodes.find((node) => node.id === id);
     if (!listed || listed.inc !== inc || listed.address !== address) {
       const nodes = [...this.map.nodes.filter((node) => node.id !== id), entry];
-      nodes.sort((a, b) => BY_NUMBER.compare(a.name, b.name));
+      nodes.sort(byName);
       this.ledger.setMap({ nodes }, 'join', { node: id, name, inc });
     }
     const running = this.map.groups.length > 0;

@@ -6,6 +6,7 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import { nameKey } from './entries.js';
 import type { Ledger } from './ledger.js';
 
 export type Identity = { id: PeerId; inc: number };
@@ -34,7 +35,7 @@ export class Names {
     }
     const identity = { id: known?.id ?? state.nextPeer++, inc: (known?.inc ?? 0) + 1 };
     this.names[join.name] = identity;
-    this.ledger.touch();
+    this.ledger.touch(nameKey(join.name));
     return { ...identity };
   }
 
@@ -43,7 +44,7 @@ export class Names {
     const known = this.names[name];
     if (known?.inc !== inc || known.left) return false;
     this.names[name] = { ...known, left: true };
-    this.ledger.touch();
+    this.ledger.touch(nameKey(name));
     return true;
   }
 
@@ -63,12 +64,14 @@ export class Names {
     const absent = all.filter(([, { id, inc, left }]) => left === true || isAbsent(id, inc));
     const surplus = absent.sort(([, a], [, b]) => a.id - b.id).slice(0, absent.length - maxAbsentNodes);
     if (absent.length <= maxAbsentNodes) return [];
-    for (const [name] of surplus) delete this.names[name];
+    for (const [name] of surplus) {
+      delete this.names[name];
+      this.ledger.touch(nameKey(name));
+    }
     const gone = new Set(surplus.map(([, { id }]) => id));
     const nodes = this.ledger.map.nodes.filter(({ id }) => !gone.has(id));
     if (nodes.length < this.ledger.map.nodes.length)
       this.ledger.setMap({ nodes }, 'forgotten', { nodes: [...gone] });
-    this.ledger.touch();
     return [...gone];
   }
 }

@@ -25,11 +25,12 @@ import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
-import { type DurableState, withCapabilities } from './state.js';
+import type { DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { addTables } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
+export { stateOf } from './entries.js';
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { type DurableState, newJob } from './state.js';
 
@@ -55,8 +56,10 @@ export class Scheduler {
     state: DurableState,
     private readonly policy: SchedulerPolicy,
     restarted: boolean,
+    /** What the store holds is of an older layout, or nothing: the first decision writes the whole state. */
+    unwritten = !restarted,
   ) {
-    this.ledger = new Ledger(restarted ? withCapabilities(state) : state, restarted);
+    this.ledger = new Ledger(state, unwritten);
     const names = new Names(this.ledger, policy);
     this.reports = new Reports(() => this.ledger.map.groups);
     this.samples = new Samples(this.ledger, policy);

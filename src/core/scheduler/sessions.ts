@@ -23,7 +23,7 @@ export class Sessions {
     private readonly policy: SchedulerPolicy,
     private readonly ended: (id: PeerId) => void,
   ) {
-    for (const { id, leased } of ledger.state.sessions)
+    for (const { id, leased } of ledger.state.sessions.values())
       if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
   }
 
@@ -77,6 +77,6 @@ export class Sessions {
 
   answer(): MessageOf<'openSessions'> {
     const { nextPeer, sessions } = this.ledger.state;
-    return { t: 'openSessions', next: nextPeer, open: sessions.map(({ id }) => id) };
+    return { t: 'openSessions', next: nextPeer, open: [...sessions.keys()] };
   }
 }

@@ -3,13 +3,14 @@ import {
   CAPABILITIES,
   type ClusterMap,
   type Group,
+  type NodeEntry,
   type PeerId,
   type Pool,
   type SinkEntry,
   seatOf,
 } from '../../protocol/map.js';
 import type { ChangeStatus } from '../../protocol/messages.js';
-import { copyDatasets, type DatasetState } from './samples/state.js';
+import type { DatasetState } from './samples/state.js';
 
 /**
  * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
@@ -30,12 +31,18 @@ export interface DurableState {
    * process was told to leave.
    */
   names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
-  /** By id, ascending. */
-  sessions: SessionEntry[];
+  /** By id, ascending: ids only grow. */
+  sessions: Map<PeerId, SessionEntry>;
   /** Undefined until the first change. */
   scaling?: Scaling;
-  /** Absent in states of versions without data sets. */
-  datasets?: DatasetState[];
+  datasets: DatasetState[];
+}
+
+const NUMERIC = new Intl.Collator('en', { numeric: true });
+
+/** The order of nodes in the map: ps-2 before ps-10. */
+export function byName(a: NodeEntry, b: NodeEntry): number {
+  return NUMERIC.compare(a.name, b.name) || a.id - b.id;
 }
 
 /** A change of the set of serving nodes. Its timeout counts from when this scheduler process first saw it. */
@@ -77,16 +84,9 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     nextPeer: 1,
     nextSid: 1,
     names: {},
-    sessions: [],
+    sessions: new Map(),
+    datasets: [],
   };
-}
-
-/**
- * A copy that later decisions do not change. Maps, sessions, and what is in them, are replaced and never
- * changed in place; so are the entries of `names`.
- */
-export function snapshot(state: DurableState): DurableState {
-  return { ...state, names: { ...state.names }, datasets: copyDatasets(state.datasets ?? []) };
 }
 
 /** A state that was stored before sinks said what they are for: derived from kinds and the order of sids. */

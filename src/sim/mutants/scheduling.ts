@@ -5,8 +5,56 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'publish a map before it is durable',
     file: 'scheduler/ledger',
-    from: 'this.held.push({ version: this.version, effects: this.gated });',
+    from: '(last?.effects ?? this.effects).push(...this.gated);',
     to: 'this.effects.push(...this.gated);',
+  },
+  {
+    name: 'store: what is decided during a write is told with it',
+    file: 'scheduler/ledger',
+    from: 'const last = this.next ?? this.writing;',
+    to: 'const last = this.writing ?? this.next;',
+  },
+  {
+    name: 'store: what is decided during a write is never written',
+    file: 'scheduler/ledger',
+    from: 'for (const [key, value] of changes)\n                this.next.changes.set(key, value);',
+    to: 'if (!this.writing)\n                this.next.changes = changes;',
+  },
+  {
+    name: 'store: a group is not written',
+    file: 'scheduler/ledger',
+    from: "compareLists('group', committed.map.groups, map.groups, changes);",
+    to: '',
+  },
+  {
+    name: 'store: a session is not written',
+    file: 'scheduler/ledger',
+    from: 'this.state.sessions.set(id, { id, leased });\n        this.touch(sessionKey(id));',
+    to: 'this.state.sessions.set(id, { id, leased });',
+  },
+  {
+    name: 'store: the end of a session is not written',
+    file: 'scheduler/ledger',
+    from: 'if (this.state.sessions.delete(id))\n            this.touch(sessionKey(id));',
+    to: 'this.state.sessions.delete(id);',
+  },
+  {
+    name: 'store: the identity of a node is not written',
+    file: 'scheduler/names',
+    from: 'this.ledger.touch(nameKey(join.name));',
+    to: 'this.ledger.touch(nameKey(""));',
+  },
+  {
+    name: 'store: a lease is not written',
+    file: 'scheduler/samples/samples',
+    from: 'this.touchRange(live, range.number);\n            this.tell',
+    to: 'this.tell',
+  },
+  {
+    name: 'store: counters are not written',
+    file: 'scheduler/ledger',
+    from: 'touched.add(HEAD_KEY);',
+    to: '',
   },
   {
     name: 'a restarted node counts as the one that died',

@@ -135,7 +135,7 @@ export class ControlActor {
         this.probes.push(effect);
         return [];
       case 'persist':
-        this.meter.on('scheduler', 'store', () => this.packr.pack(effect.state));
+        this.meter.on('scheduler', 'store', () => this.packr.pack(effect.changes));
         this.input({ kind: 'persisted', version: effect.version });
         return [];
       case 'event':

@@ -3,7 +3,6 @@
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
-  newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
@@ -11,6 +10,7 @@ import {
 import type { SchedulerPolicy } from '../../../src/core/shared/policy.js';
 import type { Group, PeerId } from '../../../src/protocol/map.js';
 import type { Heartbeat, Message, MessageOf } from '../../../src/protocol/messages.js';
+import { type Disk, newDisk } from '../../../src/sim/disk.js';
 import { senderOf } from '../senders.js';
 
 export interface Identity {
@@ -24,12 +24,16 @@ export class BareScheduler {
   effects: SchedulerEffect[] = [];
   now = 1000;
   private link = 0;
-  state: DurableState;
+  readonly disk: Disk;
 
   constructor(k: number, r: number, groups = 1, policy: Partial<SchedulerPolicy> = {}) {
-    this.state = newJob('job', k + r, [{ name: 'embedding', k, r, groups }]);
-    this.scheduler = new Scheduler(this.state, { ...DEFAULT_SCHEDULER_POLICY, ...policy }, false);
+    this.disk = newDisk('job', k + r, [{ name: 'embedding', k, r, groups }]);
+    this.scheduler = new Scheduler(this.disk.read(), { ...DEFAULT_SCHEDULER_POLICY, ...policy }, false);
     this.step({ kind: 'tick', now: this.now });
+  }
+
+  get state(): DurableState {
+    return this.disk.state;
   }
 
   get groups(): Group[] {
@@ -46,7 +50,7 @@ export class BareScheduler {
     for (let effect = open.shift(); effect; effect = open.shift()) {
       this.effects.push(effect);
       if (effect.kind !== 'persist') continue;
-      this.state = effect.state;
+      this.disk.write(effect.changes);
       open.push(...this.scheduler.step({ kind: 'persisted', version: effect.version }));
     }
   }

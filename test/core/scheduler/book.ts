@@ -5,6 +5,7 @@ import { Samples, type SamplesPolicy } from '../../../src/core/scheduler/samples
 import { newJob } from '../../../src/core/scheduler/state.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { type DatasetSpec, UNBOUNDED } from '../../../src/protocol/samples.js';
+import { Disk, type Write } from '../../../src/sim/disk.js';
 
 export const SPEC: DatasetSpec = {
   files: [
@@ -28,8 +29,8 @@ export class Book {
   readonly events: string[] = [];
   private ledger: Ledger;
   private samples: Samples;
-  private disk: ReturnType<typeof newJob>;
-  private pending: { version: number; state: ReturnType<typeof newJob> }[] = [];
+  private readonly disk = new Disk(() => ({ ...newJob('j', 1, []), nextPeer: 100 }));
+  private writing: Write | undefined;
   private now = 1;
   private nextId = 1;
 
@@ -38,39 +39,42 @@ export class Book {
     /** Decisions wait for `save`. */
     private readonly slow = false,
   ) {
-    this.disk = { ...newJob('j', 1, []), nextPeer: 100 };
-    [this.ledger, this.samples] = this.start(false);
+    [this.ledger, this.samples] = this.start();
     this.samples.tick(this.now, 0);
     this.settle();
   }
 
-  private start(restarted: boolean): [Ledger, Samples] {
-    const ledger = new Ledger(structuredClone(this.disk), restarted);
+  private start(): [Ledger, Samples] {
+    const ledger = new Ledger(this.disk.read(), !this.disk.used);
     return [ledger, new Samples(ledger, this.policy)];
   }
 
   private settle(): void {
+    this.run();
+    if (!this.slow) this.save();
+  }
+
+  private run(): void {
     for (const effect of this.ledger.commit()) {
-      if (effect.kind === 'persist') this.pending.push({ version: effect.version, state: effect.state });
+      if (effect.kind === 'persist') this.writing = effect;
       else if (effect.kind === 'send') this.sent.push([effect.to, effect.message]);
       else if (effect.kind === 'event') this.events.push(effect.name);
     }
-    if (!this.slow) this.save();
   }
 
   /** Everything decided so far is on the disk. */
   save(): void {
-    for (const { version, state } of this.pending.splice(0)) {
-      this.disk = state;
-      this.ledger.persisted(version);
+    for (let write = this.writing; write; write = this.writing) {
+      this.writing = undefined;
+      this.disk.write(write.changes);
+      this.ledger.persisted(write.version);
+      this.run();
     }
-    for (const effect of this.ledger.commit())
-      if (effect.kind === 'send') this.sent.push([effect.to, effect.message]);
   }
 
   crash(): void {
-    this.pending = [];
-    [this.ledger, this.samples] = this.start(true);
+    this.writing = undefined;
+    [this.ledger, this.samples] = this.start();
     this.samples.tick(this.now, 0);
     this.settle();
   }
@@ -165,6 +169,6 @@ export class Book {
 
   /** On the disk. */
   get openSessions(): number[] {
-    return this.disk.sessions.map(({ id }) => id);
+    return [...this.disk.state.sessions.keys()];
   }
 }

@@ -150,25 +150,33 @@ describe('rule 2: durable before anyone sees it', () => {
     ]);
   });
 
-  it('persists what several steps decided in order, and each only lets its own effects go', () => {
+  it('writes in one transaction what was decided during the last one, and tells of it after that', () => {
     start({ spares: 1 });
     cluster.slowDisk = true;
     cluster.crash(0);
     const first = cluster.scheduler!.map.epoch;
-    cluster.stepScheduler({
-      kind: 'message',
-      from: 9,
-      role: 'client',
-      message: { t: 'createTables', id: 1, specs: [tableSpec('v')] },
-    });
+    const ask = (id: number, name: string) =>
+      cluster.stepScheduler({
+        kind: 'message',
+        from: 9,
+        role: 'client',
+        message: { t: 'createTables', id, specs: [tableSpec(name)] },
+      });
+    ask(1, 'v');
+    ask(2, 'w');
+    expect(cluster.persisting).toHaveLength(1);
     const mark = cluster.history.length;
-    const [one] = cluster.persisting;
+    const [one] = cluster.persisting.splice(0);
     const effects = cluster.scheduler!.step({ kind: 'persisted', version: one!.version });
     const maps = effects.flatMap((e) =>
       e.kind === 'broadcast' && e.message.t === 'map' ? [e.message.map.epoch] : [],
     );
     expect([maps, effects.some((e) => e.kind === 'send')]).toEqual([[first], false]);
+    const [two] = effects.filter((effect) => effect.kind === 'persist');
+    expect([...two!.changes.keys()].sort()).toEqual(['head', 'table/2', 'table/3']);
     expect(cluster.sent('tablesCreated', mark)).toEqual([]);
+    const after = cluster.scheduler!.step({ kind: 'persisted', version: two!.version });
+    expect(after.filter((effect) => effect.kind === 'send')).toHaveLength(2);
   });
 });
 

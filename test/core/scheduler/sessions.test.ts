@@ -39,7 +39,7 @@ const attach = (link: number, message: { id?: number; job?: string }) => {
   cluster.stepScheduler({ kind: 'attach', link, message: { t: 'attach', ...message } });
   return cluster.replies.filter((reply) => reply.link === link).at(-1)?.message;
 };
-const open = () => cluster.disk.sessions.map(({ id }) => id);
+const open = () => [...cluster.disk.sessions.keys()];
 
 describe('the end of a session', () => {
   it('is durable before its client hears of it', () => {
@@ -65,7 +65,7 @@ describe('the lease of a worker', () => {
     const { id } = cluster.clients[0]!;
     const ask = (message: MessageOf<'openDataset'> | MessageOf<'acquire'>) =>
       cluster.stepScheduler({ kind: 'message', from: id, role: 'client', message });
-    const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
+    const leases = () => [...(cluster.disk.datasets[0]?.open.values() ?? [])].map(({ worker }) => worker);
     ask({ t: 'openDataset', id: 1, name: 'd', spec: SPEC });
     ask({ t: 'acquire', id: 2, name: 'd', clock: 0 });
     expect(leases()).toEqual([id]);
@@ -83,7 +83,7 @@ describe('the lease of a worker', () => {
     const [stays, goes] = both();
     const ask = (from: number | undefined, message: Message) =>
       cluster.stepScheduler({ kind: 'message', from: from!, role: 'client', message });
-    const leases = () => cluster.disk.datasets?.[0]?.open.map(({ worker }) => worker);
+    const leases = () => [...(cluster.disk.datasets[0]?.open.values() ?? [])].map(({ worker }) => worker);
     ask(goes, { t: 'openDataset', id: 1, name: 'd', spec: FOLLOWED });
     ask(goes, { t: 'acquire', id: 2, name: 'd', clock: 0 });
     detach(goes!);

@@ -1,7 +1,7 @@
 /** What a restarted scheduler resumes from, also when an older version wrote it. */
 import { expect, it } from 'vitest';
 import { formGroups } from '../../../src/core/placement/form.js';
-import { DEFAULT_SCHEDULER_POLICY, Scheduler } from '../../../src/core/scheduler/scheduler.js';
+import { entriesOf, stateOf as read, type WholeState } from '../../../src/core/scheduler/entries.js';
 import { type DurableState, newJob, withCapabilities } from '../../../src/core/scheduler/state.js';
 import { CAPABILITIES, type Group, type SinkEntry } from '../../../src/protocol/map.js';
 
@@ -16,6 +16,13 @@ function stateOf(sinks: (group: Group) => SinkEntry[]): DurableState {
   const [group] = formGroups(state.map.pools, nodes, 2, () => sid++);
   return { ...state, map: { ...state.map, nodes, groups: [{ ...group!, sinks: sinks(group!) }] } };
 }
+
+/** As format 2 stored it. */
+const whole = (state: DurableState): WholeState => ({
+  ...state,
+  sessions: [...state.sessions.values()],
+  datasets: state.datasets.map((dataset) => ({ ...dataset, open: [...dataset.open.values()] })),
+});
 
 it('a stored state without capabilities has them derived; one with them is left as it is', () => {
   const place = { node: 4, inc: 1, init: false };
@@ -43,7 +50,32 @@ it('a stored state without capabilities has them derived; one with them is left 
       delete sink.movesMember;
     }
     expect(withCapabilities(old)).toEqual(state);
-    expect(new Scheduler(old, DEFAULT_SCHEDULER_POLICY, true).map).toEqual(state.map);
+    expect(read(new Map([['state', { format: 2, value: whole(old) }]]))).toEqual({ state, outdated: true });
     expect(withCapabilities(state)).toEqual(state);
   }
+});
+
+it('a state of format 2 is read and becomes entries, also one from before there were data sets', () => {
+  const state = stateOf(({ sinks }) => sinks);
+  state.names['ps-1'] = { id: 1, inc: 2, left: true };
+  state.sessions.set(7, { id: 7, leased: true });
+  state.scaling = { wanted: 3, nextChange: 1, changes: [] };
+  const open = { number: 3, session: 8, worker: 7, lease: 1, done: 2, begun: 2, failures: 0, failedAt: -1 };
+  const files = [{ name: 'f', size: 0, rangeBytes: 10 }];
+  state.datasets.push({
+    ...{ name: 'd', next: 4, finished: 3, redone: 1, samples: [30], setAside: [] },
+    spec: { follow: true, files, batch: 1, epochs: 1, seed: 1, shuffle: false, staleness: 1 },
+    open: new Map([[3, { ...open, piece: { file: 0, begin: 30, end: 40 } }]]),
+    growth: [{ size: 40, given: 40 }],
+  });
+  const stored = (value: WholeState) => read(new Map([['state', { format: 2, value }]]));
+  expect(stored(whole(state))).toEqual({ state, outdated: true });
+  const { datasets: _, ...old } = whole(state);
+  expect(stored(old)?.state).toEqual({ ...state, datasets: [] });
+  expect(read(entriesOf(state))).toEqual({ state, outdated: false });
+  expect(read(new Map())).toBeUndefined();
+  for (const other of [{ format: 1 }, { format: 4 }, undefined])
+    expect(() => read(new Map([['state', other]]))).toThrow(
+      expect.objectContaining({ code: 'BAD_ARGUMENT' }),
+    );
 });

@@ -11,8 +11,10 @@ import type { ErrorCode } from '../../../errors.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
 import { type DatasetStatus, type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
+import { asideKey, cursorKey, datasetKey, epochKey, fileKey, openKey } from '../entries.js';
 import type { Ledger } from '../ledger.js';
 import { Clocks } from './clocks.js';
+import { Holders } from './holders.js';
 import { datasetDifference, datasetProblem, nextPiece, RangePlan, rangesLeft } from './ranges.js';
 import type { DatasetState, OpenRange } from './state.js';
 
@@ -35,8 +37,11 @@ type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
 
 /** A data set, with what is soft about it. */
 interface Live {
+  /** Its place in the list of data sets. */
+  index: number;
   state: DatasetState;
   plan: RangePlan;
+  holders: Holders;
   /** Range -> when its lease ends, and how many of its batches are durable here, too. */
   deadlines: Map<number, number>;
   saved: Map<number, number>;
@@ -55,10 +60,10 @@ export class Samples {
     private readonly ledger: Ledger,
     private readonly policy: SamplesPolicy,
   ) {
-    for (const state of ledger.datasets) {
+    for (const state of ledger.state.datasets) {
       this.add(state);
       // After a restart every worker has time to come back; from the first tick on.
-      for (const { worker } of state.open)
+      for (const { worker } of state.open.values())
         if (worker !== 0) this.absent.set(worker, Number.POSITIVE_INFINITY);
     }
   }
@@ -66,8 +71,10 @@ export class Samples {
   private add(state: DatasetState): Live {
     const { spec } = state;
     const live: Live = {
+      index: this.live.size,
       state,
       plan: new RangePlan(spec),
+      holders: new Holders(state.open),
       deadlines: new Map(),
       saved: new Map(),
       waiting: new Map(),
@@ -143,9 +150,7 @@ export class Samples {
   }
 
   private holds(worker: PeerId): boolean {
-    for (const { state } of this.live.values())
-      if (state.open.some((range) => range.worker === worker)) return true;
-    return false;
+    return [...this.live.values()].some(({ holders }) => holders.has(worker));
   }
 
   /** `slept`: milliseconds in which this process did not run. They do not count towards deadlines. */
@@ -158,7 +163,7 @@ export class Samples {
       else if (now >= until) this.lostWorker(worker);
     }
     for (const live of this.live.values()) {
-      for (const range of [...live.state.open]) {
+      for (const range of [...live.state.open.values()]) {
         const deadline = live.deadlines.get(range.number);
         if (deadline === undefined || range.worker === 0) continue;
         if (slept > 0) live.deadlines.set(range.number, deadline + slept);
@@ -170,7 +175,7 @@ export class Samples {
   private recall(): void {
     for (const worker of this.absent.keys()) this.absent.set(worker, this.time + this.policy.silentMs);
     for (const { state, deadlines } of this.live.values())
-      for (const { number, worker } of state.open)
+      for (const { number, worker } of state.open.values())
         if (worker !== 0) deadlines.set(number, this.time + this.policy.leaseMs);
   }
 
@@ -178,8 +183,7 @@ export class Samples {
     this.absent.delete(worker);
     this.event('worker.lost', { client: worker });
     for (const live of this.live.values()) {
-      for (const range of [...live.state.open])
-        if (range.worker === worker) this.lose(live, range, 'its worker was lost');
+      for (const range of live.holders.of(worker)) this.lose(live, range, 'its worker was lost');
     }
   }
 
@@ -196,14 +200,17 @@ export class Samples {
     }
     const problem = datasetProblem(spec);
     if (problem) return refuse(problem);
-    if (this.ledger.datasets.length >= MAX_DATASETS)
+    const { datasets } = this.ledger.state;
+    if (datasets.length >= MAX_DATASETS)
       return refuse(`a job has at most ${MAX_DATASETS} data sets`, 'LIMIT');
     const samples = new Array<number>(spec.epochs).fill(0);
     const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
-    const state = { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [], ...growth };
-    this.ledger.datasets.push(state);
-    const { plan } = this.add(state);
-    this.ledger.touch();
+    const empty = { next: 0, open: new Map(), finished: 0, redone: 0, setAside: [] };
+    const state: DatasetState = { name, spec, ...empty, samples, ...growth };
+    datasets.push(state);
+    const { plan, index } = this.add(state);
+    this.ledger.touch(datasetKey(index));
+    this.ledger.touch(cursorKey(index));
     this.event('dataset.opened', { name, ranges: plan.total, epochs: spec.epochs });
     this.answer(from, { t: 'datasetOpened', id, spec });
   }
@@ -219,7 +226,7 @@ export class Samples {
     for (const [file, grown] of growth.entries()) {
       if (sizes[file]! <= grown.size) continue;
       grown.size = sizes[file]!;
-      this.ledger.touch();
+      this.ledger.touch(fileKey(live.index, file));
     }
     this.answer(from, { t: 'datasetExtended', id, sizes: growth.map(({ size }) => size) });
     this.serve(live);
@@ -231,7 +238,7 @@ export class Samples {
     const live = this.live.get(name);
     if (!live) return this.answer(from, { t: 'acquired', id, session: 0, done: 0, begun: 0, leaseMs: 0 });
     // The request was repeated: its answer was lost or is still under way.
-    const mine = live.state.open.find((range) => range.worker === from && range.lease === id);
+    const mine = live.holders.of(from).find((range) => range.lease === id);
     if (mine) return this.tell(live, mine);
     live.clocks.saw(from, clock);
     live.waiting.set(from, id);
@@ -240,17 +247,17 @@ export class Samples {
 
   /** Hands out ranges to waiting workers: lost and returned ranges first, in their order. */
   private serve(live: Live): void {
-    const { state, waiting } = live;
+    const { holders, waiting } = live;
     for (const [worker, request] of waiting) {
-      const range = state.open.find((each) => each.worker === 0) ?? this.fresh(live);
+      const range = holders.of(0)[0] ?? this.fresh(live);
       if (!range) break;
       waiting.delete(worker);
-      range.worker = worker;
+      holders.give(range, worker);
       range.lease = request;
       live.deadlines.set(range.number, this.time + this.policy.leaseMs);
       live.saved.set(range.number, range.done);
       live.clocks.start(worker);
-      this.ledger.touch();
+      this.touchRange(live, range.number);
       this.tell(live, range);
     }
     this.grant(live);
@@ -261,13 +268,16 @@ export class Samples {
   }
 
   /** The next range that nobody has had. */
-  private fresh({ state, plan }: Live): OpenRange | undefined {
+  private fresh({ index, state, plan, holders }: Live): OpenRange | undefined {
     const piece = state.growth && nextPiece(state.spec, state.growth);
     if (state.growth ? !piece : state.next >= plan.total) return undefined;
     const fresh = { worker: 0, lease: 0, done: 0, begun: 0, failures: 0, failedAt: -1 };
     const number = state.next++;
     const range = { number, ...(piece && { piece }), session: this.ledger.openSession(), ...fresh };
-    state.open.push(range);
+    state.open.set(number, range);
+    holders.give(range, 0);
+    this.ledger.touch(cursorKey(index));
+    if (piece) this.ledger.touch(fileKey(index, piece.file));
     return range;
   }
 
@@ -281,7 +291,7 @@ export class Samples {
   private progress(from: PeerId, message: MessageOf<'rangeProgress'>): void {
     const { name, number, lease, done, begun, clock } = message;
     const live = this.live.get(name);
-    const range = live?.state.open.find((each) => each.number === number);
+    const range = live?.state.open.get(number);
     if (!live || range?.worker !== from || range.lease !== lease) {
       this.answer(from, { t: 'rangeLost', name, number, lease });
       return;
@@ -290,7 +300,7 @@ export class Samples {
     live.deadlines.set(number, this.time + this.policy.leaseMs);
     if (range.done - (live.saved.get(number) ?? 0) >= this.policy.maxUnsavedBatches) {
       live.saved.set(number, range.done);
-      this.ledger.touch();
+      this.touchRange(live, number);
     }
     live.clocks.saw(from, clock);
     live.clocks.start(from);
@@ -300,7 +310,7 @@ export class Samples {
   private release(from: PeerId, message: MessageOf<'release'>): void {
     const { id, name, number, lease, outcome, done, begun } = message;
     const live = this.live.get(name);
-    const range = live?.state.open.find((each) => each.number === number);
+    const range = live?.state.open.get(number);
     if (live && range) {
       const mine = range.worker === from && range.lease === lease;
       // A worker that was given up may have finished. Its batches have the same numbers, and all are durable.
@@ -310,18 +320,19 @@ export class Samples {
         if (outcome === 'failed') this.fail(live, range, message);
         else this.free(live, range);
       }
-      this.ledger.touch();
       this.serve(live);
     }
     this.answer(from, { t: 'released', id });
   }
 
   private finish(live: Live, range: OpenRange, { samples, redone }: MessageOf<'release'>): void {
-    const { state, plan } = live;
+    const { index, state, plan } = live;
     const { epoch } = plan.at(range.number, range.piece);
     state.finished++;
     state.samples[epoch] = (state.samples[epoch] ?? 0) + samples;
     state.redone += redone;
+    this.ledger.touch(cursorKey(index));
+    this.ledger.touch(epochKey(index, epoch));
     this.forget(live, range);
     if (!state.growth && state.finished + state.setAside.length === plan.total)
       this.event('dataset.complete', { name: state.name, samples: state.samples, redone: state.redone });
@@ -330,7 +341,9 @@ export class Samples {
   /** Removes a range from the queue and ends its session. */
   private forget(live: Live, range: OpenRange): void {
     const { state } = live;
-    state.open = state.open.filter((each) => each !== range);
+    live.holders.drop(range);
+    state.open.delete(range.number);
+    this.touchRange(live, range.number);
     live.deadlines.delete(range.number);
     live.saved.delete(range.number);
     this.stopIfIdle(live, range.worker);
@@ -339,14 +352,15 @@ export class Samples {
 
   private free(live: Live, range: OpenRange): void {
     const { worker } = range;
-    range.worker = 0;
+    live.holders.give(range, 0);
+    this.touchRange(live, range.number);
     live.deadlines.delete(range.number);
     this.stopIfIdle(live, worker);
   }
 
   /** A worker without a range does not hold others back. */
   private stopIfIdle(live: Live, worker: PeerId): void {
-    if (!live.state.open.some((range) => range.worker === worker)) live.clocks.stop(worker);
+    if (!live.holders.has(worker)) live.clocks.stop(worker);
   }
 
   private lose(live: Live, range: OpenRange, reason: string): void {
@@ -354,7 +368,6 @@ export class Samples {
     this.answer(worker, { t: 'rangeLost', name: live.state.name, number, lease });
     this.event('range.lost', { name: live.state.name, range: number, client: worker, done, reason });
     this.fail(live, range, { batch: done, code: 'TIMEOUT', message: reason });
-    this.ledger.touch();
     this.serve(live);
   }
 
@@ -369,9 +382,13 @@ export class Samples {
     const where = plan.at(range.number, range.piece);
     const fileName = state.spec.files[where.file]?.name ?? '';
     const aside: SetAside = { ...where, fileName, batch, attempts: range.failures, code, message };
-    state.setAside.push(aside);
+    this.ledger.touch(asideKey(live.index, state.setAside.push(aside) - 1));
     this.forget(live, range);
     this.event('range.setAside', { ...aside });
+  }
+
+  private touchRange({ index }: Live, number: number): void {
+    this.ledger.touch(openKey(index, number));
   }
 
   // ---- bounded staleness
@@ -394,7 +411,7 @@ function report(range: OpenRange, done: number, begun: number): void {
 }
 
 function isComplete({ state, plan }: Live): boolean {
-  return !state.growth && state.next === plan.total && state.open.length === 0;
+  return !state.growth && state.next === plan.total && state.open.size === 0;
 }
 
 function statusOf(live: Live): DatasetStatus {
@@ -402,7 +419,7 @@ function statusOf(live: Live): DatasetStatus {
   const { epochs } = spec;
   const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;
   return {
-    ...{ name, epochs, ranges, finished, open: open.length },
+    ...{ name, epochs, ranges, finished, open: open.size },
     ...{ samples: [...samples], redone, setAside: [...setAside], complete: isComplete(live) },
   };
 }

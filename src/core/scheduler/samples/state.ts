@@ -26,7 +26,8 @@ export interface DatasetState {
   spec: DatasetSpec;
   /** Ranges below this number have been handed out. */
   next: number;
-  open: OpenRange[];
+  /** By number, ascending. */
+  open: Map<number, OpenRange>;
   finished: number;
   /** Samples of the finished ranges of each epoch. */
   samples: number[];
@@ -34,14 +35,4 @@ export interface DatasetState {
   setAside: SetAside[];
   /** Of each file, when they grow: the cursor of the stream. */
   growth?: Growth[];
-}
-
-export function copyDatasets(datasets: readonly DatasetState[]): DatasetState[] {
-  return datasets.map((dataset) => ({
-    ...dataset,
-    open: dataset.open.map((range) => ({ ...range })),
-    samples: [...dataset.samples],
-    setAside: [...dataset.setAside],
-    ...(dataset.growth && { growth: dataset.growth.map((file) => ({ ...file })) }),
-  }));
 }

@@ -2,6 +2,7 @@
  * The durable list of changes of the set of serving nodes, and the number of PS that are wanted when none
  * runs.
  */
+import { SCALING_KEY } from '../entries.js';
 import type { Ledger } from '../ledger.js';
 import type { Change, Scaling } from '../state.js';
 
@@ -73,7 +74,7 @@ export class Changes {
 
   private write(scaling: Scaling): void {
     this.ledger.state.scaling = scaling;
-    this.ledger.touch();
+    this.ledger.touch(SCALING_KEY);
   }
 
   private tell(name: string, change: Change | undefined): void {
