@@ -133,8 +133,8 @@ export function registerPs(program: Command): void {
     .addOption(
       new Option(
         '--drain-timeout <time>',
-        'at SIGTERM, hand everything over to other nodes first, for at most so long; 0s = end at once, ' +
-          'as at SIGINT',
+        'at SIGTERM, hand everything over to other nodes in this time, and give up when nothing comes ' +
+          'further for so long; 0s = end at once, as at SIGINT',
       )
         .argParser(duration('--drain-timeout'))
         .default(30_000, '30s'),

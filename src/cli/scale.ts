@@ -128,7 +128,11 @@ async function runRebalance(flags: RebalanceFlags): Promise<void> {
 function withTimeout(command: Command): Command {
   return withScheduler(command)
     .addOption(
-      new Option('--timeout <time>', 'take the change back when it is not done in this time; 0s = never')
+      new Option(
+        '--timeout <time>',
+        'do it in this time, which sets the pace of the moves; without progress for so long it is taken ' +
+          'back; 0s = no hurry and never',
+      )
         .argParser(duration('--timeout'))
         .default(60_000, '60s'),
     )

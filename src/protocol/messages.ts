@@ -23,7 +23,7 @@ import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
 import type { ClusterMap, PeerId, TableSpec } from './map.js';
 import type { SampleMessage } from './samples.js';
-import type { ChangeReply, Drain, Leave, Rebalance, Scale } from './scaling.js';
+import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
 import type { JobStatus, RecoveryStats } from './status.js';
 
 export type {
@@ -424,6 +424,8 @@ export type Message =
   | Drain
   | Rebalance
   | ChangeReply
+  | MovePace
+  | MoveProgress
   | Leave
   | StatusRequest
   | StatusReply

@@ -5,19 +5,26 @@
 import type { ErrorCode } from '../errors.js';
 import type { MoveStatus } from './status.js';
 
-/** So many PS are to serve. `timeoutMs` 0: it is never taken back. */
+/**
+ * So many PS are to serve. `timeoutMs` sets the pace of the moves: they are to be done in this time. A change
+ * that makes no progress for so long is taken back; 0: never, and the moves leave room for requests.
+ */
 export interface Scale {
   t: 'scale';
   id: number;
   ps: number;
   timeoutMs: number;
 }
-/** A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. */
+/**
+ * A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. `change`: the
+ * number that an earlier answer gave. A change of this number that was taken back is not begun again.
+ */
 export interface Drain {
   t: 'drain';
   id: number;
   node: string;
   timeoutMs: number;
+  change?: number;
 }
 /** `dryRun`: only say what would move. */
 export interface Rebalance {
@@ -35,6 +42,16 @@ export interface ChangeReply {
   moves: MoveStatus[];
   code?: ErrorCode;
   message?: string;
+}
+/** To a node that takes in moves: what a change that is to be done in time needs. It holds for a moment. */
+export interface MovePace {
+  t: 'movePace';
+  bytesPerSecond: number;
+}
+/** The answer: incomplete targets of moves on this node, and the blocks that each does not have. */
+export interface MoveProgress {
+  t: 'moveProgress';
+  items: [sid: number, blocksLeft: number][];
 }
 /** To a node that holds nothing any more: it is not part of the job. */
 export interface Leave {

@@ -51,12 +51,14 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   sessions: ['node>scheduler'],
   stalled: ['node>scheduler'],
   unrecoverable: ['node>scheduler'],
+  moveProgress: ['node>scheduler'],
   // Decisions.
   welcome: ['scheduler>node', 'scheduler>client'],
   stale: ['scheduler>node', 'scheduler>client'],
   map: ['scheduler>node', 'scheduler>client'],
   openSessions: ['scheduler>node'],
   confirmedLost: ['scheduler>node'],
+  movePace: ['scheduler>node'],
   leave: ['scheduler>node'],
   // Sessions, tables, changes.
   attach: ['client>scheduler'],

@@ -184,7 +184,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     held: optional(list(tuple(natural, natural, natural, natural))),
   },
   scale: { id: natural, ps: natural, timeoutMs: natural },
-  drain: { id: natural, node: text, timeoutMs: natural },
+  drain: { id: natural, node: text, timeoutMs: natural, change: optional(natural) },
   rebalance: { id: natural, dryRun: bool, timeoutMs: natural },
   changeReply: {
     id: natural,
@@ -193,6 +193,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     code: optional(code),
     message: optional(text),
   },
+  movePace: { bytesPerSecond: natural },
+  moveProgress: { items: list(tuple(natural, natural)) },
   leave: { inc: natural },
   stalled: { ...stream, v: natural },
   replaceSink: { id: natural, g: natural, sid: natural },

@@ -2,11 +2,14 @@
  * How a PS leaves a running job in order: it asks to be emptied, and ends when it is told that nothing is
  * left on it.
  */
-import { KintsugiError } from '../errors.js';
+import { type ErrorCode, KintsugiError } from '../errors.js';
 import type { Message } from '../protocol/messages.js';
 
 /** The request is repeated until there is an answer, because the scheduler may be restarting. */
 const ASK_MS = 250;
+/** Then it is repeated so often, to know whether the change still runs; more often if it is to be short. */
+const WATCH_MS = 1000;
+const WATCHES = 4;
 /** Without any answer in this time the drain fails with UNREACHABLE. */
 const ANSWER_MS = 5000;
 
@@ -36,33 +39,42 @@ export class Departure {
     return true;
   }
 
-  /** @throws NOT_ENOUGH_NODES, UNREACHABLE, TIMEOUT */
+  /**
+   * Resolves when this process was told to leave. The scheduler takes the drain back when it makes no
+   * progress for `timeoutMs`; this side gives up when it has not heard for so long that the drain still runs.
+   * @throws NOT_ENOUGH_NODES, UNREACHABLE, TIMEOUT
+   */
   async ask(timeoutMs: number): Promise<void> {
     const limit = Math.max(1, Math.ceil(timeoutMs));
+    let rest = 'what it held is recovered from parity';
+    let change: number | undefined;
     const timers: NodeJS.Timeout[] = [];
     try {
       await new Promise<void>((resolve, reject) => {
-        let rest = 'what it held is recovered from parity';
-        const fail = (code: 'UNREACHABLE' | 'TIMEOUT', message: () => string, ms: number) =>
-          setTimeout(() => reject(new KintsugiError(code, message())), ms);
-        const silent = fail(
-          'UNREACHABLE',
-          () => `${this.name} was not drained: no scheduler answers`,
-          ANSWER_MS,
-        );
-        const late = () => `${this.name} was not drained in ${timeoutMs / 1000} s; ${rest}`;
-        const ask = () => this.send({ t: 'drain', id: 0, node: '', timeoutMs: limit });
+        const fail = (code: ErrorCode, why: string) =>
+          reject(new KintsugiError(code, `${this.name} was not drained${why}`));
+        const ask = () => {
+          const known = change === undefined ? {} : { change };
+          this.send({ t: 'drain', id: 0, node: '', timeoutMs: limit, ...known });
+        };
+        const silent = setTimeout(() => fail('UNREACHABLE', ': no scheduler answers'), ANSWER_MS);
+        const late = setTimeout(() => fail('TIMEOUT', ` in ${timeoutMs / 1000} s; ${rest}`), limit);
         const asking = setInterval(ask, ASK_MS);
-        timers.push(silent, asking, fail('TIMEOUT', late, limit));
-        this.answered = ({ code, message }) => {
+        timers.push(silent, late, asking);
+        this.answered = (answer) => {
           clearTimeout(silent);
           // Its groups lack other members now. It stays, and asks again until they are complete.
-          if (code === 'UNRECOVERABLE') {
-            rest = message ?? code;
-            return;
+          if (answer.code === 'UNRECOVERABLE') rest = answer.message ?? answer.code;
+          else if (answer.code === 'TIMEOUT') fail('TIMEOUT', `: ${answer.message}; ${rest}`);
+          else if (answer.code !== undefined)
+            reject(new KintsugiError(answer.code, answer.message ?? answer.code));
+          else {
+            late.refresh();
+            if (change !== undefined) return;
+            change = answer.change;
+            clearInterval(asking);
+            timers.push(setInterval(ask, Math.min(WATCH_MS, limit / WATCHES)));
           }
-          clearInterval(asking);
-          if (code !== undefined) reject(new KintsugiError(code, message ?? code));
         };
         ask();
         void this.left.then(resolve);

@@ -10,6 +10,7 @@ import {
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
+import { ChangeWatch } from './changes.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
 import { type Disk, newDisk, type Write } from './disk.js';
 import { lackingMembers, watchLoss } from './loss.js';
@@ -22,6 +23,9 @@ export class Control implements SchedulerSide {
   scheduler: Scheduler | undefined;
   /** The transaction that the disk works on: a crash has it whole or not at all. */
   private writing: Write | undefined;
+  private readonly changes = new ChangeWatch();
+  /** What the scheduler takes for now. */
+  private tickedAt = 0;
   private crashSoon = false;
   /** Processes that the scheduler holds for alive, as of its last decision: node -> incarnation. */
   private believed = new Map<PeerId, number>();
@@ -150,6 +154,7 @@ export class Control implements SchedulerSide {
 
   step(input: SchedulerInput): void {
     if (!this.scheduler) return;
+    if (input.kind === 'tick') this.tickedAt = input.now;
     if (input.kind === 'message') this.cluster.leases.received(input.from, input.message);
     if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
     if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
@@ -263,7 +268,8 @@ export class Control implements SchedulerSide {
    * stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
-    const { nodes } = this.scheduler!.status();
+    const { nodes, scaling } = this.scheduler!.status();
+    this.changes.look(this.tickedAt, scaling.changes);
     checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {

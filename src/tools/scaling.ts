@@ -7,7 +7,11 @@ import type { ChangeStatus, JobStatus, MessageOf, MoveStatus } from '../protocol
 
 /** Options of {@link scale}, {@link drain} and {@link rebalance}. */
 export interface ChangeOptions {
-  /** Milliseconds after which the scheduler takes back a change that is not done; 0: never. Default: 0. */
+  /**
+   * Milliseconds in which the change is to be done: they set the pace of its moves. Without any progress for
+   * so long the scheduler takes it back. 0: its moves leave room for requests, and it is never taken back.
+   * Default: 0.
+   */
   timeoutMs?: number | undefined;
   /** Called with every new state of the change. */
   onProgress?: ((change: ChangeStatus, status: JobStatus) => void) | undefined;

@@ -62,7 +62,7 @@ describe('kintsugi scale', () => {
     const late = await run('scale', '--ps', '5', '--timeout', '300ms');
     expect(late).toMatchObject({
       code: 1,
-      stderr: 'kintsugi: TIMEOUT: not done in 0.3 s: 2 of 5 PS have not joined; 3 PS are wanted as before',
+      stderr: 'kintsugi: TIMEOUT: no progress in 0.3 s: 2 of 5 PS have not joined; 3 PS are wanted as before',
     });
     const both = await run('scale', '--ps', '5', '--add', '2');
     expect(both).toMatchObject({

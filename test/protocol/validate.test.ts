@@ -153,7 +153,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     message: 'too many',
   },
   scale: { t: 'scale', id: 5, ps: 8, timeoutMs: 0 },
-  drain: { t: 'drain', id: 5, node: 'ps-1', timeoutMs: 30_000 },
+  drain: { t: 'drain', id: 5, node: 'ps-1', timeoutMs: 30_000, change: 3 },
   rebalance: { t: 'rebalance', id: 5, dryRun: true, timeoutMs: 0 },
   changeReply: {
     t: 'changeReply',
@@ -163,6 +163,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     code: 'NOT_ENOUGH_NODES',
     message: 'too few',
   },
+  movePace: { t: 'movePace', bytesPerSecond: 4096 },
+  moveProgress: { t: 'moveProgress', items: [[4, 17]] },
   leave: { t: 'leave', inc: 2 },
   status: { t: 'status', id: 5 },
   statusReply: {
@@ -214,6 +216,7 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job'],
   tablesCreated: ['code', 'message'],
+  drain: ['change'],
   changeReply: ['code', 'message'],
   heartbeat: ['held'],
   push: ['client'],

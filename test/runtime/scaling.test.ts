@@ -86,7 +86,7 @@ describe('what cannot be done', () => {
     expect(await rejection(drain(observer, 'nobody'))).toMatchObject({ code: 'BAD_ARGUMENT' });
     expect(await rejection(scale(observer, 4, { timeoutMs: 200 }))).toEqual({
       code: 'TIMEOUT',
-      message: 'not done in 0.2 s: 1 of 4 PS have not joined; 3 PS are wanted as before',
+      message: 'no progress in 0.2 s: 1 of 4 PS have not joined; 3 PS are wanted as before',
     });
     const { scaling, redundancy } = await observer.status();
     expect({ wanted: scaling.wanted, redundancy }).toEqual({ wanted: 3, redundancy: 'full' });

@@ -1,5 +1,5 @@
 /** What a node reports to the scheduler about its shards and sinks. */
-import type { Heartbeat, RecoveryStats } from '../../protocol/messages.js';
+import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
 
@@ -19,6 +19,14 @@ export function completeness(
 /** Something that belongs on this node is not there yet, and not because of a planned move. */
 export function isLacking(owners: readonly Owner[], sinks: readonly Sink[]): boolean {
   return owners.some(({ complete }) => !complete) || sinks.some((sink) => !sink.complete && !sink.planned);
+}
+
+/** What targets of moves do not have yet. */
+export function movesLeft(sinks: readonly Sink[]): MessageOf<'moveProgress'>['items'] {
+  return sinks.flatMap((sink): [number, number][] => {
+    const left = sink.planned && !sink.complete ? sink.blocksLeft : undefined;
+    return left === undefined ? [] : [[sink.sid, left]];
+  });
 }
 
 export function holdings(

@@ -16,7 +16,7 @@ import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
-import { completeness, holdings, isLacking } from './heartbeat.js';
+import { completeness, holdings, isLacking, movesLeft } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
 import { Sinks } from './sinks.js';
@@ -265,6 +265,8 @@ export class PsNode implements OwnerHost {
         return this.ownerOf(message)?.stream.onApplied(message);
       case 'confirmedLost':
         return this.ownerOf(message)?.onConfirmedLost(message);
+      case 'movePace':
+        return this.onMovePace(message);
       case 'openSessions':
         return this.onSessions(message);
       case 'want':
@@ -286,6 +288,12 @@ export class PsNode implements OwnerHost {
 
   private onSessions(message: MessageOf<'openSessions'>): void {
     for (const owner of this.owners.values()) owner.onSessions(message);
+  }
+
+  private onMovePace({ bytesPerSecond }: MessageOf<'movePace'>): void {
+    this.pace.need(bytesPerSecond);
+    const items = movesLeft(this.sinks.all());
+    if (items.length > 0) this.out.send(SCHEDULER, { t: 'moveProgress', items });
   }
 
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {

@@ -7,7 +7,7 @@
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { parities, seatOf } from '../../protocol/map.js';
-import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
+import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import { Loads } from './loads.js';
 
 /** A data shard that its owner has reported as beyond repair. */
@@ -82,6 +82,11 @@ export class Reports {
     if (!group) return false;
     const here = (sink: SinkEntry) => sink.node === node && sink.inc === inc;
     return parities(group).some((sink) => here(sink) && seatOf(group, sink) === seat);
+  }
+
+  /** Under way on living and on lost nodes, by the newest report of each. */
+  *recoveries(): Iterable<RecoveryStats> {
+    for (const { recoveries } of this.nodes.values()) yield* recoveries;
   }
 
   isSinkComplete(sid: number): boolean {

@@ -70,6 +70,7 @@ export class Scheduler {
       names,
       loads: this.reports.loads,
       view: () => this.view(),
+      recoveries: () => this.reports.recoveries(),
       isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.membership.forget(node),
@@ -186,6 +187,7 @@ export class Scheduler {
 
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
+    if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {

@@ -9,6 +9,10 @@
  * yet. So content tells the ratio of requests that its giver serves, and a move follows the worse of the two
  * nodes. A baseline learned during moves would include their cost, so the pace would keep rising. Moves
  * therefore pause regularly, and nodes update the baseline only in those pauses.
+ *
+ * A change that is to be done in time needs a rate of its own, which the scheduler tells to nodes that take
+ * in moves. While it holds, nothing is slower, however few requests are served. The takeover from a mirror at
+ * the end of a move is background, so that rate counts for the background, too.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -21,6 +25,8 @@ const START_BYTES_PER_SECOND = 2 << 20;
 /** With this floor every recovery ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
+/** A rate that is needed holds for so long; the scheduler repeats it more often. */
+const NEEDED_MS = 1500;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
 export const BURST_MS = 100;
 /** Served requests, as a part of the baseline; with fewer the background is too fast. */
@@ -50,8 +56,14 @@ const ROWS_ALONE_MS = 250;
 
 /** A rate that is adjusted, and what of it is not used yet. */
 class Allowance {
+  /** The rate is at least this; it does not change what the controller has found. */
+  needed = 0;
   private bytes = burst(START_BYTES_PER_SECOND);
-  private bytesPerSecond = START_BYTES_PER_SECOND;
+  private adjusted = START_BYTES_PER_SECOND;
+
+  private get bytesPerSecond(): number {
+    return Math.max(this.adjusted, this.needed);
+  }
 
   get open(): boolean {
     return this.bytes > 0;
@@ -69,12 +81,12 @@ class Allowance {
   /** `servedRatio`: served requests as a part of the baseline; undefined: not known. */
   adjust(servedRatio: number | undefined): void {
     const step = servedRatio === undefined ? MOST_FASTER : Math.exp(GAIN * (servedRatio - TARGET_RATIO));
-    const wanted = this.bytesPerSecond * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
-    this.bytesPerSecond = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
+    const wanted = this.adjusted * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
+    this.adjusted = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
   }
 
   reset(): void {
-    this.bytesPerSecond = START_BYTES_PER_SECOND;
+    this.adjusted = START_BYTES_PER_SECOND;
   }
 }
 
@@ -95,6 +107,8 @@ export class Pace {
   private servedRatio = 1;
   /** In this window blocks were given or taken. */
   private busy = false;
+  /** Until when `Allowance.needed` holds. */
+  private neededUntil = Number.NEGATIVE_INFINITY;
   /** Rates of windows in which this node gave nothing, while there are moves in the job. */
   private pause: number[] = [];
   /** Windows with moves to this node, counted in rounds that end with a pause. */
@@ -111,6 +125,12 @@ export class Pace {
 
   request(): void {
     this.served++;
+  }
+
+  /** Moves to this node are to go at least so fast, for a moment. */
+  need(bytesPerSecond: number): void {
+    this.background.needed = this.moves.needed = bytesPerSecond;
+    this.neededUntil = (this.last ?? 0) + NEEDED_MS;
   }
 
   /** Content is given to a sink. Returns the ratio of requests that are served; undefined: no requests. */
@@ -148,6 +168,7 @@ export class Pace {
       this.heard = [];
       this.windowFrom = now;
     }
+    if (now > this.neededUntil) this.background.needed = this.moves.needed = 0;
     this.background.refill(elapsed);
     this.moves.refill(elapsed);
   }

@@ -94,6 +94,16 @@ export class Sink {
     return this.native.complete;
   }
 
+  /** Blocks of members that are not included yet; undefined while a stream has not begun. */
+  get blocksLeft(): number | undefined {
+    let left = 0;
+    for (const [m, { sgen }] of this.members) {
+      if (sgen === 0) return undefined;
+      left += this.native.excludedBlocks(this.slotOf(m));
+    }
+    return left;
+  }
+
   /** Rule 17: recovery operations are soft state of one version of the group. */
   onGroup(group: Group): void {
     this.group = group;

@@ -111,6 +111,42 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: "(sink.kind === 'M' && sink.movesMember === undefined) || !which(group, sink)",
   },
   {
+    name: 'change: one that comes further is taken back when its time is up',
+    file: 'scheduler/scaling/deadlines',
+    from: 'Math.max(this.since.get(id) ?? now, this.progressAt)',
+    to: '(this.since.get(id) ?? now)',
+  },
+  {
+    name: 'change: a move that begins again counts as progress',
+    file: 'scheduler/scaling/deadlines',
+    from: 'Math.min(least ?? amount, amount)',
+    to: 'amount',
+    scenario: {
+      test: 'test/core/scheduler/deadlines.test.ts',
+      because: 'no node of a schedule fails the same move for ever',
+    },
+  },
+  {
+    name: 'change: its deadline sets no pace',
+    file: 'shared/pace',
+    from: 'Math.max(this.adjusted, this.needed)',
+    to: 'this.adjusted',
+    scenario: {
+      test: 'test/core/scheduler/deadlines.test.ts',
+      because: 'the shards of a schedule are so small that no pace holds them up',
+    },
+  },
+  {
+    name: 'change: a drain that was taken back is begun again by whoever asks how it goes',
+    file: 'scheduler/scaling/scaler',
+    from: 'if (known)',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/scheduler/deadlines.test.ts',
+      because: 'the nodes of a schedule do not ask how their drain goes',
+    },
+  },
+  {
     name: 'change: a plan outlives what it was made for',
     file: 'placement/agenda',
     from: 'key !== this.key',

@@ -196,7 +196,7 @@ describe('what can never be done', () => {
     cluster.advance(15_000);
     expect(change(id)).toMatchObject({
       state: 'cancelled',
-      reason: `not done in 20 s: ${reason}; 3 PS are wanted as before`,
+      reason: `no progress in 20 s: ${reason}; 3 PS are wanted as before`,
     });
   });
 

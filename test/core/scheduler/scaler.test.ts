@@ -101,7 +101,7 @@ describe('growing', () => {
     cluster.advance(1500);
     expect(change(id)).toMatchObject({
       state: 'cancelled',
-      reason: expect.stringContaining('not done in 2 s'),
+      reason: expect.stringContaining('no progress in 2 s'),
     });
     expect(sinks()).toEqual([1, 1, 1, 1]);
     expect(cluster.map.groups.flatMap(seatsOf)).toEqual(before);

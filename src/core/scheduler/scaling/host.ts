@@ -1,5 +1,6 @@
 /** What the scheduler lends to scaler and moves. */
 import type { Group, PeerId } from '../../../protocol/map.js';
+import type { RecoveryStats } from '../../../protocol/messages.js';
 import type { ClusterView } from '../../placement/health.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import type { Ledger } from '../ledger.js';
@@ -12,6 +13,8 @@ export interface ScalerHost {
   readonly names: Names;
   readonly loads: Loads;
   view(): ClusterView;
+  /** Recoveries under way, by the newest reports. */
+  recoveries(): Iterable<RecoveryStats>;
   /** Beyond repair: nothing of it can move, and nothing waits for it. */
   isLost(group: Group): boolean;
   /** Where shards may be placed has changed, so repair must look again. */

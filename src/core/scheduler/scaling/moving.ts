@@ -2,11 +2,19 @@
  * Planned moves under way (rule 28): how one begins, is taken back, and is counted when it is over. A move
  * begins with a sink on the new node; repair hands over when that sink is complete.
  */
-import { type ClusterMap, type Group, hasMove, type PeerId, type SinkEntry } from '../../../protocol/map.js';
+import {
+  type ClusterMap,
+  type Group,
+  hasMove,
+  type PeerId,
+  type SinkEntry,
+  seatOf,
+} from '../../../protocol/map.js';
 import type { MoveStatus } from '../../../protocol/messages.js';
-import type { PlannedMove } from '../../placement/balance.js';
+import type { PlannedMove, Seat } from '../../placement/balance.js';
 import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
 import type { Changes } from './changes.js';
+import type { UnderWay } from './deadlines.js';
 import type { ScalerHost } from './host.js';
 
 interface MoveUnderWay extends PlannedMove {
@@ -39,6 +47,31 @@ export class Moving {
 
   get isFull(): boolean {
     return this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy);
+  }
+
+  /** Targets of moves, and mirrors that a new owner takes over from. */
+  get targets(): UnderWay[] {
+    return this.movable.flatMap((group) =>
+      group.sinks
+        .filter((sink) => sink.movesMember !== undefined || !sink.protects)
+        .map((sink): UnderWay => {
+          const { sid, node, kind, index } = sink;
+          const all = this.work({ g: group.id, kind, index });
+          const after = kind === 'M' ? all / 2 : 0;
+          const work = sink.movesMember === undefined ? after : all;
+          return { sid, node, what: `${group.id}/${seatOf(group, sink)}>${node}`, work, after };
+        }),
+    );
+  }
+
+  /**
+   * Bytes that are copied for a move: all members' for a parity; for a data shard its own, and once more when
+   * the new owner takes them from the mirror beside it.
+   */
+  work({ g, kind, index }: Seat): number {
+    const group = this.map.groups[g]!;
+    const { bytes } = this.host.loads.weight(g, seatOf(group, { kind, index }));
+    return bytes * (kind === 'M' ? 2 : group.data.length);
   }
 
   /** Begins a move for a change. False: it does not fit now. */
@@ -86,9 +119,10 @@ export class Moving {
 
   /**
    * Counts moves that are over since the last call. Of a drain that ends now (`ending`), moves whose new
-   * owner has not taken over everything count, too.
+   * owner has not taken over everything count, too. True if a shard has moved.
    */
-  count(ending?: number): void {
+  count(ending?: number): boolean {
+    let moved = false;
     for (const [sid, move] of this.moves) {
       const group = this.map.groups[move.g]!;
       const sink = group.sinks.find((entry) => entry.sid === sid);
@@ -98,12 +132,14 @@ export class Moving {
       if (sink && open) continue;
       this.moves.delete(sid);
       if (!arrived) continue;
+      moved = true;
       this.tell('move.done', move.told);
       const change = this.changes.all.find((other) => other.id === move.change);
       if (!change) continue;
       const { id, shardsMoved, bytesMoved } = change;
       this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
     }
+    return moved;
   }
 
   private tell(name: string, told: MoveStatus): void {

@@ -11,6 +11,7 @@ import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/
 import { isHealthy } from '../../placement/health.js';
 import type { Change } from '../state.js';
 import { Changes } from './changes.js';
+import { Deadlines } from './deadlines.js';
 import { Ending } from './ending.js';
 import type { ScalerHost } from './host.js';
 import { Moving } from './moving.js';
@@ -22,16 +23,17 @@ const LOOK_MS = 250;
 type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
 
 const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
+const isTimed = ({ timeoutMs }: Change): boolean => timeoutMs > 0;
 const accepted = (change: number): Verdict => ({ change, moves: [] });
 
 export class Scaler {
   private now = 0;
   private lookedAt = Number.NEGATIVE_INFINITY;
-  /** When each running change was first seen by this process. */
-  private readonly since = new Map<number, number>();
+  private readonly deadlines = new Deadlines();
   private readonly agenda = new Agenda();
   private readonly ending = new Ending();
-  private left = 0;
+  /** Moves that are still to begin. */
+  private open: readonly PlannedMove[] = [];
 
   private readonly changes: Changes;
   private readonly roster: Roster;
@@ -81,7 +83,11 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'scale', to: ps, timeoutMs, leaving: [] }));
   }
 
-  private drain({ node: asked, timeoutMs }: MessageOf<'drain'>, from: PeerId): Verdict {
+  private drain({ node: asked, timeoutMs, change: before }: MessageOf<'drain'>, from: PeerId): Verdict {
+    const known = this.changes.all.find(
+      ({ id, kind, leaving }) => id === before && kind === 'drain' && leaving[0]?.node === from,
+    );
+    if (known) return known.state === 'cancelled' ? refused('TIMEOUT', known.reason) : accepted(known.id);
     const node = this.map.nodes.find((entry) =>
       asked === '' ? entry.id === from : entry.name === asked || `${entry.id}` === asked,
     );
@@ -182,14 +188,35 @@ export class Scaler {
 
   tick(now: number): void {
     this.now = now;
-    for (const id of this.since.keys())
-      if (!this.running.some((change) => change.id === id)) this.since.delete(id);
-    for (const change of this.running) {
-      const since = this.since.get(change.id) ?? now;
-      this.since.set(change.id, since);
-      if (change.timeoutMs > 0 && now - since > change.timeoutMs) this.late(change);
+    this.deadlines.tick(now, this.running);
+    const looks = this.running.length > 0 && now - this.lookedAt >= LOOK_MS;
+    if (looks) this.look();
+    for (const change of this.running) if (this.deadlines.isOver(change, now)) this.late(change);
+    if (looks) this.advance();
+  }
+
+  /** What changes with a deadline wait for, and how fast it must go. */
+  private look(): void {
+    const { deadlines, now, running } = this;
+    if (!running.some(isTimed)) return;
+    for (const change of running) deadlines.left(`join/${change.id}`, this.missing(change), now);
+    for (const { g, m, gen, blocksLost, blocksPresent } of this.host.recoveries())
+      deadlines.left(`recovery/${g}/${m}/${gen}`, blocksLost - blocksPresent, now);
+    const timed = new Set(running.filter(isTimed).map(({ id }) => id));
+    const waiting = this.open.filter((move) => timed.has(this.causeOf(move) ?? 0));
+    const bytes = waiting.reduce((sum, move) => sum + this.moving.work(move), 0);
+    for (const [node, bytesPerSecond] of deadlines.paces(now, running, this.moving.targets, bytes))
+      this.host.ledger.now({ kind: 'send', to: node, message: { t: 'movePace', bytesPerSecond }, parts: [] });
+  }
+
+  /** How far moves to this node are; whoever it is speaks only of its own. */
+  onProgress(from: PeerId, { items }: MessageOf<'moveProgress'>): void {
+    if (!this.running.some(isTimed)) return;
+    const left = new Map(items);
+    for (const target of this.moving.targets) {
+      const blocks = target.node === from ? left.get(target.sid) : undefined;
+      if (blocks !== undefined) this.deadlines.reported(target, blocks, this.now);
     }
-    if (this.running.length > 0 && now - this.lookedAt >= LOOK_MS) this.advance();
   }
 
   private late(change: Change): void {
@@ -200,9 +227,10 @@ export class Scaler {
       return;
     }
     const missing = this.missing(change);
-    const waited = this.waitingFor(change) || `${this.left} moves were left`;
+    const waited = this.waitingFor(change) || `${this.open.length + this.moving.underWay} moves were left`;
     const what = missing > 0 ? `${missing} of ${to} PS have not joined` : waited;
-    this.cancel(change, `not done in ${change.timeoutMs / 1000} s: ${what}; ${from} PS are wanted as before`);
+    const reason = `no progress in ${change.timeoutMs / 1000} s: ${what}`;
+    this.cancel(change, `${reason}; ${from} PS are wanted as before`);
   }
 
   private afterwards({ kind, to }: Change): number {
@@ -213,7 +241,7 @@ export class Scaler {
   /** Takes every step of the running changes that is possible now. */
   advance(): void {
     this.lookedAt = this.now;
-    this.moving.count();
+    if (this.moving.count()) this.deadlines.progress(this.now);
     if (this.running.length === 0) return;
     this.mark();
     const { leaving } = this.roster;
@@ -221,7 +249,8 @@ export class Scaler {
     const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
       if (this.moving.isFull) break;
-      if (this.moving.begin(move, this.causeOf(move))) this.left--;
+      if (this.moving.begin(move, this.causeOf(move)))
+        this.open = this.open.filter((other) => other !== move);
     }
     this.release();
     if (moves?.length === 0 && this.moving.underWay === 0) this.complete();
@@ -251,7 +280,7 @@ export class Scaler {
     const make = (weight: (seat: Seat) => Weight) =>
       this.plan(weight).filter((move) => balancing || leaving.has(move.from));
     const moves = this.agenda.open(key, this.moving.movable, (seat) => this.weigh(seat), make);
-    this.left = moves.length;
+    this.open = moves;
     return moves;
   }
 
@@ -285,7 +314,7 @@ export class Scaler {
       for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
       this.changes.update(change.id, { released: true });
       if (change.kind !== 'drain') continue;
-      this.moving.count(change.id);
+      if (this.moving.count(change.id)) this.deadlines.progress(this.now);
       this.changes.finish(change.id, this.afterwards(change));
     }
   }
@@ -339,7 +368,7 @@ export class Scaler {
         reason: running ? this.waitingFor(change) : change.reason,
         leaving: change.leaving.map((entry) => entry.name),
         shardsMoving: running ? this.moving.underWay : 0,
-        shardsLeft: running ? this.left : 0,
+        shardsLeft: running ? this.open.length : 0,
       };
     });
     return { wanted: this.wanted, serving: this.roster.serving.length, changes };
@@ -349,7 +378,7 @@ export class Scaler {
     if (!this.settled) return 'waiting for redundancy';
     const missing = this.missing(change);
     if (missing > 0) return `waiting for ${missing} PS to join`;
-    if (this.left > 0 || this.moving.underWay > 0) return '';
+    if (this.open.length > 0 || this.moving.underWay > 0) return '';
     const stay = this.roster.heldBy(change.leaving, this.moving.movable);
     const lost = this.roster.heldBy(change.leaving, this.map.groups) - stay;
     if (lost > 0) return `${lost} shards are beyond repair and cannot move`;

@@ -1,0 +1,104 @@
+/**
+ * Changes that are to be done in time. While one runs, nodes that take in moves are told how fast they must
+ * go: the bytes that are left in the time that is left, with a margin. A change is taken back when nothing of
+ * all changes has come any further for so long, not when its time is up: changes share the moves that run at
+ * once, so one of them may wait for another.
+ *
+ * All of it is soft state. A message that is lost makes the moves slower until the next one; after a restart
+ * of the scheduler the time of a change begins anew.
+ */
+import type { PeerId } from '../../../protocol/map.js';
+import type { Change } from '../state.js';
+
+/** A message about one block fetches so much, see core/shared/pace.ts. */
+const BLOCK_BYTES = 4096;
+/** The rate is so much higher than what is left needs: a move also takes time in which nothing is copied. */
+const MARGIN = 2;
+/** At least so much time is left, also when the time of a change is up and it comes further. */
+const LEAST_MS = 1000;
+
+/** A target of a move that has not ended. */
+export interface UnderWay {
+  sid: number;
+  node: PeerId;
+  /** Which seat goes to which node: the same for every attempt at this move. */
+  what: string;
+  /** Bytes that are copied for it in all. */
+  work: number;
+  /** Bytes of that which are copied after the target is complete. */
+  after: number;
+}
+
+type Timed = Pick<Change, 'id' | 'timeoutMs'>;
+
+export class Deadlines {
+  /** When each running change was first seen by this process. */
+  private readonly since = new Map<number, number>();
+  private progressAt = Number.NEGATIVE_INFINITY;
+  /** The least that was ever left of something. A move that begins again is progress only below that. */
+  private readonly least = new Map<string, number>();
+  /** Blocks that targets of moves do not have, by their last reports. */
+  private readonly blocks = new Map<number, number>();
+
+  /** `running`: all of them. */
+  tick(now: number, running: readonly Timed[]): void {
+    for (const id of this.since.keys())
+      if (!running.some((change) => change.id === id)) this.since.delete(id);
+    for (const { id } of running) if (!this.since.has(id)) this.since.set(id, now);
+    if (running.some(({ timeoutMs }) => timeoutMs > 0)) return;
+    this.least.clear();
+    this.blocks.clear();
+  }
+
+  /** Nothing has come further for the time of this change. */
+  isOver({ id, timeoutMs }: Timed, now: number): boolean {
+    const since = Math.max(this.since.get(id) ?? now, this.progressAt);
+    return timeoutMs > 0 && now - since > timeoutMs;
+  }
+
+  /** A shard has moved, or somebody came whom a change waited for. */
+  progress(now: number): void {
+    this.progressAt = now;
+  }
+
+  /** So much is left of `what`; less than ever is progress. */
+  left(what: string, amount: number, now: number): void {
+    const least = this.least.get(what);
+    if (least !== undefined && amount < least) this.progressAt = now;
+    this.least.set(what, Math.min(least ?? amount, amount));
+  }
+
+  /** The node of this target has told that so many blocks are left. */
+  reported({ sid, what }: UnderWay, blocks: number, now: number): void {
+    this.blocks.set(sid, blocks);
+    this.left(what, blocks, now);
+  }
+
+  /**
+   * Bytes per second that each node must take in; empty if no running change has a deadline. `waiting`: bytes
+   * of moves that are still to begin for changes that have one.
+   */
+  paces(
+    now: number,
+    running: readonly Timed[],
+    underWay: readonly UnderWay[],
+    waiting: number,
+  ): Map<PeerId, number> {
+    const paces = new Map<PeerId, number>();
+    const times = running
+      .filter(({ timeoutMs }) => timeoutMs > 0)
+      .map(({ id, timeoutMs }) => (this.since.get(id) ?? now) + timeoutMs - now);
+    if (times.length === 0) return paces;
+    const bytes = underWay.reduce((sum, target) => sum + this.workLeft(target), waiting);
+    const perSecond = (MARGIN * bytes * 1000) / Math.max(LEAST_MS, Math.min(...times));
+    // What runs at once shares the work, as far as it is on different nodes.
+    for (const { node } of underWay) paces.set(node, (paces.get(node) ?? 0) + perSecond / underWay.length);
+    for (const [node, pace] of paces) paces.set(node, Math.ceil(pace));
+    return paces;
+  }
+
+  private workLeft({ sid, work, after }: UnderWay): number {
+    const blocks = this.blocks.get(sid);
+    return blocks === undefined ? work : blocks * BLOCK_BYTES + after;
+  }
+}

@@ -1,0 +1,25 @@
+/** What is said of changes: one that comes further is not taken back for want of progress. */
+import type { ChangeStatus } from '../protocol/messages.js';
+import { Violation } from './violation.js';
+
+export class ChangeWatch {
+  /** Shards that each change has moved. */
+  private moved = new Map<number, number>();
+  private running = new Set<number>();
+  private progressAt = Number.NEGATIVE_INFINITY;
+
+  /** Looks at the changes as they are after a decision. `now`: of the scheduler's last tick. */
+  look(now: number, changes: readonly ChangeStatus[]): void {
+    for (const { id, state, reason, shardsMoved } of changes) {
+      if (shardsMoved > (this.moved.get(id) ?? 0)) this.progressAt = now;
+      const seconds = /^no progress in ([\d.]+) s/.exec(reason)?.[1];
+      const fresh = state === 'cancelled' && this.running.has(id);
+      if (fresh && seconds !== undefined && now - this.progressAt < Number(seconds) * 1000)
+        throw new Violation(
+          `change ${id} was taken back though a shard moved at ${this.progressAt}: ${reason}`,
+        );
+    }
+    this.moved = new Map(changes.map(({ id, shardsMoved }) => [id, shardsMoved]));
+    this.running = new Set(changes.filter(({ state }) => state === 'running').map(({ id }) => id));
+  }
+}
