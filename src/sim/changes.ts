@@ -1,15 +1,18 @@
 /** What is said of changes: one that comes further is not taken back for want of progress. */
-import type { ChangeStatus } from '../protocol/messages.js';
+import type { Change } from '../core/scheduler/state.js';
 import { Violation } from './violation.js';
 
 export class ChangeWatch {
+  private seen: readonly Change[] = [];
   /** Shards that each change has moved. */
   private moved = new Map<number, number>();
   private running = new Set<number>();
   private progressAt = Number.NEGATIVE_INFINITY;
 
-  /** Looks at the changes as they are after a decision. `now`: of the scheduler's last tick. */
-  look(now: number, changes: readonly ChangeStatus[]): void {
+  /** Looks at the changes as they are after a step. `now`: of the scheduler's last tick. */
+  look(now: number, changes: readonly Change[]): void {
+    if (changes === this.seen) return;
+    this.seen = changes;
     for (const { id, state, reason, shardsMoved } of changes) {
       if (shardsMoved > (this.moved.get(id) ?? 0)) this.progressAt = now;
       const seconds = /^no progress in ([\d.]+) s/.exec(reason)?.[1];

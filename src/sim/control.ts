@@ -160,6 +160,7 @@ export class Control implements SchedulerSide {
     if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
     const before = this.scheduler.map;
     const effects = this.scheduler.step(input);
+    this.changes.look(this.tickedAt, this.scheduler.changes);
     if (this.scheduler.map !== before) this.checkDecision(before, this.scheduler.map);
     for (const effect of effects) this.run(effect);
   }
@@ -268,8 +269,7 @@ export class Control implements SchedulerSide {
    * stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
-    const { nodes, scaling } = this.scheduler!.status();
-    this.changes.look(this.tickedAt, scaling.changes);
+    const { nodes } = this.scheduler!.status();
     checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {

@@ -25,7 +25,7 @@ import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
-import type { DurableState } from './state.js';
+import type { Change, DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { addTables } from './tables.js';
 
@@ -96,6 +96,11 @@ export class Scheduler {
   /** The newest map, durable or not: for tests and status only. */
   get map(): ClusterMap {
     return this.ledger.map;
+  }
+
+  /** The newest, durable or not, likewise. */
+  get changes(): readonly Change[] {
+    return this.scaler.list;
   }
 
   /** Work for every node and group: for people. */

@@ -45,6 +45,11 @@ export class Scaler {
     this.roster = new Roster(host.ledger, this.changes, () => host.view());
   }
 
+  /** Running ones and the last that ended. */
+  get list(): readonly Change[] {
+    return this.changes.all;
+  }
+
   /** Nodes that are being emptied: nothing new goes there. */
   get leaving(): ReadonlySet<PeerId> {
     return this.roster.leaving;
