@@ -13,6 +13,8 @@ export {
   type PushCounts,
   type PushRequest,
   type RequestOptions,
+  type ScanBatch,
+  type ScanOptions,
   type Table,
   type TableOptions,
 } from './client/client.js';

@@ -234,6 +234,43 @@ describe('shard', () => {
     expect(shard.pull(new Uint8Array(0))).toBe(PushStatus.BAD_FRAME);
   });
 
+  it('gives keys in order, page by page, from any key on', () => {
+    const shard = newShard(0, 2, 1);
+    shard.addTable(table);
+    const greatest = 2n ** 64n - 2n;
+    const keys = [0n, 1n, 7n, 2n ** 63n - 1n, 2n ** 63n, greatest - 1n, greatest];
+    expect(
+      shard.push(
+        pushSection(
+          [5n, 4n].map((i) => keys[Number(i)]!),
+          1,
+        ),
+      ),
+    ).toBe(PushStatus.APPLIED);
+    expect(
+      shard.push(
+        pushSection(
+          [6n, 0n, 3n, 1n, 2n].map((i) => keys[Number(i)]!),
+          1,
+        ),
+      ),
+    ).toBe(PushStatus.APPLIED);
+    for (const max of [1, 2, 3, 6, 7, 100]) {
+      const found: bigint[] = [];
+      for (let from: bigint = 0n; from !== -1n; ) {
+        const page = shard.keysInOrder(3, from, max);
+        expect(page.keys.length).toBeLessThanOrEqual(max);
+        found.push(...page.keys);
+        from = BigInt(page.next);
+      }
+      expect(found).toEqual(keys);
+    }
+    expect(shard.keysInOrder(3, 1n, 2)).toEqual({ keys: BigUint64Array.of(1n, 7n), next: 8n });
+    expect(shard.keysInOrder(3, 8n, 1)).toEqual({ keys: BigUint64Array.of(keys[3]!), next: 2n ** 63n });
+    expect(shard.keysInOrder(3, greatest, 1)).toEqual({ keys: BigUint64Array.of(greatest), next: -1 });
+    expect(shard.keysInOrder(3, 2n ** 64n - 1n, 1)).toEqual({ keys: new BigUint64Array(0), next: -1 });
+  });
+
   it('says what is wrong with arguments', () => {
     const shard = newShard(0, 2, 1);
     shard.addTable(table);
@@ -245,6 +282,10 @@ describe('shard', () => {
     expect(codeOf(() => shard.read(Uint32Array.of(8, 0)))).toBe('BAD_FRAME');
     expect(codeOf(() => shard.install(Uint32Array.of(6, 0), new Uint8Array(10)))).toBe('BAD_FRAME');
     expect(codeOf(() => shard.keys(9, 0, 1))).toBe('UNKNOWN_TABLE');
+    expect(codeOf(() => shard.keysInOrder(9, 0n, 1))).toBe('UNKNOWN_TABLE');
+    for (const least of [-1n, 2n ** 64n, 0, 'x'])
+      expect(codeOf(() => shard.keysInOrder(3, least as bigint, 1))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => shard.keysInOrder(3, 0n, 0))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => native.createShard({} as never, 0, 2, 1))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => native.createShard(native.createMemory(0), 2, 2, 1))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => native.createSink(native.createMemory(0), 2, 1, 1, true))).toBe('BAD_ARGUMENT');

@@ -8,13 +8,13 @@ import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Client, connect, type PushCounts } from '../../src/client/client.js';
+import { internalsOf } from '../../src/client/internals.js';
+import { rowCounts } from '../../src/client/scan.js';
 import { KintsugiError } from '../../src/errors.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { Processes, psName } from '../../src/local/processes.js';
 import { detectionOf, type KillRecord } from '../../src/local/report.js';
-import { locate, shardCount } from '../../src/protocol/map.js';
 import { monotonicMs } from '../../src/runtime/log.js';
-import { askOwner } from '../../src/tools/ask.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { checkParity } from '../../src/tools/parity.js';
 import { cpuSeconds } from '../common/processor-time.js';
@@ -295,15 +295,7 @@ export class RecoveryRun {
   private async countRows(): Promise<number> {
     const client = this.client!;
     const { spec } = client.table(TABLE);
-    const pool = client.clusterMap.pools.find((each) => each.name === spec.pool)!;
-    let rows = 0;
-    for (let shard = 0; shard < shardCount(pool); shard++) {
-      const { group: g, member: m } = locate(pool, shard);
-      rows += await askOwner(client, { t: 'shardStats', g, m }, ({ tables }) => {
-        return tables.find((stats) => stats.table === spec.id)?.rows ?? 0;
-      });
-    }
-    return rows;
+    return (await rowCounts(internalsOf(client).session)).get(spec.id) ?? 0;
   }
 
   private checkPushes(): Promise<{ acked: number; lost: number; duplicated: number }> {

@@ -36,6 +36,14 @@ std::uint32_t Arguments::u32(std::uint32_t limit) {
   return value;
 }
 
+std::uint64_t Arguments::u64() {
+  const Napi::Value value = next();
+  bool lossless = false;
+  const std::uint64_t number = value.IsBigInt() ? value.As<Napi::BigInt>().Uint64Value(&lossless) : 0;
+  if (!lossless) refuse("expected a BigInt from 0 to 2^64-1");
+  return number;
+}
+
 double Arguments::number() {
   const Napi::Value value = next();
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : NAN;

@@ -26,6 +26,7 @@ class Arguments {
 
   bool ok() const { return ok_; }
   std::uint32_t u32(std::uint32_t limit = 0xFFFFFFFF);  // 0 <= value <= limit
+  std::uint64_t u64();                                  // a BigInt
   double number();                                      // finite
   bool boolean();
   View bytes();

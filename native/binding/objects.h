@@ -56,6 +56,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value dropEquations(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);
   Napi::Value keys(const Napi::CallbackInfo& info);
+  Napi::Value keysInOrder(const Napi::CallbackInfo& info);
   Napi::Value stats(const Napi::CallbackInfo& info);
   Napi::Value bytes(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);

@@ -29,6 +29,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::dropEquations>("dropEquations"),
                       InstanceMethod<&S::extents>("extents"),
                       InstanceMethod<&S::keys>("keys"),
+                      InstanceMethod<&S::keysInOrder>("keysInOrder"),
                       InstanceMethod<&S::stats>("stats"),
                       InstanceAccessor<&S::bytes>("bytes"),
                       InstanceMethod<&S::close>("close")});
@@ -239,6 +240,17 @@ Napi::Value ShardObject::extents(const Napi::CallbackInfo& info) {
   return toExtents(info.Env(), shard_->extents());
 }
 
+/** A page of keys, and where the next one begins. */
+static Napi::Value toPage(Napi::Env env, const std::vector<std::uint64_t>& found, Napi::Value next) {
+  auto keys = Napi::BigUint64Array::New(env, found.size());
+  if (!made(keys)) return env.Undefined();
+  if (!found.empty()) std::memcpy(keys.Data(), found.data(), found.size() * 8);
+  auto object = Napi::Object::New(env);
+  object.Set("keys", keys);
+  object.Set("next", next);
+  return object;
+}
+
 Napi::Value ShardObject::keys(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   if (!open(env)) return env.Undefined();
@@ -247,18 +259,27 @@ Napi::Value ShardObject::keys(const Napi::CallbackInfo& info) {
   if (!arguments.ok()) return env.Undefined();
   const Table* table = shard_->table(id);
   if (!table) return fail(env, "UNKNOWN_TABLE", "no such table in this shard");
-  std::vector<std::uint64_t> found;
   std::uint32_t slot = from;
-  for (; slot < table->extent() && found.size() < max; slot++) {
-    if (table->tags()[slot]) found.push_back(table->tags()[slot] - 1);
-  }
-  auto keys = Napi::BigUint64Array::New(env, found.size());
-  if (!made(keys)) return env.Undefined();
-  if (!found.empty()) std::memcpy(keys.Data(), found.data(), found.size() * 8);
-  auto object = Napi::Object::New(env);
-  object.Set("keys", keys);
-  object.Set("next", slot < table->extent() ? static_cast<double>(slot) : -1.0);
-  return object;
+  const std::vector<std::uint64_t> found = table->keysBySlot(slot, max);
+  const double next = slot < table->extent() ? static_cast<double>(slot) : -1.0;
+  return toPage(env, found, Napi::Number::New(env, next));
+}
+
+Napi::Value ShardObject::keysInOrder(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const std::uint32_t id = arguments.u32();
+  const std::uint64_t least = arguments.u64();
+  const std::uint32_t max = arguments.u32();
+  if (!arguments.ok()) return env.Undefined();
+  if (!max) return fail(env, "BAD_ARGUMENT", "a page has at least one key");
+  const Table* table = shard_->table(id);
+  if (!table) return fail(env, "UNKNOWN_TABLE", "no such table in this shard");
+  bool more = false;
+  const std::vector<std::uint64_t> found = table->keysInOrder(least, max, more);
+  if (!more) return toPage(env, found, Napi::Number::New(env, -1));
+  return toPage(env, found, Napi::BigInt::New(env, found.back() + 1));
 }
 
 Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {

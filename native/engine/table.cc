@@ -59,6 +59,37 @@ std::uint32_t Table::addKey(std::uint64_t tag) {
   return slot;
 }
 
+std::vector<std::uint64_t> Table::keysBySlot(std::uint32_t& slot, std::size_t max) const {
+  std::vector<std::uint64_t> keys;
+  for (; slot < extent_ && keys.size() < max; slot++) {
+    if (tags()[slot]) keys.push_back(tags()[slot] - 1);
+  }
+  return keys;
+}
+
+std::vector<std::uint64_t> Table::keysInOrder(std::uint64_t least, std::size_t max, bool& more) const {
+  std::vector<std::uint64_t> keys;
+  std::uint64_t beyond = ~std::uint64_t{0};  // no key: it is reserved
+  more = false;
+  const auto shrink = [&] {
+    if (keys.size() <= max) return;
+    const auto end = keys.begin() + static_cast<std::ptrdiff_t>(max);
+    std::nth_element(keys.begin(), end, keys.end());
+    beyond = *end;
+    keys.resize(max);
+    more = true;
+  };
+  for (std::uint32_t slot = 0; slot < extent_; slot++) {
+    const std::uint64_t tag = tags()[slot];
+    if (tag <= least || tag > beyond) continue;
+    keys.push_back(tag - 1);
+    if (keys.size() >= 2 * max) shrink();
+  }
+  shrink();
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 Fault Table::adopt(std::uint32_t extent) {
   if (extent_ || !batch_.empty()) return badArgument("only an empty table can adopt a history");
   if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the largest table");

@@ -1,6 +1,7 @@
 // One shard and one sink: what they refuse, and that a refusal changes nothing. Hostile sections are copied
 // to buffers of exactly their size at odd addresses, so that the address sanitizer sees every byte read too
 // many.
+#include <algorithm>
 #include <memory>
 
 #include "engine/sections.h"
@@ -383,6 +384,35 @@ TEST(initialValuesArePinned) {
     square += (row[0] - 1) * (row[0] - 1) / draws;
   }
   CHECK(mean > 0.98 && mean < 1.02 && square > 0.24 && square < 0.26);
+}
+
+/** Pages of a table of many keys, against a sorted list. */
+TEST(keysComeInOrder) {
+  Fixture f;
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t i = 0; i < 3000; i++) keys.push_back(i * 0x9e3779b97f4a7c15u);
+  keys.back() = ~std::uint64_t{0} - 1;
+  CHECK(f.push(0, {part(1, 8, keys, 0.5f)}) == Status::Applied);
+  std::sort(keys.begin(), keys.end());
+  const Table* table = f.shard.table(1);
+  for (const std::size_t max : {std::size_t{7}, std::size_t{999}, std::size_t{3000}}) {
+    std::vector<std::uint64_t> found;
+    bool more = true;
+    for (std::uint64_t least = 0; more; least = found.back() + 1) {
+      const auto page = table->keysInOrder(least, max, more);
+      CHECK(page.size() <= max);
+      CHECK(!more || page.size() == max);
+      found.insert(found.end(), page.begin(), page.end());
+    }
+    CHECK(found == keys);
+  }
+  std::vector<std::uint64_t> bySlot;
+  for (std::uint32_t slot = 0; slot < table->extent();) {
+    const auto page = table->keysBySlot(slot, 100);
+    bySlot.insert(bySlot.end(), page.begin(), page.end());
+  }
+  std::sort(bySlot.begin(), bySlot.end());
+  CHECK(bySlot == keys);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js
 import type { JobStatus } from '../protocol/messages.js';
 import { CLIENT_TLS } from '../transport/index.js';
 import { auditTable, isAuditTable } from './audit.js';
-import { keepInternals } from './internals.js';
+import { internalsOf, keepInternals } from './internals.js';
 import {
   CONNECT_OPTIONS,
   type ConnectOptions,
@@ -17,11 +17,14 @@ import {
   type PushCounts,
   type PushRequest,
   type RequestOptions,
+  type ScanBatch,
+  type ScanOptions,
   TABLE_OPTIONS,
   type Table,
   type TableOptions,
 } from './options.js';
 import { Requests } from './requests.js';
+import { scan } from './scan.js';
 import { Session } from './session.js';
 
 export type {
@@ -31,6 +34,8 @@ export type {
   PushCounts,
   PushRequest,
   RequestOptions,
+  ScanBatch,
+  ScanOptions,
   Table,
   TableOptions,
 } from './options.js';
@@ -196,6 +201,28 @@ export class Client {
     await this.#requests.push(requests, 'rows', options);
   }
 
+  /**
+   * All rows of a table, in batches, shard by shard. Client and nodes keep a few batches, however large the
+   * table is. Training may go on meanwhile:
+   *
+   * - Every row that was durable when the scan began is given once, whatever moves or is lost meanwhile.
+   * - A row that is new since then is given or not. It may be given twice if its node was lost before it was
+   *   durable.
+   * - A row is whole, of one moment. Different rows are of different moments.
+   *
+   * A shard that is being recovered is waited for. Who leaves the loop ends the scan.
+   *
+   * @example
+   * ```ts
+   * for await (const { keys, rows } of client.scan('items')) console.log(keys.length, rows.length);
+   * ```
+   * @param table a table or its name
+   * @throws UNKNOWN_TABLE and BAD_ARGUMENT at the call; the iterator throws UNRECOVERABLE, ABORTED, CLOSED
+   */
+  scan(table: PullRequest['table'], options: ScanOptions = {}): AsyncGenerator<ScanBatch, void> {
+    return scan(internalsOf(this), this.#requests.specOf(table), options);
+  }
+
   // ---- the job
 
   /**
@@ -241,6 +268,10 @@ class JobTable implements Table {
 
   async push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void> {
     await this.client.push([{ table: this, keys, gradients }], options);
+  }
+
+  scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
+    return this.client.scan(this, options);
   }
 }
 

@@ -99,6 +99,8 @@ export interface Table {
    * @throws what {@link Client.push} throws
    */
   push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void>;
+  /** All rows, see {@link Client.scan}. */
+  scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
 }
 
 /** Rows of one table, by their keys. */
@@ -122,6 +124,27 @@ export interface PullInto extends PullRequest {
 }
 
 export const PULL_INTO = { ...PULL_REQUEST, into: true } satisfies OptionKeys<PullInto>;
+
+/** Options of {@link Client.scan}. */
+export interface ScanOptions {
+  /**
+   * What a batch has of each row: `values`, dim floats; `rows`, whole rows of `rowWidth` floats (values, then
+   * optimizer state); or its key alone. Default: `values`.
+   */
+  select?: 'values' | 'rows' | 'keys' | undefined;
+  /** Most rows in a batch. A batch has never more than 65,536. Default: 4 MiB of keys and rows. */
+  batchRows?: number | undefined;
+  /** Ends the scan with ABORTED. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Some rows of a table, as {@link Client.scan} gives them. */
+export interface ScanBatch {
+  /** At least one, in no particular order. */
+  keys: BigUint64Array;
+  /** keys.length x what was selected, row-major, in the order of `keys`. */
+  rows: Float32Array;
+}
 
 /** Gradients for rows of one table. */
 export interface PushRequest extends PullRequest {

@@ -298,9 +298,13 @@ export class Session {
   }
 
   /** Asks a shard's owner or a node; `read` runs while payload views are valid. */
-  async query<T>(query: Query, read: (message: Message, parts: readonly Uint8Array[]) => T): Promise<T> {
+  async query<T>(
+    query: Query,
+    read: (message: Message, parts: readonly Uint8Array[]) => T,
+    options: RequestOptions = {},
+  ): Promise<T> {
     const waiting: Partial<Waiting> = { onAnswer: read };
-    await this.request((ticket) => ({ kind: 'query', ticket, query }), {}, waiting);
+    await this.request((ticket) => ({ kind: 'query', ticket, query }), options, waiting);
     return waiting.answer as T;
   }
 

@@ -89,13 +89,19 @@ export interface Pull {
   id: number;
   items: [g: number, m: number][];
 }
-/** Keys of a table of one shard, paged by slot. */
+/**
+ * A page of the keys of a table of one shard: in the order of their slots, from slot `from` on, or in the
+ * order of the keys, from key `from` on. Slots and keys stay what they are when the shard moves or is
+ * recovered, so the next page may be asked of another owner.
+ */
 export interface Keys extends ShardOf {
   t: 'keys';
   epoch: number;
   id: number;
   table: number;
-  from: number;
+  order: 'slot' | 'key';
+  /** Below 2^64; a number where it is exact. */
+  from: number | bigint;
   max: number;
 }
 export interface ShardStats extends ShardOf {
@@ -140,7 +146,8 @@ export interface Lost extends ShardOf {
 export interface KeysPage {
   t: 'keysPage';
   id: number;
-  next: number;
+  /** `from` of the next page; -1: there is none. */
+  next: number | bigint;
 }
 export interface ShardStatsReply {
   t: 'shardStatsReply';

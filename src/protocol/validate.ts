@@ -41,6 +41,7 @@ function wrongField(checks: readonly [string, Check][], value: Record<string, un
 }
 const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
 const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
+const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
 
 const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
 
@@ -115,7 +116,15 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text },
   push: { epoch: natural, client: optional(natural), items: list(tuple(natural, natural, natural)) },
   pull: { epoch: natural, id: natural, items: list(tuple(natural, natural)) },
-  keys: { ...shard, epoch: natural, id: natural, table: natural, from: natural, max: natural },
+  keys: {
+    ...shard,
+    epoch: natural,
+    id: natural,
+    table: natural,
+    order: (v) => v === 'slot' || v === 'key',
+    from: u64,
+    max: natural,
+  },
   shardStats: { ...shard, epoch: natural, id: natural },
   pushAck: { client: optional(natural), items: list(tuple(natural, natural, natural, optional(code))) },
   gap: { ...shard, client: optional(natural), expected: natural },
@@ -130,7 +139,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     ),
   },
   lost: { ...shard, client: optional(natural), v: natural },
-  keysPage: { id: natural, next: integer },
+  keysPage: { id: natural, next: either(u64, (v) => v === -1) },
   shardStatsReply: { id: natural, extents, tables: list(object) },
   open: { ...stream, v: natural, attempt: natural },
   openAck: { ...stream, none: bool, sgen: natural, applied: natural, attempt: natural },

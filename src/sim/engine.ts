@@ -136,6 +136,10 @@ class RememberingShard implements NativeShard {
     return this.real.keys(table, from, max);
   }
 
+  keysInOrder(table: number, least: bigint, max: number): { keys: BigUint64Array; next: bigint | -1 } {
+    return this.real.keysInOrder(table, least, max);
+  }
+
   stats(): TableStats[] {
     this.known ??= this.real.stats();
     return this.known;

@@ -10,8 +10,16 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
+import { keysInOrder, rowCounts } from '../client/scan.js';
+import { KintsugiError } from '../errors.js';
 import type { TableSpec } from '../protocol/map.js';
-import { pullRows, type RowBatch, tableKeys } from './rows.js';
+import { pullRows, type RowBatch } from './rows.js';
+
+/** Keys that are held at once, of 8 bytes each: what the memory of a digest depends on, with `pullRows`. */
+const KEYS_AT_ONCE = 1 << 20;
+/** The number of a table's rows comes before them. A table that has become longer is read again. */
+const MAX_ATTEMPTS = 5;
 
 /** A digest, and what it was made of. */
 export interface Digest {
@@ -26,22 +34,44 @@ export interface Digest {
  * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs
  * of different shapes with the same rows have the same digest. Stop training first: a job that is being
  * trained has no single state.
- * @throws UNRECOVERABLE, CLOSED
+ * @throws LIMIT (rows are added to a table again and again while it is read), UNRECOVERABLE, CLOSED
  */
 export async function digest(client: Client): Promise<Digest> {
-  const hash = createHash('sha256');
+  let hash = createHash('sha256');
   const tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
+  const { session } = internalsOf(client);
+  let counts = await rowCounts(session);
   let rows = 0;
-  for (const spec of tables) rows += await addTable(client, spec, hash);
+  for (const spec of tables) {
+    for (let attempt = 1; ; attempt++) {
+      const before = hash.copy();
+      const wanted = counts.get(spec.id) ?? 0;
+      if ((await addTable(client, spec, wanted, hash)) === wanted) {
+        rows += wanted;
+        break;
+      }
+      if (attempt === MAX_ATTEMPTS) {
+        const text = `rows were added to table "${spec.name}" while it was read; stop training first`;
+        throw new KintsugiError('LIMIT', text);
+      }
+      hash = before;
+      counts = await rowCounts(session);
+    }
+  }
   return { sha256: hash.digest('hex'), rows, tables: tables.length };
 }
 
-async function addTable(client: Client, spec: TableSpec, hash: Hash): Promise<number> {
-  const keys = await tableKeys(client, spec);
+/** Adds a table that has `rows` rows, and returns how many there were. */
+async function addTable(client: Client, spec: TableSpec, rows: number, hash: Hash): Promise<number> {
   const width = client.rowWidth(spec);
-  hash.update(tableHeader(spec.name, width, keys.length));
-  for await (const batch of pullRows(client, spec, keys)) hash.update(interleave(batch, width));
-  return keys.length;
+  hash.update(tableHeader(spec.name, width, rows));
+  let read = 0;
+  if (rows === 0) return read;
+  for await (const keys of keysInOrder(internalsOf(client).session, spec, KEYS_AT_ONCE)) {
+    read += keys.length;
+    for await (const batch of pullRows(client, spec, keys)) hash.update(interleave(batch, width));
+  }
+  return read;
 }
 
 function tableHeader(name: string, width: number, rows: number): Uint8Array {

@@ -6,14 +6,14 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Client } from '../client/client.js';
+import { eachAtMost, ranges } from '../client/concurrent.js';
+import { internalsOf } from '../client/internals.js';
+import { batchRows, rowCounts } from '../client/scan.js';
 import { KintsugiError } from '../errors.js';
 import { checkOptions, checkText, type OptionKeys } from '../options.js';
-import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
-import { askOwner } from './ask.js';
-import { eachAtMost, ranges } from './concurrent.js';
+import { type TableSpec, tableByName } from '../protocol/map.js';
 import { putPart, type RowPart, rowParts, shapeOf } from './layout.js';
 import { hashFile, type Manifest, readManifest, type SavedFile, type SavedTable } from './manifest.js';
-import { batchRows, poolOfTable } from './rows.js';
 import { SafetensorsReader, type TensorSpec } from './safetensors.js';
 
 /** Batches that are not durable yet. */
@@ -55,7 +55,7 @@ export async function load(
   checkText('load: directory', directory);
   checkOptions('load', options, LOAD_OPTIONS);
   const manifest = await verify(directory, options.signal);
-  for (const table of manifest.tables) await refuseFilled(client, table);
+  await refuseFilled(client, manifest.tables);
   await client.createTables(manifest.tables.map(({ rows: _, ...spec }) => spec));
   const progress = { rows: 0, rowsTotal: manifest.tables.reduce((sum, table) => sum + table.rows, 0) };
   for (const file of manifest.files) {
@@ -115,19 +115,14 @@ async function verifyFile(path: string, file: SavedFile, table: SavedTable): Pro
 }
 
 /** @throws BAD_ARGUMENT */
-async function refuseFilled(client: Client, table: SavedTable): Promise<void> {
-  const spec = tableByName(client.clusterMap, table.name);
-  if (!spec) return;
-  const pool = poolOfTable(client, spec);
-  for (let shard = 0; shard < shardCount(pool); shard++) {
-    const { group: g, member: m } = locate(pool, shard);
-    const rows = await askOwner(client, { t: 'shardStats', g, m }, ({ tables }) => {
-      return tables.find((stats) => stats.table === spec.id)?.rows ?? 0;
-    });
-    if (rows > 0) {
-      const text = `table "${spec.name}" already has rows; load into a job that has none`;
-      throw new KintsugiError('BAD_ARGUMENT', text);
-    }
+async function refuseFilled(client: Client, tables: readonly SavedTable[]): Promise<void> {
+  const known = tables.flatMap(({ name }) => tableByName(client.clusterMap, name) ?? []);
+  if (known.length === 0) return;
+  const counts = await rowCounts(internalsOf(client).session);
+  for (const { id, name } of known) {
+    if ((counts.get(id) ?? 0) === 0) continue;
+    const text = `table "${name}" already has rows; load into a job that has none`;
+    throw new KintsugiError('BAD_ARGUMENT', text);
   }
 }
 

@@ -4,13 +4,13 @@
  * follows from the owners' extents. So a sink that is missing, or lacks blocks, is counted as unprotected.
  */
 import type { Client } from '../client/client.js';
+import { eachAtMost } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
+import { askOwner, unlessLost } from '../client/questions.js';
 import { KintsugiError } from '../errors.js';
 import type { Extent } from '../native.js';
 import { type Group, type Pool, parities, type SinkEntry } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
-import { askOwner, unlessLost } from './ask.js';
-import { eachAtMost } from './concurrent.js';
 
 /** What a check of parities found, of all of them together. */
 export interface ParityCheck {
@@ -109,8 +109,11 @@ function summarise(expected: number, answers: readonly (MessageOf<'checked'> | u
 
 /** Blocks of one parity of the group: each table reaches as far as its longest member. */
 async function expectedBlocks(client: Client, group: Group): Promise<number> {
+  const { session } = internalsOf(client);
   const members = await Promise.all(
-    group.data.map((_, m) => askOwner(client, { t: 'shardStats', g: group.id, m }, ({ extents }) => extents)),
+    group.data.map((_, m) =>
+      askOwner(session, { t: 'shardStats', g: group.id, m }, ({ extents }) => extents),
+    ),
   );
   const longest = new Map<number, Extent>();
   for (const extents of members) {
@@ -147,7 +150,7 @@ async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<Me
     timer = setInterval(() => !listed() && resolve('gone'), MAP_POLL_MS);
   });
   try {
-    const first = await unlessLost(client, g, Promise.race([answer, gone]));
+    const first = await unlessLost(session, g, Promise.race([answer, gone]));
     return first === 'gone' || first.unknown ? 'gone' : first;
   } finally {
     clearInterval(timer);

@@ -1,5 +1,6 @@
 /**
- * Saves a job: one safetensors file per table and shard, plus a manifest. The files are written to a
+ * Saves a job: one safetensors file per table and shard, or several where a shard has many rows, plus a
+ * manifest. The files are written to a
  * temporary directory, which is renamed when everything is on the disk. So the directory is complete if it
  * exists.
  *
@@ -11,13 +12,15 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
+import { poolOfTable, shardKeys } from '../client/scan.js';
 import { describe, invariant, KintsugiError } from '../errors.js';
-import { checkOptions, checkText, type OptionKeys } from '../options.js';
+import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { syncDirectory } from '../storage/sync.js';
 import { rowParts, shapeOf, takePart } from './layout.js';
 import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manifest } from './manifest.js';
-import { poolOfTable, pullRows, shardKeys } from './rows.js';
+import { pullRows, sortedLists } from './rows.js';
 import { missing, SafetensorsWriter } from './safetensors.js';
 
 /** Options of {@link save}. */
@@ -27,9 +30,21 @@ export interface SaveOptions {
   signal?: AbortSignal | undefined;
   /** Leave out shards that are beyond repair, and say so in the manifest, instead of failing. */
   partial?: boolean | undefined;
+  /**
+   * Most rows in a file; a shard with more has several. A save keeps the keys of one file in memory, of 8
+   * bytes each. Default: 1,048,576.
+   */
+  rowsPerFile?: number | undefined;
 }
 
-const SAVE_OPTIONS = { onProgress: true, signal: true, partial: true } satisfies OptionKeys<SaveOptions>;
+const SAVE_OPTIONS = {
+  onProgress: true,
+  signal: true,
+  partial: true,
+  rowsPerFile: true,
+} satisfies OptionKeys<SaveOptions>;
+
+const ROWS_PER_FILE = 1 << 20;
 
 /** How far a save is. */
 export interface SaveProgress {
@@ -61,6 +76,7 @@ export async function save(
 ): Promise<SaveResult> {
   checkText('save: directory', directory);
   checkOptions('save', options, SAVE_OPTIONS);
+  if (options.rowsPerFile !== undefined) checkInteger('save: rowsPerFile', options.rowsPerFile, 1);
   const target = resolve(directory);
   await refuseUsed(target, directory);
   const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.partial`);
@@ -118,22 +134,22 @@ async function saveTables(client: Client, directory: string, options: SaveOption
     tables: [],
     files: [],
   };
-  const shardsOf = (spec: TableSpec) => shardCount(poolOfTable(client, spec));
+  const shardsOf = (spec: TableSpec) => shardCount(poolOfTable(client.clusterMap, spec));
   const progress = { shards: 0, shardsTotal: specs.reduce((sum, spec) => sum + shardsOf(spec), 0), rows: 0 };
   for (const [index, spec] of specs.entries()) {
     const shards = shardsOf(spec);
     let tableRows = 0;
+    const onRows = (rows: number) => {
+      progress.rows += rows;
+      options.onProgress?.({ table: spec.name, ...progress });
+    };
     for (let shard = 0; shard < shards; shard++) {
-      const keys = await keysOrLost(client, spec, shard, options, manifest);
-      tableRows += keys.length;
-      if (keys.length > 0) {
-        const name = fileName(index, spec.name, shard, shards);
+      let part = 0;
+      for await (const keys of listsOrLost(client, spec, shard, options, manifest)) {
+        tableRows += keys.length;
+        const name = fileName(index, spec.name, { shard, shards, part: part++ });
         const path = join(directory, name);
-        const onRows = (rows: number) => {
-          progress.rows += rows;
-          options.onProgress?.({ table: spec.name, ...progress });
-        };
-        await writing(directory, () => saveShard(client, spec, shard, keys, path, options, onRows));
+        await writing(directory, () => saveRows(client, spec, shard, keys, path, options, onRows));
         const [sha256, { size }] = await Promise.all([hashFile(path), stat(path)]);
         manifest.files.push({
           table: spec.name,
@@ -154,38 +170,52 @@ async function saveTables(client: Client, directory: string, options: SaveOption
 }
 
 /**
- * The keys of a shard. A partial save has none of a shard that is beyond repair, and an entry in the
- * manifest.
+ * The keys of a shard, a list for each file. A partial save has none of a shard that is beyond repair, and an
+ * entry in the manifest.
  */
-async function keysOrLost(
+async function* listsOrLost(
   client: Client,
   spec: TableSpec,
   shard: number,
   options: SaveOptions,
   manifest: Manifest,
-): Promise<BigUint64Array> {
-  if (!options.partial) return shardKeys(client, spec, shard);
-  const { group, member } = locate(poolOfTable(client, spec), shard);
+): AsyncGenerator<BigUint64Array> {
+  const pages = shardKeys(internalsOf(client).session, spec, shard, { signal: options.signal });
+  const lists = sortedLists(pages, options.rowsPerFile ?? ROWS_PER_FILE);
+  if (!options.partial) return yield* lists;
+  const { group, member } = locate(poolOfTable(client.clusterMap, spec), shard);
   const { unrecoverable } = await client.status();
-  let lost = unrecoverable.some(({ g, m }) => g === group && m === member);
-  try {
-    if (!lost) return await shardKeys(client, spec, shard);
-  } catch (error) {
-    if (!(error instanceof KintsugiError) || error.code !== 'UNRECOVERABLE') throw error;
-    lost = true;
+  const lost = unrecoverable.some(({ g, m }) => g === group && m === member);
+  const first = lost ? undefined : await unlessLost(lists.next());
+  if (first === undefined) {
+    manifest.lost = [...(manifest.lost ?? []), { table: spec.name, shard }];
+  } else if (!first.done) {
+    yield first.value;
+    yield* lists;
   }
-  manifest.lost = [...(manifest.lost ?? []), { table: spec.name, shard }];
-  return new BigUint64Array(0);
 }
 
-/** The table's name as far as file systems allow it, and a number that makes the file name unique. */
-function fileName(index: number, table: string, shard: number, shards: number): string {
+/** What it gives, or undefined when that is beyond repair. */
+async function unlessLost<T>(work: Promise<T>): Promise<T | undefined> {
+  return work.catch((error: unknown) => {
+    if (error instanceof KintsugiError && error.code === 'UNRECOVERABLE') return undefined;
+    throw error;
+  });
+}
+
+/** The table's name as far as file systems allow it, and numbers that make the file name unique. */
+function fileName(
+  index: number,
+  table: string,
+  { shard, shards, part }: { shard: number; shards: number; part: number },
+): string {
   const slug = table.replace(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
   const digits = String(shards - 1).length;
-  return `${String(index).padStart(3, '0')}-${slug}-${String(shard).padStart(digits, '0')}.safetensors`;
+  const place = `${String(index).padStart(3, '0')}-${slug}-${String(shard).padStart(digits, '0')}`;
+  return part === 0 ? `${place}.safetensors` : `${place}-${part}.safetensors`;
 }
 
-async function saveShard(
+async function saveRows(
   client: Client,
   spec: TableSpec,
   shard: number,

@@ -90,7 +90,7 @@ const FIELDS: Record<Message['t'], object> = {
   hello: { peer: 3, inc: 1, job: 'a-job' },
   push: { epoch: 9, client: 7, items: [[3, 1, 5]] },
   pull: { epoch: 9, id: 2, items: [[3, 1]] },
-  keys: { ...shard, epoch: 9, id: 2, table: 1, from: 0, max: 100 },
+  keys: { ...shard, epoch: 9, id: 2, table: 1, order: 'key', from: 2n ** 63n, max: 100 },
   shardStats: { ...shard, epoch: 9, id: 2 },
   pushAck: {
     items: [

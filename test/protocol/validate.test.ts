@@ -60,7 +60,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   hello: { t: 'hello', peer: 1, inc: 2, job: 'j' },
   push: { t: 'push', epoch: 1, client: 7, items: [[0, 1, 2]] },
   pull: { t: 'pull', epoch: 1, id: 5, items: [[0, 1]] },
-  keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, from: 0, max: 10 },
+  keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, order: 'slot', from: 0, max: 10 },
   shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
   pushAck: {
     t: 'pushAck',
@@ -324,6 +324,13 @@ describe('limits', () => {
   });
 
   it('tuples have their length, codes and kinds are known ones, texts are short', () => {
+    for (const from of [0, 2n ** 53n, 2n ** 64n - 1n])
+      expect(codeOf({ ...SAMPLES.keys, order: 'key', from })).toBe('accepted');
+    for (const from of [-1n, 2n ** 64n, 2 ** 53])
+      expect(codeOf({ ...SAMPLES.keys, order: 'key', from })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.keys, order: 'name' })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.keysPage, next: 2n ** 64n - 1n })).toBe('accepted');
+    for (const next of [-2, -1n, 2n ** 64n]) expect(codeOf({ ...SAMPLES.keysPage, next })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.push, items: [[0, 1]] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.push, items: [[0, 1, 2, 3]] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'NO_SUCH_CODE']] })).toBe('BAD_FRAME');

@@ -7,9 +7,11 @@
 import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Client } from '../../../src/client/client.js';
+import { eachAtMost, ranges } from '../../../src/client/concurrent.js';
+import { internalsOf } from '../../../src/client/internals.js';
+import { batchRows, poolOfTable, shardKeys } from '../../../src/client/scan.js';
 import { shardCount } from '../../../src/protocol/map.js';
-import { eachAtMost, ranges } from '../../../src/tools/concurrent.js';
-import { batchRows, poolOfTable, pullRows, shardKeys } from '../../../src/tools/rows.js';
+import { pullRows, sortedLists } from '../../../src/tools/rows.js';
 
 /** Shards that are written at once, and batches that are restored at once. */
 const AT_ONCE = 4;
@@ -24,21 +26,24 @@ export async function writeCheckpoint(client: Client, table: string, directory: 
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
   let rows = 0;
-  const shards = Array.from({ length: shardCount(poolOfTable(client, spec)) }, (_, shard) => shard);
+  const pool = poolOfTable(client.clusterMap, spec);
+  const shards = Array.from({ length: shardCount(pool) }, (_, shard) => shard);
+  const { session } = internalsOf(client);
   await eachAtMost(AT_ONCE, shards, async (shard) => {
-    const keys = await shardKeys(client, spec, shard);
     const file = await open(join(partial, `${shard}`), 'w');
     try {
-      // A batch is its keys and then its rows.
-      for await (const batch of pullRows(client, spec, keys)) {
-        await file.write(bytesOf(batch.keys));
-        await file.write(bytesOf(batch.rows));
+      // A batch is its keys and then its rows, as many as fit, but for the last one of a file.
+      for await (const keys of sortedLists(shardKeys(session, spec, shard), Number.POSITIVE_INFINITY)) {
+        rows += keys.length;
+        for await (const batch of pullRows(client, spec, keys)) {
+          await file.write(bytesOf(batch.keys));
+          await file.write(bytesOf(batch.rows));
+        }
       }
       await file.datasync();
     } finally {
       await file.close();
     }
-    rows += keys.length;
   });
   await rm(directory, { recursive: true, force: true });
   await rename(partial, directory);

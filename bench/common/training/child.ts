@@ -4,9 +4,9 @@
  * back. Each leaves when its parent does.
  */
 import { type Client, connect, type PushCounts } from '../../../src/client/client.js';
+import { eachAtMost, ranges } from '../../../src/client/concurrent.js';
 import { describe, KintsugiError } from '../../../src/errors.js';
 import { type Logger, monotonicMs } from '../../../src/runtime/log.js';
-import { eachAtMost, ranges } from '../../../src/tools/concurrent.js';
 import { Arithmetic } from './arithmetic.js';
 import { restoreCheckpoint, writeCheckpoint } from './checkpoint.js';
 import { KeyStream, TABLE } from './keys.js';

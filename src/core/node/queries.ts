@@ -23,7 +23,12 @@ export class Queries {
     const owner = this.readyOwner(from, message);
     if (!owner) return;
     const max = Math.min(message.max, MAX_KEYS_PER_PAGE);
-    const { keys, next } = takingForeign(() => owner.native.keys(message.table, message.from, max));
+    const { table, order, from: first } = message;
+    const { keys, next } = takingForeign(() =>
+      order === 'key'
+        ? owner.native.keysInOrder(table, BigInt(first), max)
+        : owner.native.keys(table, Number(first), max),
+    );
     this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
   }
 

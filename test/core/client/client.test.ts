@@ -384,6 +384,7 @@ describe('queries', () => {
     epoch: 0,
     id: 0,
     table: 1,
+    order: 'slot',
     from: 0,
     max: 10,
   };

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { eachAtMost, pipelined, ranges } from '../../src/tools/concurrent.js';
+import { eachAtMost, pipelined, ranges } from '../../src/client/concurrent.js';
 
 /** Work that ends when the test says so, and how many ran at once. */
 function gate() {

@@ -1,12 +1,12 @@
 /**
- * Questions about shards, for tools. A question to an owner waits while its shard is being recovered. An
+ * Questions about shards, for scans and tools. A question to an owner waits while its shard is being recovered. An
  * owner of a shard that is beyond repair would never answer, so the scheduler is asked regularly whether it
  * is.
  */
-import type { Client } from '../client/client.js';
-import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
 import type { MessageOf } from '../protocol/messages.js';
+import type { RequestOptions } from './options.js';
+import type { Session } from './session.js';
 
 const STATUS_MS = 1000;
 
@@ -19,10 +19,10 @@ type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
  * Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group, or its shard m,
  * cannot answer any more.
  */
-export function unlessLost<T>(client: Client, g: number, work: Promise<T>, m?: number): Promise<T> {
+export function unlessLost<T>(session: Session, g: number, work: Promise<T>, m?: number): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const look = async () => {
-      const { unrecoverable } = await client.status();
+      const { unrecoverable } = await session.status();
       const lost = unrecoverable.find((entry) => entry.g === g && (m === undefined || entry.m === m));
       if (!lost) return;
       const text = `shard ${lost.g}/${lost.m} lost more than its code can restore`;
@@ -33,16 +33,22 @@ export function unlessLost<T>(client: Client, g: number, work: Promise<T>, m?: n
   });
 }
 
-/** Asks the owner of a shard; `read` runs while the payload views are valid. @throws UNRECOVERABLE, CLOSED */
+/**
+ * Asks the owner of a shard; `read` runs while the payload views are valid.
+ * @throws UNRECOVERABLE, ABORTED, CLOSED
+ */
 export function askOwner<Q extends Question<Asked>, T>(
-  client: Client,
+  session: Session,
   question: Q,
   read: (answer: AnswerTo[Q['t']], parts: readonly Uint8Array[]) => T,
+  options: RequestOptions = {},
 ): Promise<T> {
   const { g, m } = question;
   const message = { ...question, id: 0, epoch: 0 } as unknown as Asked;
-  const answer = internalsOf(client).session.query({ to: { g, m }, message }, (reply, parts) =>
-    read(reply as AnswerTo[Q['t']], parts),
+  const answer = session.query(
+    { to: { g, m }, message },
+    (reply, parts) => read(reply as AnswerTo[Q['t']], parts),
+    options,
   );
-  return unlessLost(client, g, answer, m);
+  return unlessLost(session, g, answer, m);
 }

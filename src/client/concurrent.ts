@@ -1,5 +1,5 @@
 /**
- * Bounded concurrency for tools. A job has thousands of shards and millions of rows: one request at a time is
+ * Bounded concurrency for scans and tools. A job has thousands of shards and millions of rows: one request at a time is
  * slow, and all at once need too much memory.
  */
 
@@ -33,7 +33,7 @@ export async function eachAtMost<T>(
  */
 export async function* pipelined<T, R>(
   depth: number,
-  items: Iterable<T>,
+  items: Iterable<T> | AsyncIterable<T>,
   work: (item: T) => Promise<R>,
 ): AsyncGenerator<R> {
   const pending: Promise<R>[] = [];
@@ -43,7 +43,7 @@ export async function* pipelined<T, R>(
     result.catch(() => undefined);
     pending.push(result);
   };
-  for (const item of items) {
+  for await (const item of items) {
     start(item);
     if (pending.length >= depth) yield await pending.shift()!;
   }
