@@ -10,6 +10,7 @@ import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
 import { SCALING_FLAGS } from './scaling/options.js';
+import { SCAN_FLAGS } from './scan/options.js';
 
 interface Benchmark {
   description: string;
@@ -61,6 +62,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'training while a job grows and shrinks',
     SCALING_FLAGS,
     () => import('./scaling/bench.js'),
+  ),
+  scan: benchmark(
+    'scan, digest, save and load of a large table, and the memory that they need',
+    SCAN_FLAGS,
+    () => import('./scan/bench.js'),
   ),
   chaos: benchmark(
     'random faults under load for minutes, then a proof that nothing was lost',

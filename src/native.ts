@@ -164,8 +164,8 @@ export interface NativeShard {
    */
   keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number };
   /**
-   * The `max` least keys of a table that are not below `least`, ascending; `next` is the key to go on from, or
-   * -1. Reads all keys of the table. `max` is at least 1.
+   * The `max` least keys of a table that are not below `least`, ascending; `next` is the key to go on from,
+   * or -1. Reads all keys of the table. `max` is at least 1.
    */
   keysInOrder(table: number, least: bigint, max: number): { keys: BigUint64Array; next: bigint | -1 };
   stats(): TableStats[];

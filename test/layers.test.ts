@@ -149,6 +149,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/overhead/',
     'bench/recovery/',
     'bench/scaling/',
+    'bench/scan/',
     'bench/chaos/',
   ],
   ['bench/registry.ts'],

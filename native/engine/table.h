@@ -47,8 +47,8 @@ class Table {
   /** Gives the next slot (see `slotForNew`) to a tag that is not there; `grow` came before. */
   std::uint32_t addKey(std::uint64_t tag);
 
-  /** A page of keys in slot order, of slots from `slot` on. Leaves `slot` where the next page begins; it is the
-   * extent when there is none. */
+  /** A page of keys in slot order, of slots from `slot` on. Leaves `slot` where the next page begins; it is
+   * the extent when there is none. */
   std::vector<std::uint64_t> keysBySlot(std::uint32_t& slot, std::size_t max) const;
   /** The `max` least keys that are not below `least`, ascending. `more`: others follow them. Reads the whole
    * column of keys, but keeps no more than 2 x `max` of them. */

@@ -30,8 +30,9 @@ export function auditTable(pool: Pool): {
 }
 
 const cache = new Map<string, BigUint64Array>();
-/** Ranges of samples come and go, each with keys of its own. */
-const MAX_CACHED = 1024;
+/** Ranges of samples come and go, each with keys of its own, of 8 bytes. */
+const MAX_CACHED_KEYS = 1 << 20;
+let cachedKeys = 0;
 
 /** For every shard of a pool a key that lies in it and that no other client uses; index = shard. */
 export function auditKeys(native: NativeAddon, pool: Pool, client: number): BigUint64Array {
@@ -55,7 +56,11 @@ export function auditKeys(native: NativeAddon, pool: Pool, client: number): BigU
       keys[shard] = candidates[order[first]!]!;
     }
   }
-  if (cache.size >= MAX_CACHED) cache.clear();
+  if (cachedKeys + shards > MAX_CACHED_KEYS) {
+    cache.clear();
+    cachedKeys = 0;
+  }
   cache.set(name, keys);
+  cachedKeys += shards;
   return keys;
 }

@@ -1,6 +1,6 @@
 /**
- * Bounded concurrency for scans and tools. A job has thousands of shards and millions of rows: one request at a time is
- * slow, and all at once need too much memory.
+ * Bounded concurrency for scans and tools. A job has thousands of shards and millions of rows: one request at
+ * a time is slow, and all at once need too much memory.
  */
 
 /** Runs `work` on every item, at most `limit` at once. The first error stops new work and is thrown. */

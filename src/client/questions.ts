@@ -1,7 +1,7 @@
 /**
- * Questions about shards, for scans and tools. A question to an owner waits while its shard is being recovered. An
- * owner of a shard that is beyond repair would never answer, so the scheduler is asked regularly whether it
- * is.
+ * Questions about shards, for scans and tools. A question to an owner waits while its shard is being
+ * recovered. An owner of a shard that is beyond repair would never answer, so the scheduler is asked
+ * regularly whether it is.
  */
 import { KintsugiError } from '../errors.js';
 import type { MessageOf } from '../protocol/messages.js';

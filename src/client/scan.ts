@@ -23,9 +23,9 @@ const SHARDS_AT_ONCE = 4;
 
 const SCAN_OPTIONS = { select: true, batchRows: true, signal: true } satisfies OptionKeys<ScanOptions>;
 
-/** Rows in one batch: as many as `BATCH_BYTES` hold, at least one. */
-export function batchRows(width: number): number {
-  return Math.max(1, Math.floor(BATCH_BYTES / (8 + width * 4)));
+/** Rows in one batch: as many as `bytes` hold, at least one. */
+export function batchRows(width: number, bytes = BATCH_BYTES): number {
+  return Math.max(1, Math.floor(bytes / (8 + width * 4)));
 }
 
 export function poolOfTable(map: ClusterMap, spec: TableSpec): Pool {

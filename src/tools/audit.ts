@@ -5,11 +5,12 @@
  */
 import { auditKeys, auditTable } from '../client/audit.js';
 import type { Client, PushCounts } from '../client/client.js';
+import { ranges } from '../client/concurrent.js';
 import { loadNative } from '../native.js';
 import { type Pool, shardCount, tableByName } from '../protocol/map.js';
 
-/** Audit rows of so many clients are pulled at once. */
-const CLIENTS_PER_PULL = 256;
+/** Audit rows that are pulled at once, of whole clients: each has one per shard. */
+const ROWS_PER_PULL = 65_536;
 
 /** What one client counted: `client.id` and `client.pushCounts()`. */
 export interface ClientCounts {
@@ -38,8 +39,9 @@ export async function checkPushes(client: Client, counts: readonly ClientCounts[
   for (const pool of pools) {
     const pushed = counts.filter((entry) => entry.counts.some((count) => count.pool === pool.name));
     if (pushed.length === 0 && !tableByName(client.clusterMap, auditTable(pool).name)) continue;
-    for (let from = 0; from < counts.length; from += CLIENTS_PER_PULL)
-      await comparePool(client, pool, counts.slice(from, from + CLIENTS_PER_PULL), result);
+    const clients = Math.max(1, Math.floor(ROWS_PER_PULL / shardCount(pool)));
+    for (const [from, to] of ranges(counts.length, clients))
+      await comparePool(client, pool, counts.slice(from, to), result);
   }
   return result;
 }

@@ -16,8 +16,9 @@ import { putPart, type RowPart, rowParts, shapeOf } from './layout.js';
 import { hashFile, type Manifest, readManifest, type SavedFile, type SavedTable } from './manifest.js';
 import { SafetensorsReader, type TensorSpec } from './safetensors.js';
 
-/** Batches that are not durable yet. */
+/** Batches that are not durable yet, and bytes of keys and rows in each; it is in memory several times. */
 const IN_FLIGHT = 4;
+const BATCH_BYTES = 1 << 20;
 
 /** Options of {@link load}. */
 export interface LoadOptions {
@@ -136,7 +137,7 @@ async function loadFile(
   onRows: (rows: number) => void,
 ): Promise<void> {
   const spec = client.table(file.table).spec;
-  const batches = ranges(file.rows, batchRows(client.rowWidth(spec)));
+  const batches = ranges(file.rows, batchRows(client.rowWidth(spec), BATCH_BYTES));
   const reader = await SafetensorsReader.open(path);
   try {
     await eachAtMost(IN_FLIGHT, batches, async ([start, end]) => {

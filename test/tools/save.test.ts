@@ -96,6 +96,25 @@ describe('save and load', () => {
     expect(await digest(other)).toEqual(await digest(client));
   });
 
+  test('a shard with more rows than a file may have has several files', async () => {
+    const { client } = await startJob({ ps: 3, code: '2+1', groups: 1 });
+    await fill(client);
+    const directory = join(temporaryDirectory(), 'job');
+    const { files, rows } = await save(client, directory, { rowsPerFile: 40 });
+    const manifest = await readManifest(directory);
+    expect(manifest.files.every((file) => file.rows > 0 && file.rows <= 40)).toBe(true);
+    const places = manifest.files.map((file) => `${file.table} ${file.shard}`);
+    expect(new Set(places).size).toBeLessThan(places.length);
+    expect(rows).toBe(1800);
+    expect(dataFiles(directory)).toHaveLength(files);
+    await expect(save(client, join(directory, 'x'), { rowsPerFile: 0 })).rejects.toMatchObject({
+      code: 'BAD_ARGUMENT',
+    });
+    const other = (await startJob({ ps: 2, code: '1+1' })).client;
+    expect(await load(other, directory)).toEqual({ tables: 6, rows: 1800 });
+    expect(await digest(other)).toEqual(await digest(client));
+  });
+
   test('an empty job and empty tables', async () => {
     const { client } = await startJob({ ps: 2, code: '1+1' });
     await client.createTable({ name: '../odd name/ü', dim: 3 });
