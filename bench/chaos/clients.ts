@@ -32,7 +32,7 @@ export class LoadClient {
   ) {
     this.process = fork(LOAD_PATH, [JSON.stringify(options)], {
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-      env: { ...process.env, KINTSUGI_TOKEN: token },
+      env: { ...process.env, KINTSUGI_TOKEN: token, KINTSUGI_NODE_TOKEN: '' },
     });
     let rest = '';
     this.process.stderr?.on('data', (chunk: Buffer) => {

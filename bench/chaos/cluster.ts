@@ -90,9 +90,10 @@ export class Cluster {
   private launch(name: string, args: string[], proxy: TcpProxy): Role {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
     const { onEvent, onLeft, onDeath } = this.options;
-    const { tls, token } = this.options.secrets;
+    const { tls, token, nodeToken } = this.options.secrets;
     if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
-    const child = new Child({ name, args, env: { KINTSUGI_TOKEN: token }, onEvent });
+    const env = { KINTSUGI_TOKEN: token, KINTSUGI_NODE_TOKEN: nodeToken };
+    const child = new Child({ name, args, env, onEvent });
     const role: Role = { name, child, proxy, ready: false, suspended: false };
     this.roles.set(name, role);
     void child.exited.then((exit) => {

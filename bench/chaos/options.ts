@@ -27,7 +27,7 @@ export interface ChaosOptions {
   faultPauseMs: [least: number, most: number];
   /** As of `ps`: a slow recovery is hit by more further faults. */
   recoveryRate: string | undefined;
-  /** With certificates, and with a token, that are made on the spot. */
+  /** With certificates, and with two tokens, that are made on the spot. */
   tls: boolean;
   token: boolean;
   smoke: boolean;
@@ -55,7 +55,7 @@ export const CHAOS_FLAGS = {
   pause: { value: 'ms', help: 'between two pushes of a client', standard: '8' },
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
   tls: { help: 'with certificates that are made on the spot' },
-  token: { help: 'with a token that is made on the spot' },
+  token: { help: 'with tokens, one of clients and one of nodes, that are made on the spot' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */

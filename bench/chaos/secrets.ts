@@ -1,5 +1,5 @@
 /**
- * The token and the certificates of one run, made on the spot: nobody who could know them is left afterwards.
+ * Tokens and certificates of one run, made on the spot: nobody who could know them is left afterwards.
  */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -11,6 +11,8 @@ import { describe, KintsugiError } from '../../src/errors.js';
 export interface Secrets {
   /** '' = none. */
   token: string;
+  /** Of scheduler and PS; '' = none. */
+  nodeToken: string;
   /** A certificate for 127.0.0.1 that signs itself, with its key. */
   tls: { certFile: string; keyFile: string } | undefined;
   remove(): void;
@@ -20,12 +22,17 @@ export interface Secrets {
 export function makeSecrets(token: boolean, tls: boolean): Secrets {
   const directory = tls ? mkdtempSync(join(tmpdir(), 'kintsugi-chaos-tls-')) : undefined;
   return {
-    token: token ? randomBytes(24).toString('base64url') : '',
+    token: token ? makeToken() : '',
+    nodeToken: token ? makeToken() : '',
     tls: directory === undefined ? undefined : makeCertificate(directory),
     remove() {
       if (directory !== undefined && existsSync(directory)) rmSync(directory, { recursive: true });
     },
   };
+}
+
+function makeToken(): string {
+  return randomBytes(24).toString('base64url');
 }
 
 function makeCertificate(directory: string): Secrets['tls'] {

@@ -86,6 +86,7 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
 
 export interface SharedFlags {
   tokenFile?: string;
+  nodeTokenFile?: string;
   metricsTokenFile?: string;
   tlsCert?: string;
   tlsKey?: string;
@@ -98,6 +99,15 @@ export function withToken(command: Command): Command {
   return command.option(
     '--token-file <file>',
     'file with the shared token of the job (default: KINTSUGI_TOKEN, else none)',
+  );
+}
+
+/** For the roles that serve: scheduler and PS. */
+export function withNodeToken(command: Command): Command {
+  return command.option(
+    '--node-token-file <file>',
+    'file with the token of scheduler and PS, which clients and workers do not have (default: ' +
+      'KINTSUGI_NODE_TOKEN, else --token-file serves all)',
   );
 }
 
@@ -214,6 +224,15 @@ export function stalenessOf({ staleness, sync }: TrainingFlags): number {
 /** The token of the job: of the flag, else of the environment. @throws BAD_ARGUMENT */
 export function tokenOf({ tokenFile }: SharedFlags): string | undefined {
   return secretOf('--token-file', tokenFile, process.env.KINTSUGI_TOKEN);
+}
+
+/** The token of scheduler and PS, likewise. @throws BAD_ARGUMENT also without a token for clients */
+export function nodeTokenOf(flags: SharedFlags): string | undefined {
+  const secret = secretOf('--node-token-file', flags.nodeTokenFile, process.env.KINTSUGI_NODE_TOKEN);
+  const token = tokenOf(flags);
+  if (secret && !token) throw bad('--node-token-file needs --token-file: clients have a token, too');
+  if (secret && secret === token) throw bad('--node-token-file and --token-file hold the same token');
+  return secret;
 }
 
 /** The token that opens /metrics: of the flag, else of the environment. @throws BAD_ARGUMENT */

@@ -15,12 +15,14 @@ import {
   DEFAULT_CODE,
   duration,
   integer,
+  nodeTokenOf,
   optimizerSpec,
   type SharedFlags,
   size,
   stalenessOf,
   type TrainingFlags,
   tokenOf,
+  withNodeToken,
   withToken,
   withTraining,
 } from './flags.js';
@@ -112,6 +114,7 @@ export function localOptions(flags: Flags): LocalOptions {
     save: flags.save,
     log: flags.log,
     token: tokenOf(flags),
+    nodeToken: nodeTokenOf(flags),
   };
 }
 
@@ -192,5 +195,5 @@ export function registerLocal(program: Command): void {
     .option('--json <file>', 'write the report here (default: do not)')
     .option('--log <file>', 'append the log records of all roles here (default: do not)')
     .option('--quiet', 'nothing but the summary', false);
-  withToken(command).action(run);
+  withNodeToken(withToken(command)).action(run);
 }

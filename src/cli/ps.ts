@@ -13,6 +13,7 @@ import {
   duration,
   loggerOf,
   metricsTokenOf,
+  nodeTokenOf,
   roleTlsOf,
   type SharedFlags,
   size,
@@ -20,6 +21,7 @@ import {
   withCertificate,
   withLogFormat,
   withMetricsToken,
+  withNodeToken,
   withScheduler,
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
@@ -73,6 +75,7 @@ async function run(flags: Flags): Promise<void> {
     machine: machineId(),
     standby: flags.standby,
     token: tokenOf(flags),
+    nodeToken: nodeTokenOf(flags),
     metricsToken: metricsTokenOf(flags),
     tls: roleTlsOf(flags),
     memoryBytes: flags.memory,
@@ -141,5 +144,5 @@ export function registerPs(program: Command): void {
     )
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
   withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
-  withLogFormat(withMetricsToken(withCertificate(command))).action(run);
+  withLogFormat(withMetricsToken(withNodeToken(withCertificate(command)))).action(run);
 }

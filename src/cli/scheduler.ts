@@ -14,12 +14,14 @@ import {
   integer,
   loggerOf,
   metricsTokenOf,
+  nodeTokenOf,
   roleTlsOf,
   type SharedFlags,
   tokenOf,
   withCertificate,
   withLogFormat,
   withMetricsToken,
+  withNodeToken,
   withTls,
   withToken,
 } from './flags.js';
@@ -44,6 +46,7 @@ async function run(flags: Flags): Promise<void> {
   const nodes = flags.ps ?? code.k + code.r;
   const pools = poolsFor(code, nodes, flags.groups);
   const token = tokenOf(flags);
+  const nodeToken = nodeTokenOf(flags);
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const store = flags.dir === undefined ? new MemoryStore() : openLmdbStore(flags.dir);
@@ -55,6 +58,7 @@ async function run(flags: Flags): Promise<void> {
   const scheduler = await startScheduler({
     listen: flags.listen,
     token,
+    nodeToken,
     metricsToken: metricsTokenOf(flags),
     tls,
     store,
@@ -94,5 +98,5 @@ export function registerScheduler(program: Command): void {
         '(default: in memory, lost with the process)',
     );
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
-  withLogFormat(withTls(withMetricsToken(withCertificate(withToken(command))))).action(run);
+  withLogFormat(withTls(withMetricsToken(withCertificate(withNodeToken(withToken(command)))))).action(run);
 }

@@ -24,6 +24,8 @@ const TICK_MS = 20;
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 /** A connect that has timed out may ask the scheduler for the reasons for so long. */
 const REASONS_MS = 1000;
+/** Ranges whose proofs a client keeps; it works on a few at a time. */
+const MAX_LEASED = 1024;
 const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
 
 /** What a push sends; `done` is called when no section is kept any more. */
@@ -47,6 +49,10 @@ export class Session {
   id: PeerId = -1;
   /** A range of samples that this worker has lost. */
   onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
+  /** That `id` is this client's own. */
+  private proof: Uint8Array | undefined;
+  /** That the session of a range was leased to this client, for the newest of them. */
+  private readonly leased = new Map<PeerId, Uint8Array>();
   private readonly addresses = new AddressBook(() => this.map);
   private readonly peers: Peers;
   private readonly log: Logger;
@@ -70,7 +76,7 @@ export class Session {
     this.core = new PsClientCore({ ...DEFAULT_CLIENT_POLICY, ...options.policy });
     this.log = options.log ?? createLogger('none', {});
     this.peers = new Peers({
-      self: () => ({ peer: this.id, inc: 0, job: this.map.job }),
+      self: () => ({ peer: this.id, inc: 0, job: this.map.job, proof: this.proof }),
       token: options.token,
       tls: options.tls,
       resolve: (peer) => this.addresses.resolve(peer),
@@ -198,10 +204,14 @@ export class Session {
       role: 'client',
       token: this.options.token,
       tls: this.options.tls,
-      introduce: (identity) =>
-        identity ? { t: 'attach', id: identity.id, job: identity.job } : { t: 'attach' },
-      onWelcome: ({ id, map }) => {
+      introduce: (identity) => {
+        if (!identity) return { t: 'attach' };
+        const { id, job, proof } = identity;
+        return { t: 'attach', id, job, ...(proof && { proof }) };
+      },
+      onWelcome: ({ id, map, proof }) => {
         this.id = id;
+        this.proof = proof;
         this.onMap(map);
       },
       onMessage: (message) => this.onSchedulerMessage(message),
@@ -257,10 +267,30 @@ export class Session {
   private onSchedulerMessage(message: Message): void {
     if (message.t === 'map') this.onMap(message.map);
     else if (message.t === 'rangeLost') this.onRangeLost?.(message);
-    else if ('id' in message && message.id !== undefined) {
-      this.replies.get(message.id)?.(message);
-      this.replies.delete(message.id);
+    else if (message.t === 'acquired') this.onAcquired(message);
+    else this.onReply(message);
+  }
+
+  private onReply(message: Message): void {
+    if (!('id' in message) || message.id === undefined) return;
+    this.replies.get(message.id)?.(message);
+    this.replies.delete(message.id);
+  }
+
+  private onAcquired(message: MessageOf<'acquired'>): void {
+    const { session, proof } = message;
+    if (proof) {
+      this.leased.delete(session);
+      this.leased.set(session, proof);
+      if (this.leased.size > MAX_LEASED) this.leased.delete(this.leased.keys().next().value!);
     }
+    this.onReply(message);
+  }
+
+  /** A push under the session of a range shows that the range was leased to this client. */
+  private proven(message: Message): Message {
+    const proof = message.t === 'push' && message.client !== undefined && this.leased.get(message.client);
+    return proof ? ({ ...message, proof } as Message) : message;
   }
 
   /** Sends a message that has no answer to the scheduler. It is lost when there is no connection. */
@@ -342,7 +372,7 @@ export class Session {
     each(effects, this.log, (effect) => {
       switch (effect.kind) {
         case 'send':
-          this.peers.send(effect.to, effect.message, effect.parts);
+          this.peers.send(effect.to, this.proven(effect.message), effect.parts);
           break;
         case 'event':
           this.log.info(effect.name, effect.fields);

@@ -34,6 +34,8 @@ export interface LocalOptions {
   /** Append every record of every role here. */
   log: string | undefined;
   token?: string | undefined;
+  /** Of the scheduler and the PS; workers are not told. */
+  nodeToken?: string | undefined;
   /** The command line to start roles with; default: the one beside this code. */
   cliPath?: string | undefined;
 }

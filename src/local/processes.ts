@@ -153,7 +153,10 @@ export class Processes {
   private start(name: string, args: string[]): Child {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
     const { options, onEvent } = this.settings;
-    const env = options.token === undefined ? {} : { KINTSUGI_TOKEN: options.token };
+    const env = {
+      KINTSUGI_TOKEN: options.token ?? '',
+      KINTSUGI_NODE_TOKEN: args[0] === 'worker' ? '' : (options.nodeToken ?? ''),
+    };
     const child = new Child({
       ...{ name, args, cliPath: options.cliPath, env },
       onEvent: (event, line) => {

@@ -67,6 +67,8 @@ export interface Hello {
   peer: PeerId;
   inc: number;
   job: string;
+  /** Of a client: that the scheduler gave it this id. */
+  proof?: Uint8Array;
 }
 
 // ---- client -> owner
@@ -74,12 +76,13 @@ export interface Hello {
  * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty
  * section: the push was withdrawn; unless it is applied already it only takes its number, and is refused with
  * ABORTED. `client`: whose pushes these are, when it is not the sender: batches of a range of samples have
- * its session, whoever works on it.
+ * its session, whoever works on it, and `proof` is that of the lease.
  */
 export interface Push {
   t: 'push';
   epoch: number;
   client?: PeerId;
+  proof?: Uint8Array;
   items: [g: number, m: number, cseq: number][];
 }
 /** parts: one REQUEST section per item; `full` asks for values + optimizer state. */
@@ -283,6 +286,8 @@ export interface Welcome {
   id: PeerId;
   inc: number;
   map: ClusterMap;
+  /** For a client: shows to nodes, and to the scheduler later, that this id is its own. */
+  proof?: Uint8Array;
 }
 /** A process whose node name was taken over by a newer one, or a client without a session: it must stop. */
 export interface Stale {
@@ -294,6 +299,7 @@ export interface Attach {
   /** Set when this client reconnects: its session goes on, in the job that opened it. */
   id?: PeerId;
   job?: string;
+  proof?: Uint8Array;
 }
 /** This client is done: its session ends now. */
 export interface Detach {

@@ -82,6 +82,8 @@ export interface Acquired {
   range?: SampleRange;
   /** The client that its batches are pushed as. */
   session: PeerId;
+  /** That this worker had the range: it may push under the session. */
+  proof?: Uint8Array;
   /** Batches that are durable, and batches that somebody had begun. */
   done: number;
   begun: number;

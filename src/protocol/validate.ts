@@ -45,6 +45,8 @@ const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v <
 
 const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
 
+const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
+
 const shard = { g: natural, m: natural };
 const stream = { ...shard, sid: natural, gen: natural };
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
@@ -113,8 +115,8 @@ const dataset = record({
 });
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
-  hello: { peer: natural, inc: natural, job: text },
-  push: { epoch: natural, client: optional(natural), items: list(tuple(natural, natural, natural)) },
+  hello: { peer: natural, inc: natural, job: text, proof },
+  push: { epoch: natural, client: optional(natural), proof, items: list(tuple(natural, natural, natural)) },
   pull: { epoch: natural, id: natural, items: list(tuple(natural, natural)) },
   keys: {
     ...shard,
@@ -174,9 +176,9 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     inc: optional(natural),
     job: optional(text),
   },
-  welcome: { id: natural, inc: natural, map },
+  welcome: { id: natural, inc: natural, map, proof },
   stale: { code: (v) => v === 'STALE_NODE' || v === 'SESSION_EXPIRED' || v === 'LIMIT' },
-  attach: { id: optional(natural), job: optional(text) },
+  attach: { id: optional(natural), job: optional(text), proof },
   detach: {},
   sessions: {},
   openSessions: { next: natural, open: list(natural) },
@@ -228,6 +230,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     id: natural,
     range: optional(record({ number: natural, epoch: natural, file: natural, begin: natural, end: natural })),
     session: natural,
+    proof,
     done: natural,
     begun: natural,
     leaseMs: natural,

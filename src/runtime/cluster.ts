@@ -30,6 +30,8 @@ export interface LocalClusterOptions {
   standby?: number | undefined;
   /** Shared secret of the job. Default: none. */
   token?: string | undefined;
+  /** Second secret, of the scheduler and the PS alone; clients are told `token` only. Default: none. */
+  nodeToken?: string | undefined;
   /** Opens /metrics of all roles; default: they are open, because they are on loopback. */
   metricsToken?: string | undefined;
   /** One certificate for all roles; it must hold for 127.0.0.1, or for `serverName`. */
@@ -55,6 +57,7 @@ const CLUSTER_OPTIONS = {
   groups: true,
   standby: true,
   token: true,
+  nodeToken: true,
   metricsToken: true,
   tls: true,
   memoryBytes: true,
@@ -108,6 +111,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     nodes: ps,
     pools,
     token: options.token,
+    nodeToken: options.nodeToken,
     metricsToken: options.metricsToken,
     tls: options.tls,
     policy: options.schedulerPolicy,
@@ -122,6 +126,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       hostLabel: `host-${index}`,
       standby: onStandby(index),
       token: options.token,
+      nodeToken: options.nodeToken,
       metricsToken: options.metricsToken,
       tls: options.tls,
       memoryBytes,

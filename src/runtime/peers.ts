@@ -16,7 +16,7 @@ import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport
 import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import type { Logger } from './log.js';
-import { Refusals } from './refusals.js';
+import { checkProved, Refusals } from './refusals.js';
 
 /** Messages and bytes that are kept for one peer while it is dialed. Further ones are dropped. */
 const MAX_QUEUED_MESSAGES = 4096;
@@ -32,8 +32,11 @@ const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
 
 export interface PeersOptions {
-  self: () => { peer: PeerId; inc: number; job: string };
+  self: () => { peer: PeerId; inc: number; job: string; proof?: Uint8Array | undefined };
+  /** What this side shows when it dials. */
   token?: string | undefined;
+  /** The proof is that of this client. Default: anything is. */
+  holds?(client: PeerId, proof: Uint8Array | undefined): boolean;
   tls?: ClientTls | undefined;
   /** Where to dial a peer; undefined when it cannot or should not be dialed. */
   resolve(peer: PeerId): PeerAddress | undefined;
@@ -225,7 +228,8 @@ export class Peers {
         return;
       }
       const self = this.options.self();
-      const hello: Hello = { t: 'hello', peer: self.peer, inc: self.inc, job: self.job };
+      const proof = self.proof && { proof: self.proof };
+      const hello: Hello = { t: 'hello', peer: self.peer, inc: self.inc, job: self.job, ...proof };
       link.send(hello);
       // Only nodes of the map are dialed.
       this.byLink.set(link.id, { id, role: 'node' });
@@ -273,7 +277,7 @@ export class Peers {
       link.close('another job');
       return;
     }
-    const role = this.introduced(message);
+    const role = this.introduced(link, message);
     const known = this.peers.get(message.peer);
     if (known && known.inc > message.inc) {
       link.close('STALE_NODE');
@@ -294,14 +298,17 @@ export class Peers {
   }
 
   /** The role of whoever says this hello: processes of nodes have incarnations. @throws FORBIDDEN */
-  private introduced({ peer, inc }: Hello): Role {
+  private introduced(link: Link, { peer, inc, proof }: Hello): Role {
     // Nodes dial the scheduler. Whoever calls as the scheduler could hand out maps.
     if (peer === SCHEDULER) throw new KintsugiError('FORBIDDEN', 'a hello of the scheduler');
     if (peer === this.options.self().peer)
       throw new KintsugiError('FORBIDDEN', 'a hello of this node itself');
     const role = inc > 0 ? 'node' : 'client';
-    if (role === 'client' && this.options.resolve(peer))
-      throw new KintsugiError('FORBIDDEN', `a client says that it is node ${peer}`);
+    checkProved(link, role);
+    if (role === 'node') return role;
+    const isNode = this.options.resolve(peer) !== undefined;
+    if (isNode || !(this.options.holds?.(peer, proof) ?? true))
+      throw new KintsugiError('FORBIDDEN', `a client says that it is ${isNode ? 'node' : 'client'} ${peer}`);
     return role;
   }
 

@@ -24,6 +24,7 @@ import { FailStop } from './fail-stop.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
 import { bytesOf, Peers } from './peers.js';
+import { ownToken, SessionProofs } from './session-proofs.js';
 import { Uplink } from './uplink.js';
 
 const TICK_MS = 20;
@@ -44,6 +45,8 @@ export interface PsOptions {
   machine?: string | undefined;
   standby?: boolean | undefined;
   token?: string | undefined;
+  /** Shared by the scheduler and the PS only; default: `token` serves them, too. */
+  nodeToken?: string | undefined;
   /** Opens /metrics; without it they are open on loopback and refused beyond it. */
   metricsToken?: string | undefined;
   /** Its own certificate, and how to verify the scheduler and other nodes. Default: nothing is encrypted. */
@@ -93,6 +96,7 @@ class PsRuntime {
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
   private closed = false;
   private readonly departure: Departure;
+  private readonly proofs: SessionProofs;
   private readonly failStop: FailStop;
   address = '';
 
@@ -106,10 +110,12 @@ class PsRuntime {
       stop: () => this.close(),
       onFailed: options.onFailed,
     });
+    this.proofs = new SessionProofs(options);
     this.departure = new Departure((message) => this.uplink?.send(message), options.name);
     this.peers = new Peers({
       self: () => ({ peer: this.node?.id ?? -1, inc: this.node?.inc ?? 0, job: this.node?.map.job ?? '' }),
-      token: options.token,
+      token: ownToken(options),
+      holds: (client, proof) => this.holds(client, proof),
       tls: options.tls,
       resolve: (peer) => this.addresses.resolve(peer),
       onMessage: (from, role, message, parts) => this.receive(from, role, message, parts),
@@ -148,9 +154,9 @@ class PsRuntime {
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
     });
-    const { token, metricsToken, tls } = options;
+    const { token, nodeToken, metricsToken, tls } = options;
     this.listener = await listen({
-      ...{ host, port, token, metricsToken, tls, http },
+      ...{ host, port, token, nodeToken, metricsToken, tls, http },
       handlers: this.peers.incoming,
     });
     this.address = this.advertised(host, this.listener.port);
@@ -160,7 +166,7 @@ class PsRuntime {
     this.uplink = await Uplink.open({
       scheduler: options.scheduler,
       role: 'node',
-      token,
+      token: ownToken(options),
       tls,
       introduce: (identity) => ({
         t: 'join',
@@ -169,12 +175,13 @@ class PsRuntime {
         address: this.address,
         ...(machine !== undefined && { machine }),
         standby: options.standby ?? false,
-        ...identity,
+        ...(identity && { id: identity.id, inc: identity.inc, job: identity.job }),
       }),
       onWelcome: ({ id, inc, map }) => {
         this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, {
           discard: (bytes) => this.garbage.push(bytes),
           pull: (shard, section) => this.answers.pull(shard, section),
+          holds: (session, proof) => this.holds(session, proof),
         });
         // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
         // the machine and time out at once.
@@ -222,6 +229,10 @@ class PsRuntime {
     if (advertise === undefined) return formatAddress({ host, port });
     const withPort = /:\d+$/.test(advertise) && !advertise.endsWith(']') ? advertise : `${advertise}:${port}`;
     return formatAddress(parseAddress(withPort));
+  }
+
+  private holds(session: PeerId, proof: Uint8Array | undefined): boolean {
+    return this.proofs.holds(this.node?.map.job ?? '', session, proof);
   }
 
   private receive(from: PeerId, role: Role, message: Message, parts: readonly Uint8Array[]): void {

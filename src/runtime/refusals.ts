@@ -5,12 +5,19 @@
 import { KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import type { Role } from '../protocol/senders.js';
 import type { Link } from '../transport/index.js';
 import type { Logger } from './log.js';
 import { hostOf } from './probe.js';
 
 /** Peers whose refusal is remembered as logged; beyond this the oldest are forgotten. */
 const MAX_LOGGED = 1024;
+
+/** A link says that it has this role; its token must say the same. @throws FORBIDDEN */
+export function checkProved({ proved }: Link, role: Role): void {
+  if (proved === undefined || proved === role) return;
+  throw new KintsugiError('FORBIDDEN', `a ${role} with the token of a ${proved}`);
+}
 
 export class Refusals {
   /** Kind of the message -> how many. */

@@ -21,7 +21,8 @@ import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
-import { Refusals } from './refusals.js';
+import { checkProved, Refusals } from './refusals.js';
+import { SessionProofs } from './session-proofs.js';
 
 const TICK_MS = 50;
 /** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
@@ -39,6 +40,8 @@ export interface PoolOptions {
 export interface SchedulerOptions {
   listen?: string | undefined;
   token?: string | undefined;
+  /** Shared by the scheduler and the PS only; default: `token` serves them, too. */
+  nodeToken?: string | undefined;
   /** Opens /metrics; without it they are open on loopback and refused beyond it. */
   metricsToken?: string | undefined;
   tls?: ServerTls | undefined;
@@ -79,6 +82,7 @@ class SchedulerRuntime {
   /** `role`: what the link has introduced itself as; `peer`: who it is, when it has been let in. */
   private readonly links = new Map<number, { link: Link; role?: Role; peer?: PeerId; inc?: number }>();
   private readonly refusals: Refusals;
+  private readonly proofs: SessionProofs;
   private readonly byPeer = new Map<PeerId, Link>();
   /** Where the connections of nodes came from. */
   private readonly calledFrom = new Map<PeerId, string>();
@@ -92,6 +96,7 @@ class SchedulerRuntime {
     private readonly core: Scheduler,
   ) {
     this.refusals = new Refusals(options.log);
+    this.proofs = new SessionProofs(options);
     this.failStop = new FailStop({
       role: 'scheduler',
       report: (fields) => options.log.error('scheduler.failed', fields),
@@ -137,6 +142,7 @@ class SchedulerRuntime {
       host,
       port,
       token: options.token,
+      nodeToken: options.nodeToken,
       metricsToken: options.metricsToken,
       tls: options.tls,
       http,
@@ -181,8 +187,10 @@ class SchedulerRuntime {
     const role = message.t === 'join' ? 'node' : 'client';
     if (known.role)
       throw new KintsugiError('FORBIDDEN', `this connection is that of a ${known.role} already`);
+    checkProved(known.link, role);
     const link = known.link.id;
     if (message.t === 'attach') {
+      this.checkSession(message);
       known.role = role;
       this.step({ kind: 'attach', link, message });
     } else {
@@ -190,6 +198,21 @@ class SchedulerRuntime {
       known.role = role;
       this.step({ kind: 'join', link, message });
     }
+  }
+
+  /** Who comes back under a session must have had it. Another job's session is left to the core. */
+  private checkSession({ id, job, proof }: MessageOf<'attach'>): void {
+    const own = this.core.map.job;
+    if (id === undefined || (job ?? own) !== own || this.proofs.holds(own, id, proof)) return;
+    throw new KintsugiError('FORBIDDEN', `a client says that it is client ${id}`);
+  }
+
+  /** Whoever is given a session is given its proof. */
+  private proven(message: Message): Message {
+    const session = message.t === 'acquired' ? message.session : message.t === 'welcome' ? message.id : 0;
+    if (session === 0 || (message.t === 'welcome' && message.inc > 0)) return message;
+    const proof = this.proofs.of(this.core.map.job, session);
+    return proof ? ({ ...message, proof } as Message) : message;
   }
 
   private onClose(link: Link): void {
@@ -210,7 +233,7 @@ class SchedulerRuntime {
   private execute(effect: SchedulerEffect): void {
     switch (effect.kind) {
       case 'send':
-        if (effect.to !== SCHEDULER) this.byPeer.get(effect.to)?.send(effect.message);
+        if (effect.to !== SCHEDULER) this.byPeer.get(effect.to)?.send(this.proven(effect.message));
         return;
       case 'reply':
         this.reply(effect);
@@ -263,7 +286,7 @@ class SchedulerRuntime {
       // Nodes have incarnations; clients are not probed.
       if (effect.admit.inc > 0) this.remember(effect.admit.peer, hostOf(known.link.remote));
     }
-    known.link.send(effect.message);
+    known.link.send(this.proven(effect.message));
   }
 
   /** Where a node calls from; forgotten with the node. */

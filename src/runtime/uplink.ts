@@ -44,6 +44,8 @@ interface Identity {
   id: PeerId;
   inc: number;
   job: string;
+  /** Of a client. */
+  proof: Uint8Array | undefined;
 }
 
 const STALE: Record<MessageOf<'stale'>['code'], string> = {
@@ -170,7 +172,7 @@ export class Uplink {
         const { t } = this.options.introduce(this.identity);
         return this.stop(staleness(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED'));
       }
-      this.identity = { id: message.id, inc: message.inc, job };
+      this.identity = { id: message.id, inc: message.inc, job, proof: message.proof };
       this.options.onWelcome(message);
       this.welcomed?.();
     } else if (message.t === 'stale') this.stop(staleness(message.code));

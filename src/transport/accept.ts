@@ -27,7 +27,8 @@ export class Acceptor {
    */
   refusal(origin: string | undefined, gate: string | undefined): 401 | 403 | 503 | undefined {
     if (origin) return 403;
-    if (!gateOpens(gate, this.#options.token)) return 401;
+    const { token, nodeToken } = this.#options;
+    if (!gateOpens(gate, token, nodeToken)) return 401;
     const { maxUnauthenticated, maxLinks } = this.#limits;
     const full = this.#unauthenticated >= maxUnauthenticated || this.#connections.size >= maxLinks;
     return this.#closing || full ? 503 : undefined;
@@ -40,7 +41,7 @@ export class Acceptor {
     this.#unauthenticated++;
     const connection = new Connection(socket, {
       outgoing: false,
-      handshake: serverHandshake(this.#options.token),
+      handshake: serverHandshake(this.#options.token, this.#options.nodeToken),
       handlers: this.#options.handlers,
       limits: this.#limits,
       onReady: settled,

@@ -13,6 +13,10 @@
  * without macs, so that both sides still learn whether they agree. It authenticates the peer, it does not
  * encrypt: that is TLS's job.
  *
+ * A server may have a second token, that of nodes. A proof that was made with it says that the dialing side
+ * is a node, one with the other token that it is a client. The server answers with the token that was used.
+ * With one token, a proof says nothing about the role.
+ *
  * Before all this the upgrade request carries a gate pass, a mac of the token alone. It proves little
  * (whoever listens on an unencrypted network can repeat it) and saves a lot: server libraries assemble a
  * whole message before they hand it over, up to the largest frame, so whoever gets as far as the handshake
@@ -35,15 +39,23 @@ export function gatePass(token: string): string {
 }
 
 /** True if the header's value opens the gate. The comparison takes the same time for every wrong one. */
-export function gateOpens(given: string | undefined, token: string | undefined): boolean {
-  return !token || sameText(given ?? '', gatePass(token));
+export function gateOpens(given: string | undefined, token: string | undefined, nodeToken?: string): boolean {
+  if (!token) return true;
+  const one = sameText(given ?? '', gatePass(token));
+  const other = nodeToken ? sameText(given ?? '', gatePass(nodeToken)) : false;
+  return one || other;
 }
+
+/** What the token of a dialing side says about it; undefined when one token serves all. */
+export type ProvedRole = 'node' | 'client' | undefined;
 
 export interface HandshakeStep {
   /** To be sent now. */
   send?: object;
   /** The other side has proved itself; `send` comes first. */
   done: boolean;
+  /** Of the other side, when it is done. */
+  proved?: ProvedRole;
 }
 
 export interface Handshake {
@@ -53,7 +65,7 @@ export interface Handshake {
   step(header: Record<string, unknown>): HandshakeStep;
 }
 
-export function serverHandshake(token: string | undefined): Handshake {
+export function serverHandshake(token: string | undefined, nodeToken?: string): Handshake {
   const nonce = randomBytes(NONCE_BYTES);
   return {
     start: () => ({ t: 'challenge', nonce, auth: Boolean(token) }),
@@ -65,10 +77,11 @@ export function serverHandshake(token: string | undefined): Handshake {
         if (header.mac !== undefined) throw unauthorized('the client has a token and this side has none');
         return { send: { t: 'ready' }, done: true };
       }
-      if (!matches(header.mac, mac(token, 'client', nonce, theirs))) {
-        throw unauthorized('the token is missing or wrong');
-      }
-      return { send: { t: 'ready', mac: mac(token, 'server', nonce, theirs) }, done: true };
+      const proves = (secret: string): boolean => matches(header.mac, mac(secret, 'client', nonce, theirs));
+      const isNode = nodeToken ? proves(nodeToken) : false;
+      if (!isNode && !proves(token)) throw unauthorized('the token is missing or wrong');
+      const send = { t: 'ready', mac: mac(isNode ? nodeToken! : token, 'server', nonce, theirs) };
+      return { send, done: true, proved: nodeToken ? (isNode ? 'node' : 'client') : undefined };
     },
   };
 }

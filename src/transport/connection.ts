@@ -6,7 +6,7 @@
  */
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
-import type { Handshake } from './auth.js';
+import type { Handshake, ProvedRole } from './auth.js';
 import { bufferOf, type PartBuffer } from './part-memory.js';
 import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from './types.js';
 
@@ -47,6 +47,7 @@ export class Connection implements Link {
   readonly id = ++lastId;
   readonly outgoing: boolean;
   readonly remote: string;
+  proved: ProvedRole;
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
   #state: 'handshake' | 'open' | 'closed' = 'handshake';
@@ -131,9 +132,10 @@ export class Connection implements Link {
 
   #handshake(header: Record<string, unknown>): void {
     const { handshake, handlers, onReady } = this.#options;
-    const { send, done } = handshake.step(header);
+    const { send, done, proved } = handshake.step(header);
     if (send) this.#write([[send, []]]);
     if (!done) return;
+    this.proved = proved;
     clearTimeout(this.#deadline);
     this.#state = 'open';
     onReady?.();

@@ -49,9 +49,16 @@ function refusal(authorization: string | undefined, options: HttpOptions): HttpA
   return text(403, 'beyond loopback this needs a token: start the role with --metrics-token-file\n');
 }
 
-/** @throws BAD_ARGUMENT when the token of metrics, which a bearer shows, is the token of the job */
-export function checkMetricsToken({ token, metricsToken }: ListenOptions): void {
-  if (!metricsToken || metricsToken !== token) return;
-  const reason = 'the token of metrics crosses the wire, the token of the job must not';
-  throw new KintsugiError('BAD_ARGUMENT', `both tokens are the same: ${reason}`);
+/** @throws BAD_ARGUMENT for tokens that would not do what they are for */
+export function checkTokens({ token, nodeToken, metricsToken }: ListenOptions): void {
+  if (metricsToken && (metricsToken === token || metricsToken === nodeToken)) {
+    const reason = 'the token of metrics crosses the wire, the token of the job must not';
+    throw new KintsugiError('BAD_ARGUMENT', `both tokens are the same: ${reason}`);
+  }
+  if (!nodeToken) return;
+  if (!token) throw new KintsugiError('BAD_ARGUMENT', 'a token of nodes needs a token for clients beside it');
+  if (token === nodeToken) {
+    const reason = 'clients must not know the token of nodes';
+    throw new KintsugiError('BAD_ARGUMENT', `both tokens are the same: ${reason}`);
+  }
 }

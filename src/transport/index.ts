@@ -4,7 +4,7 @@
  */
 import { KintsugiError } from '../errors.js';
 import { isLoopback } from './auth.js';
-import { checkMetricsToken } from './http.js';
+import { checkTokens } from './http.js';
 import {
   type DialOptions,
   type Link,
@@ -38,7 +38,7 @@ export {
 /**
  * Starts a server. `host` other than loopback needs a token.
  * @throws TOKEN_REQUIRED, PORT_IN_USE, BAD_ARGUMENT (an address that is not ours, an unknown
- * KINTSUGI_TRANSPORT, a certificate that cannot be used, or one token for links and metrics),
+ * KINTSUGI_TRANSPORT, a certificate that cannot be used, or tokens that are the same),
  * DEPENDENCY_MISSING (uws was demanded and cannot be loaded)
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
@@ -48,7 +48,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       `listening on "${options.host}" needs a token; loopback does not`,
     );
   }
-  checkMetricsToken(options);
+  checkTokens(options);
   checkPort(options.port, 0);
   const kind = await serverKind(options.server, options.tls !== undefined);
   return kind === 'uws' ? listenUws(options, limitsOf(options)) : listenWs(options, limitsOf(options));

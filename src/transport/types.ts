@@ -4,6 +4,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import { MAX_FRAME_BYTES, type Outgoing } from '../protocol/frame.js';
+import type { ProvedRole } from './auth.js';
 import type { ClientTls, ServerTls } from './tls.js';
 
 /** One authenticated connection. */
@@ -14,6 +15,8 @@ export interface Link {
   readonly remote: string;
   /** True if this side dialed. */
   readonly outgoing: boolean;
+  /** What the token of a dialing side says it is; undefined when one token serves all, and for the dialed. */
+  readonly proved: ProvedRole;
   /**
    * Sends one frame. The parts are copied before this returns, so that the caller may reuse them at once;
    * those that stand in a `PartBuffer` are sent from there, and it is used again when they have been. False
@@ -86,6 +89,8 @@ export interface LinkOptions {
 
 export interface ListenOptions extends LinkOptions {
   http?: HttpHandler | undefined;
+  /** Second secret: who dials with it is a node, and who dials with `token` is none. Needs `token`. */
+  nodeToken?: string | undefined;
   /** Opens what HTTP tells of the job, as a bearer. Empty is the same as none. */
   metricsToken?: string | undefined;
   /** Overrides KINTSUGI_TRANSPORT. Default: uws where it loads, else ws. */

@@ -11,15 +11,19 @@ import { type Certificates, hasOpenssl, makeCertificates } from '../transport/ce
 import { kintsugi, type Running, record, start } from './support.js';
 
 const TOKEN = 'xyzzy-a-secret-that-is-nowhere-else';
+const NODE_TOKEN = 'frobozz-a-secret-that-workers-are-not-told';
 const METRICS_TOKEN = 'plugh-a-secret-that-may-be-shown-to-metrics-only';
 let directory = '';
 let tokenFile = '';
+let nodeTokenFile = '';
 const cleanups: (() => unknown)[] = [];
 
 beforeAll(() => {
   directory = mkdtempSync(join(tmpdir(), 'kintsugi-secret-'));
   tokenFile = join(directory, 'token');
   writeFileSync(tokenFile, `${TOKEN}\n`);
+  nodeTokenFile = join(directory, 'node-token');
+  writeFileSync(nodeTokenFile, `${NODE_TOKEN}\n`);
 });
 afterEach(async () => {
   // All of them, also after one that fails: a process must not outlive its test.
@@ -35,13 +39,14 @@ afterEach(async () => {
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Arguments of every process of this machine; processes come and go while we look. */
-function commandLines(): string[] {
+/** Arguments and environment of every process of this machine; processes come and go while we look. */
+function processes(): { line: string; environment: string }[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .flatMap((pid) => {
       try {
-        return [readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')];
+        const read = (file: string) => readFileSync(`/proc/${pid}/${file}`, 'utf8').replaceAll('\0', ' ');
+        return [{ line: read('cmdline'), environment: read('environ') }];
       } catch {
         return [];
       }
@@ -58,6 +63,7 @@ test.skipIf(process.platform !== 'linux')('a local job shows its token to nobody
     keys: 500,
     seed: 1,
   });
+  const secrets = ['--token-file', tokenFile, '--node-token-file', nodeTokenFile];
   const [log, json] = [join(directory, 'log'), join(directory, 'report.json')];
   const shape = [
     '--ps',
@@ -73,20 +79,29 @@ test.skipIf(process.platform !== 'linux')('a local job shows its token to nobody
     '--top',
     '8-1',
   ];
-  const files = ['--data', train, '--log', log, '--json', json, '--token-file', tokenFile];
+  const files = ['--data', train, '--log', log, '--json', json, ...secrets];
   const job = start(['local', ...shape, ...files]);
   cleanups.push(() => job.process.kill());
   await job.line((line) => /2 PS.* are up/.test(line));
-  const lines = commandLines();
+  // A worker is there, too.
+  await job.line((line) => /of 3,000 samples/.test(line));
+  const all = processes();
+  const lines = all.map(({ line }) => line);
   // The roles of this very job are among what was looked at.
   const roles = lines.filter((line) => / ps --scheduler /.test(line) && /--name ps-[01]/.test(line));
   expect(roles.length).toBeGreaterThanOrEqual(2);
-  expect(lines.filter((line) => line.includes(TOKEN))).toEqual([]);
+  expect(lines.filter((line) => line.includes(TOKEN) || line.includes(NODE_TOKEN))).toEqual([]);
+  const told = all.filter(({ environment }) => environment.includes(NODE_TOKEN)).map(({ line }) => line);
+  expect(told.length).toBeGreaterThanOrEqual(3);
+  for (const line of told) expect(line).toMatch(/ (ps|scheduler) --/);
   const { code, stdout, stderr } = await job.ended;
   expect(code).toBe(0);
   const written = [stdout, stderr, ...[log, json].map((file) => readFileSync(file, 'utf8'))];
   expect(written[2]).toContain('ps.ready');
-  for (const text of written) expect(text).not.toContain(TOKEN);
+  for (const text of written) {
+    expect(text).not.toContain(TOKEN);
+    expect(text).not.toContain(NODE_TOKEN);
+  }
 });
 
 test('a role that refuses a peer says nothing of either token', async () => {

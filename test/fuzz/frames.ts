@@ -85,10 +85,11 @@ const lease = { name: 'd', number: 1, lease: 5 };
 const range = { number: 1, epoch: 0, file: 0, begin: 0, end: 100 };
 const files = [{ name: 'a.tsv', size: 100, rangeBytes: 50 }];
 const dataset = { files, batch: 4, epochs: 1, seed: 3, shuffle: true, staleness: 2 };
+const proof = new Uint8Array(16).fill(5);
 /** A well-formed header of every kind of message; a new kind does not compile until it is here. */
 const FIELDS: Record<Message['t'], object> = {
-  hello: { peer: 3, inc: 1, job: 'a-job' },
-  push: { epoch: 9, client: 7, items: [[3, 1, 5]] },
+  hello: { peer: 3, inc: 1, job: 'a-job', proof },
+  push: { epoch: 9, client: 7, proof, items: [[3, 1, 5]] },
   pull: { epoch: 9, id: 2, items: [[3, 1]] },
   keys: { ...shard, epoch: 9, id: 2, table: 1, order: 'key', from: 2n ** 63n, max: 100 },
   shardStats: { ...shard, epoch: 9, id: 2 },
@@ -135,9 +136,9 @@ const FIELDS: Record<Message['t'], object> = {
   check: { epoch: 9, id: 2, g: 3, sid: 12 },
   checked: { id: 2, g: 3, sid: 12, checked: 100, unprotected: 0, mismatched: 0, unknown: false },
   join: { name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false, id: 1, inc: 1, job: 'j' },
-  welcome: { id: 1, inc: 1, map },
+  welcome: { id: 1, inc: 1, map, proof },
   stale: { code: 'STALE_NODE' },
-  attach: { id: 7, job: 'j' },
+  attach: { id: 7, job: 'j', proof },
   detach: {},
   sessions: {},
   openSessions: { next: 9, open: [7, 8] },
@@ -174,7 +175,7 @@ const FIELDS: Record<Message['t'], object> = {
   extendDataset: { id: 2, name: 'd', sizes: [4096, 0] },
   datasetExtended: { id: 2, sizes: [], code: 'BAD_ARGUMENT', message: 'no' },
   acquire: { id: 2, name: 'd', clock: 3 },
-  acquired: { id: 2, range, session: 9, done: 2, begun: 3, leaseMs: 1000 },
+  acquired: { id: 2, range, session: 9, proof, done: 2, begun: 3, leaseMs: 1000 },
   rangeProgress: { ...lease, done: 2, begun: 3, clock: 4 },
   rangeLost: lease,
   release: { id: 2, ...lease, outcome: 'finished', done: 2, begun: 3, samples: 9, redone: 1 },

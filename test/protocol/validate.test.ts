@@ -56,9 +56,10 @@ const dataset = {
 };
 
 /** A new kind of message does not compile until it has a sample here. */
+const proof = new Uint8Array(16);
 const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
-  hello: { t: 'hello', peer: 1, inc: 2, job: 'j' },
-  push: { t: 'push', epoch: 1, client: 7, items: [[0, 1, 2]] },
+  hello: { t: 'hello', peer: 1, inc: 2, job: 'j', proof },
+  push: { t: 'push', epoch: 1, client: 7, proof, items: [[0, 1, 2]] },
   pull: { t: 'pull', epoch: 1, id: 5, items: [[0, 1]] },
   keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, order: 'slot', from: 0, max: 10 },
   shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
@@ -120,9 +121,9 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   check: { t: 'check', epoch: 9, id: 5, g: 0, sid: 4 },
   checked: { t: 'checked', id: 5, g: 0, sid: 4, checked: 9, unprotected: 0, mismatched: 0, unknown: false },
   join: { t: 'join', name: 'ps-0', host: 'h', address: 'h:1', standby: false, id: 1, inc: 2, job: 'j' },
-  welcome: { t: 'welcome', id: 1, inc: 2, map },
+  welcome: { t: 'welcome', id: 1, inc: 2, map, proof },
   stale: { t: 'stale', code: 'STALE_NODE' },
-  attach: { t: 'attach', id: 5, job: 'j' },
+  attach: { t: 'attach', id: 5, job: 'j', proof },
   detach: { t: 'detach' },
   sessions: { t: 'sessions' },
   openSessions: { t: 'openSessions', next: 9, open: [5, 7] },
@@ -189,7 +190,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   extendDataset: { t: 'extendDataset', id: 5, name: 'd', sizes: [4096, 0] },
   datasetExtended: { t: 'datasetExtended', id: 5, sizes: [], code: 'BAD_ARGUMENT', message: 'no' },
   acquire: { t: 'acquire', id: 5, name: 'd', clock: 3 },
-  acquired: { t: 'acquired', id: 5, range, session: 9, done: 2, begun: 3, leaseMs: 1000 },
+  acquired: { t: 'acquired', id: 5, range, session: 9, proof, done: 2, begun: 3, leaseMs: 1000 },
   rangeProgress: { t: 'rangeProgress', ...lease, done: 2, begun: 3, clock: 4 },
   rangeLost: { t: 'rangeLost', ...lease },
   release: {
@@ -214,19 +215,21 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
 };
 const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
-  attach: ['id', 'job'],
+  attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
   drain: ['change'],
   changeReply: ['code', 'message'],
   heartbeat: ['held'],
-  push: ['client'],
+  hello: ['proof'],
+  push: ['client', 'proof'],
+  welcome: ['proof'],
   pushAck: ['client'],
   gap: ['client'],
   lost: ['client'],
   applied: ['atLimit'],
   datasetOpened: ['spec', 'code', 'message'],
   datasetExtended: ['code', 'message'],
-  acquired: ['range'],
+  acquired: ['range', 'proof'],
   release: ['batch', 'code', 'message'],
   datasetReply: ['status'],
 };
@@ -262,7 +265,7 @@ type Path = (string | number)[];
 /** Paths to every value inside a sample, down to the leaves. */
 function* paths(value: unknown, at: Path, t: string): Generator<Path> {
   if (at.length > 0) yield at;
-  if (typeof value !== 'object' || value === null) return;
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return;
   const last = String(at.at(-1));
   if (OPAQUE.includes(last) || OPAQUE.includes(`${last} of ${t}`)) return;
   for (const [name, inner] of Object.entries(value))

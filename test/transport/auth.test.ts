@@ -80,6 +80,24 @@ describe('handshake', () => {
     }
   });
 
+  it('knows which of two tokens was used, and answers with the same', () => {
+    const prove = (token: string) => {
+      const server = serverHandshake('of clients', 'of nodes');
+      const client = clientHandshake(token);
+      const proof = client.step(server.start() as Record<string, unknown>);
+      const ready = server.step(proof.send as Record<string, unknown>);
+      expect(client.step(ready.send as Record<string, unknown>).done).toBe(true);
+      return ready.proved;
+    };
+    expect([prove('of nodes'), prove('of clients')]).toEqual(['node', 'client']);
+    expect(() => prove('of others')).toThrow(code('UNAUTHORIZED'));
+    // Who knows the token of clients only cannot serve a node: the answer is not a mac of the right token.
+    const dialing = clientHandshake('of nodes');
+    const taken = serverHandshake('of clients');
+    const proof = dialing.step(taken.start() as Record<string, unknown>);
+    expect(() => taken.step(proof.send as Record<string, unknown>)).toThrow(code('UNAUTHORIZED'));
+  });
+
   it('does not take the own proof back, and does not put the token on the wire', () => {
     let proof: Record<string, unknown> | undefined;
     const reflect = (header: Record<string, unknown>): object => {
@@ -98,6 +116,26 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
     await served.take('open');
     link.send({ t: 'hello' });
     expect((await served.take('message')).header).toEqual({ t: 'hello' });
+  });
+
+  it('says which of two tokens opened a link', async () => {
+    const [listener, served] = await serve(kind, { token: 'of clients', nodeToken: 'of nodes' });
+    const proved = async (token: string) => {
+      const dialed = await join(listener.port, token);
+      expect(dialed.proved).toBeUndefined();
+      return (await served.take('open')).link.proved;
+    };
+    expect(await proved('of nodes')).toBe('node');
+    expect(await proved('of clients')).toBe('client');
+    expect((await rejection(join(listener.port, 'of others'))).code).toBe('UNAUTHORIZED');
+  });
+
+  it.each([
+    ['without a token of clients', { nodeToken: 'n' }],
+    ['that is the token of clients', { token: 'n', nodeToken: 'n' }],
+    ['that is the token of metrics', { token: 't', nodeToken: 'n', metricsToken: 'n' }],
+  ])('refuses a token of nodes %s', async (_, options) => {
+    expect((await rejection(serve(kind, options))).code).toBe('BAD_ARGUMENT');
   });
 
   it('refuses a wrong, a missing and an unwanted token', async () => {

@@ -6,6 +6,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import { KintsugiError } from '../../src/errors.js';
 import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
+import { clientHandshake } from '../../src/transport/auth.js';
 import {
   LINK_PATH,
   type Link,
@@ -130,11 +131,11 @@ export class RawClient {
     this.ws.ping();
     await pong;
   }
-  /** Goes through the handshake of a server without a token. */
-  async prove(): Promise<this> {
-    await this.next();
-    this.send({ t: 'proof', nonce: new Uint8Array(32) });
-    await this.next();
+  /** Goes through the handshake of a server; with a token, the gate must have been opened by a header. */
+  async prove(token?: string): Promise<this> {
+    const handshake = clientHandshake(token);
+    this.send(handshake.step(await this.next()).send!);
+    handshake.step(await this.next());
     return this;
   }
 }

@@ -37,6 +37,8 @@ export interface NodeHooks {
   discard(bytes: Uint8Array): void;
   /** Has the engine answer a section of a pull: rows, or a status. Default: in memory of its own. */
   pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
+  /** `proof` is that of the session of a range. Default: anything is. */
+  holds(session: PeerId, proof: Uint8Array | undefined): boolean;
 }
 
 const EMPTY = new Uint8Array(0);
@@ -74,7 +76,8 @@ export class PsNode implements OwnerHost {
     readonly policy: Policy,
     hooks: Partial<NodeHooks> = {},
   ) {
-    this.hooks = { discard: () => {}, pull: (shard, section) => shard.pull(section), ...hooks };
+    const pull = (shard: NativeShard, section: Uint8Array) => shard.pull(section);
+    this.hooks = { discard: () => {}, pull, holds: () => true, ...hooks };
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.parked = new WaitingMessages(policy, this.waiting);
@@ -297,9 +300,12 @@ export class PsNode implements OwnerHost {
   }
 
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
+    const { client = from } = message;
+    // A client pushes under its own session, and under those of ranges that were leased to it.
+    if (client !== from && !this.hooks.holds(client, message.proof))
+      throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
     this.pace.request();
     matching(message.items, parts);
-    const { client = from } = message;
     if (client !== from) this.replies.route(client, from);
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
     // where.
