@@ -46,7 +46,7 @@ test('finds and repairs a parity that was tampered with', async () => {
       onClose: () => {},
     },
   });
-  forger.send({ t: 'hello', peer: 999_999, inc: 0, job: map.job });
+  forger.send({ t: 'hello', peer: 999_999, inc: 1, job: map.job });
   const stream = { t: 'delta', g: 0, m: 0, sid: sink.sid, gen: owner.gen, ids: [], committed: 0 };
   const send = (seq: number, delta: Uint8Array) =>
     new Promise<number>((resolve) => {
