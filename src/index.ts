@@ -49,6 +49,7 @@ export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js
 export { type Digest, digest } from './tools/digest.js';
 export { type LoadOptions, type LoadProgress, type LoadResult, load } from './tools/load.js';
 export type { ParityCheck, SinkCheck } from './tools/parity.js';
+export { type RestartedNode, type RestartOptions, restart } from './tools/restart.js';
 export { type SaveOptions, type SaveProgress, type SaveResult, save } from './tools/save.js';
 export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './tools/scaling.js';
 export { type ScrubOptions, type ScrubReport, scrub } from './tools/scrub.js';

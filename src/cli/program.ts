@@ -8,6 +8,7 @@ import { registerDemo } from './demo.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
+import { registerRestart } from './restart.js';
 import { registerSave } from './save.js';
 import { registerScale } from './scale.js';
 import { registerScheduler } from './scheduler.js';
@@ -37,6 +38,7 @@ export function createProgram(): Command {
   registerLocal(program);
   registerStatus(program);
   registerScale(program);
+  registerRestart(program);
   registerSave(program);
   registerScrub(program);
   registerLoad(program);

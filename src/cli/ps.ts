@@ -3,6 +3,7 @@ import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { KintsugiError } from '../errors.js';
+import { RESTART_EXIT } from '../runtime/departure.js';
 import type { Logger } from '../runtime/log.js';
 import { machineId } from '../runtime/machine.js';
 import { type RunningPs, startPs } from '../runtime/ps.js';
@@ -91,10 +92,11 @@ async function run(flags: Flags): Promise<void> {
     onFailed: end,
   });
   try {
-    const signal = await Promise.race([stopped, ended, ps.left]);
+    const cause = await Promise.race([stopped, ended, ps.left]);
     // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
-    if (signal === 'SIGTERM' && flags.drainTimeout > 0)
+    if (cause === 'SIGTERM' && flags.drainTimeout > 0)
       await Promise.race([leave(ps, flags.drainTimeout, log), ended]);
+    else if (typeof cause === 'object' && cause.restart) process.exitCode = RESTART_EXIT;
   } finally {
     await ps.close();
   }

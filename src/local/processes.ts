@@ -4,8 +4,9 @@
  */
 import { join } from 'node:path';
 import { KintsugiError } from '../errors.js';
+import { RESTART_EXIT } from '../runtime/departure.js';
 import { monotonicMs } from '../runtime/log.js';
-import { Child } from './child.js';
+import { Child, type Exit } from './child.js';
 import type { RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
 import type { LocalOptions } from './options.js';
@@ -175,6 +176,8 @@ export class Processes {
     onEvent(record, JSON.stringify(record));
     void child.exited.then((exit) => {
       if (this.children.get(name) === child) this.ready.delete(name);
+      if (args[0] === 'ps' && exit.code === RESTART_EXIT && !child.expected)
+        return this.respawn(name, child, 0, () => this.startPs(Number(name.slice(3))));
       // A PS ends by itself only when the job told it to leave. A worker that reported its end is done,
       // whatever its exit code.
       const finished =
@@ -185,7 +188,16 @@ export class Processes {
     return child;
   }
 
-  // ---- failures on purpose
+  // ---- ends in order, and failures on purpose
+
+  /** SIGTERM: a PS hands over what it holds, and ends. */
+  async terminate(name: string): Promise<Exit> {
+    const child = this.children.get(name);
+    if (!child) throw new KintsugiError('BAD_ARGUMENT', `no process "${name}" was started`);
+    child.expected = true;
+    child.signal('SIGTERM');
+    return child.exited;
+  }
 
   /** SIGKILL now, and a new process later. */
   kill(role: KillRole, name: string): void {

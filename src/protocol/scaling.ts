@@ -18,6 +18,7 @@ export interface Scale {
 /**
  * A node is to be emptied and to leave; `node` is its name or its id, and "" is the sender. `change`: the
  * number that an earlier answer gave. A change of this number that was taken back is not begun again.
+ * `restart`: the process is to be started again, so as many PS are wanted as before.
  */
 export interface Drain {
   t: 'drain';
@@ -25,6 +26,7 @@ export interface Drain {
   node: string;
   timeoutMs: number;
   change?: number;
+  restart?: boolean;
 }
 /** `dryRun`: only say what would move. */
 export interface Rebalance {
@@ -53,8 +55,9 @@ export interface MoveProgress {
   t: 'moveProgress';
   items: [sid: number, blocksLeft: number][];
 }
-/** To a node that holds nothing any more: it is not part of the job. */
+/** To a node that holds nothing any more: it is not part of the job. `restart`: it is to be started again. */
 export interface Leave {
   t: 'leave';
   inc: number;
+  restart?: boolean;
 }

@@ -69,6 +69,8 @@ export interface ChangeStatus {
   state: 'running' | 'done' | 'cancelled';
   /** Why it was cancelled, or what it waits for. */
   reason: string;
+  /** Whoever it empties is to be started again. */
+  restart?: boolean;
   /** Names of the nodes that it empties. */
   leaving: string[];
   /** Shards that have moved. */

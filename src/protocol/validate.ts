@@ -195,7 +195,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     held: optional(list(tuple(natural, natural, natural, natural))),
   },
   scale: { id: natural, ps: natural, timeoutMs: natural },
-  drain: { id: natural, node: text, timeoutMs: natural, change: optional(natural) },
+  drain: { id: natural, node: text, timeoutMs: natural, change: optional(natural), restart: optional(bool) },
   rebalance: { id: natural, dryRun: bool, timeoutMs: natural },
   changeReply: {
     id: natural,
@@ -206,7 +206,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   },
   movePace: { bytesPerSecond: natural },
   moveProgress: { items: list(tuple(natural, natural)) },
-  leave: { inc: natural },
+  leave: { inc: natural, restart: optional(bool) },
   stalled: { ...stream, v: natural },
   replaceSink: { id: natural, g: natural, sid: natural },
   sinkReplaced: { id: natural, done: bool },

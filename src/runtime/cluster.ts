@@ -134,14 +134,27 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       log,
       onFailed: (error) => options.onFailed?.(`ps-${index}`, error),
     });
-    // What ends a process elsewhere ends the node here.
-    void node.left.then(() => node.close());
+    // What ends a process elsewhere ends the node here, and what a supervisor starts again is started again.
+    void node.left.then(async ({ restart }) => {
+      await node.close();
+      if (restart) await again(index);
+    });
     return node;
   };
+  const again = async (index: number) => {
+    try {
+      if (!closing) nodes[index] = await start(index);
+      if (closing) await nodes[index]?.close();
+    } catch (error) {
+      if (!closing) options.onFailed?.(`ps-${index}`, error as KintsugiError);
+    }
+  };
   const nodes: RunningPs[] = [];
+  let closing = false;
   /** Of the next node that is added; never given twice, because a name belongs to one process at a time. */
   let nextIndex = ps + standby;
   const close = async () => {
+    closing = true;
     // An index without a node: adding it failed, or is under way.
     for (const node of nodes) await node?.close();
     await scheduler.close();

@@ -13,9 +13,18 @@ const WATCHES = 4;
 /** Without any answer in this time the drain fails with UNREACHABLE. */
 const ANSWER_MS = 5000;
 
+/** Exit code of a PS that its supervisor is to start again. */
+export const RESTART_EXIT = 75;
+
+/** How a PS was told to leave. */
+export interface Left {
+  /** It is to be started again. */
+  restart: boolean;
+}
+
 export class Departure {
-  readonly left: Promise<void>;
-  private leave: () => void = () => {};
+  readonly left: Promise<Left>;
+  private leave: (how: Left) => void = () => {};
   private answered: (message: Message & { t: 'changeReply' }) => void = () => {};
 
   constructor(
@@ -34,7 +43,7 @@ export class Departure {
   take(message: Message, inc: number | undefined): boolean {
     if (message.t === 'changeReply') this.answered(message);
     else if (message.t === 'leave') {
-      if (message.inc === inc) this.leave();
+      if (message.inc === inc) this.leave({ restart: message.restart === true });
     } else return false;
     return true;
   }
@@ -77,7 +86,7 @@ export class Departure {
           }
         };
         ask();
-        void this.left.then(resolve);
+        void this.left.then(() => resolve());
       });
     } finally {
       for (const timer of timers) clearTimeout(timer);

@@ -17,7 +17,7 @@ import { type Listener, listen, type RoleTls, release } from '../transport/index
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
 import { AddressBook } from './address-book.js';
 import { Answers } from './answers.js';
-import { Departure } from './departure.js';
+import { Departure, type Left } from './departure.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
@@ -69,7 +69,7 @@ export interface RunningPs {
   /** host:port that others dial. */
   readonly address: string;
   /** Resolves when the scheduler has told this node to leave: it holds nothing any more. */
-  readonly left: Promise<void>;
+  readonly left: Promise<Left>;
   /**
    * Asks to be emptied, and resolves as `left` does.
    * @throws NOT_ENOUGH_NODES when the job cannot do without this node, UNREACHABLE, TIMEOUT, BAD_ARGUMENT
@@ -215,7 +215,7 @@ class PsRuntime {
     return this.node.map.groups.length > 0 ? undefined : 'the job is not formed';
   }
 
-  get left(): Promise<void> {
+  get left(): Promise<Left> {
     return this.departure.left;
   }
 

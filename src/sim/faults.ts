@@ -207,10 +207,11 @@ export class Faults {
     const least = config.k + config.r;
     const node = random.pick(nodes).identity;
     // A process that is asked to end asks for itself.
+    const restart = random.chance(0.5);
     const itself = node !== undefined && random.chance(0.5);
     const message: Message = random.pick<Message>([
       { t: 'scale', id: 0, ps: least - 1 + random.below(config.spares + 2), timeoutMs },
-      { t: 'drain', id: 0, node: itself ? '' : `${node?.id ?? 0}`, timeoutMs },
+      { t: 'drain', id: 0, node: itself ? '' : `${node?.id ?? 0}`, timeoutMs, restart },
       { t: 'rebalance', id: 0, dryRun: random.chance(0.3), timeoutMs },
     ]);
     this.cluster.count(message.t);

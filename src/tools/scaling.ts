@@ -43,6 +43,15 @@ export async function drain(
   return change(client, options, (id, timeoutMs) => ({ t: 'drain', id, node, timeoutMs }));
 }
 
+/** The same, and its process ends with the code that has its supervisor start it again. */
+export async function drainToRestart(
+  client: Client,
+  node: string,
+  options: ChangeOptions,
+): Promise<ChangeStatus> {
+  return change(client, options, (id, timeoutMs) => ({ t: 'drain', id, node, timeoutMs, restart: true }));
+}
+
 /**
  * Evens out what the nodes hold, by bytes and by load.
  * @throws TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED

@@ -154,7 +154,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     message: 'too many',
   },
   scale: { t: 'scale', id: 5, ps: 8, timeoutMs: 0 },
-  drain: { t: 'drain', id: 5, node: 'ps-1', timeoutMs: 30_000, change: 3 },
+  drain: { t: 'drain', id: 5, node: 'ps-1', timeoutMs: 30_000, change: 3, restart: true },
   rebalance: { t: 'rebalance', id: 5, dryRun: true, timeoutMs: 0 },
   changeReply: {
     t: 'changeReply',
@@ -166,7 +166,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   movePace: { t: 'movePace', bytesPerSecond: 4096 },
   moveProgress: { t: 'moveProgress', items: [[4, 17]] },
-  leave: { t: 'leave', inc: 2 },
+  leave: { t: 'leave', inc: 2, restart: true },
   status: { t: 'status', id: 5 },
   statusReply: {
     t: 'statusReply',
@@ -217,7 +217,8 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
-  drain: ['change'],
+  drain: ['change', 'restart'],
+  leave: ['restart'],
   changeReply: ['code', 'message'],
   heartbeat: ['held'],
   hello: ['proof'],

@@ -77,7 +77,7 @@ export class Membership {
     const { names, scaler } = this.host;
     const identity = names.identify(join);
     if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
-    if (identity === 'left') return this.refuse(link, { t: 'leave', inc: join.inc ?? 0 });
+    if (identity === 'left') return this.refuse(link, names.goodbye(join.id ?? 0, join.inc ?? 0)!);
     const { id, inc } = identity;
     this.liveness.joined(id, inc, this.now);
     const { name, host, address, machine, standby } = join;

@@ -40,17 +40,19 @@ export class Names {
   }
 
   /** The process leaves. False: it has left before, or a newer one has its name. */
-  leave(name: string, inc: number): boolean {
+  leave(name: string, inc: number, restart = false): boolean {
     const known = this.names[name];
     if (known?.inc !== inc || known.left) return false;
-    this.names[name] = { ...known, left: true };
+    this.names[name] = { ...known, left: true, ...(restart && { restart }) };
     this.ledger.touch(nameKey(name));
     return true;
   }
 
-  hasLeft(id: PeerId, inc: number): boolean {
+  /** What a process that has left is told, as often as it is heard of; undefined: it has not left. */
+  goodbye(id: PeerId, inc: number): MessageOf<'leave'> | undefined {
     const known = Object.values(this.names).find((name) => name.id === id);
-    return known?.left === true && known.inc === inc;
+    if (!known?.left || known.inc !== inc) return undefined;
+    return { t: 'leave', inc, ...(known.restart && { restart: true }) };
   }
 
   /**

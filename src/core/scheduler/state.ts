@@ -28,9 +28,9 @@ export interface DurableState {
   nextSid: number;
   /**
    * Node names with their ids and newest incarnations, also of absent nodes (see names.ts). `left`: that
-   * process was told to leave.
+   * process was told to leave; `restart`: and that it is to be started again.
    */
-  names: Record<string, { id: PeerId; inc: number; left?: boolean }>;
+  names: Record<string, { id: PeerId; inc: number; left?: boolean; restart?: boolean }>;
   /** By id, ascending: ids only grow. */
   sessions: Map<PeerId, SessionEntry>;
   /** Undefined until the first change. */
@@ -57,6 +57,8 @@ export interface Change {
   readonly reason: string;
   /** Processes that it empties. A newer process of the same name is not emptied. */
   readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
+  /** Its emptied processes are to be started again. */
+  readonly restart?: boolean;
   /** Its emptied processes were told to leave, so it cannot be taken back. */
   readonly released: boolean;
   readonly shardsMoved: number;

@@ -95,8 +95,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'change: a node is told to leave before that is durable',
     file: 'scheduler/scaling/scaler',
-    from: "this.host.ledger.answer(node, { t: 'leave', inc });",
-    to: "this.host.ledger.now({ kind: 'send', to: node, message: { t: 'leave', inc }, parts: [] });",
+    from: 'this.host.ledger.answer(node, goodbye);',
+    to: "this.host.ledger.now({ kind: 'send', to: node, message: goodbye, parts: [] });",
   },
   {
     name: 'change: a mirror in use is taken back',
@@ -144,6 +144,16 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     scenario: {
       test: 'test/core/scheduler/deadlines.test.ts',
       because: 'the nodes of a schedule do not ask how their drain goes',
+    },
+  },
+  {
+    name: 'change: a process that is to be started again is told only once',
+    file: 'scheduler/names',
+    from: '...(restart && { restart })',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/draining.test.ts',
+      because: 'a schedule starts every process again that has ended',
     },
   },
   {

@@ -110,6 +110,22 @@ describe('draining', () => {
     expect(names()).toContain(name);
   });
 
+  it('a process that is to be started again hears so, as often as it is told to leave', () => {
+    start({ spares: 1 });
+    const { name, host, id, inc } = cluster.nodes[3]!;
+    const { change: number } = ask({ t: 'drain', id: 2, node: name, timeoutMs: 0, restart: true });
+    cluster.advance(3000);
+    const leave = { t: 'leave', inc, restart: true } as const;
+    expect(cluster.sent('leave').map(({ message }) => message)).toEqual([leave]);
+    // As many are wanted as before: the process comes back.
+    expect(change(number)).toMatchObject({ state: 'done', from: 3, to: 3, restart: true });
+    cluster.crashScheduler();
+    cluster.restartScheduler();
+    const join: MessageOf<'join'> = { t: 'join', name, host, address: `${name}:1`, standby: false, id, inc };
+    cluster.stepScheduler({ kind: 'join', link: 99, message: join });
+    expect(cluster.replies).toContainEqual({ link: 99, message: leave });
+  });
+
   it('a node that has not heard that it is to leave is told again when it is heard of', () => {
     start({ spares: 1 });
     const lost = cluster.hold(kind('leave'));

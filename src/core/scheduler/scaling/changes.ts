@@ -29,7 +29,7 @@ export class Changes {
     return this.scaling.wanted;
   }
 
-  begin(fields: Pick<Change, 'kind' | 'to' | 'timeoutMs' | 'leaving'>): number {
+  begin(fields: Pick<Change, 'kind' | 'to' | 'timeoutMs' | 'leaving' | 'restart'>): number {
     const { scaling } = this;
     const change: Change = {
       ...fields,

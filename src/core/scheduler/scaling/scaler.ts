@@ -88,7 +88,8 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'scale', to: ps, timeoutMs, leaving: [] }));
   }
 
-  private drain({ node: asked, timeoutMs, change: before }: MessageOf<'drain'>, from: PeerId): Verdict {
+  private drain(message: MessageOf<'drain'>, from: PeerId): Verdict {
+    const { node: asked, timeoutMs, change: before, restart } = message;
     const known = this.changes.all.find(
       ({ id, kind, leaving }) => id === before && kind === 'drain' && leaving[0]?.node === from,
     );
@@ -110,9 +111,11 @@ export class Scaler {
       if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs, this.now);
       return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
     }
-    const to = Math.max(0, this.roster.isServing(node) ? this.wanted - 1 : this.wanted);
+    const fewer = this.roster.isServing(node) && !restart;
+    const to = Math.max(0, fewer ? this.wanted - 1 : this.wanted);
     const leaving = [{ node: id, inc, name }];
-    return accepted(this.changes.begin({ kind: 'drain', to, timeoutMs, leaving }));
+    const again = restart ? { restart } : {};
+    return accepted(this.changes.begin({ kind: 'drain', to, timeoutMs, leaving, ...again }));
   }
 
   private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): Verdict {
@@ -316,7 +319,7 @@ export class Scaler {
       if (change.released || change.leaving.length === 0) continue;
       if (change.kind === 'scale' && this.roster.serving.length < change.to) continue;
       if (change.leaving.some(({ node, inc }) => holds(node, inc))) continue;
-      for (const { node, inc, name } of change.leaving) this.dismiss(node, inc, name);
+      for (const each of change.leaving) this.dismiss(each, change.restart);
       this.changes.update(change.id, { released: true });
       if (change.kind !== 'drain') continue;
       if (this.moving.count(change.id)) this.deadlines.progress(this.now);
@@ -324,8 +327,8 @@ export class Scaler {
     }
   }
 
-  private dismiss(node: PeerId, inc: number, name: string): void {
-    if (!this.host.names.leave(name, inc)) return;
+  private dismiss({ node, inc, name }: Change['leaving'][number], restart: boolean | undefined): void {
+    if (!this.host.names.leave(name, inc, restart)) return;
     this.host.ledger.setMap({ nodes: this.map.nodes.filter((entry) => entry.id !== node) }, 'left', {
       node,
       name,
@@ -335,8 +338,11 @@ export class Scaler {
     this.tell('node.left', { node, name, inc });
   }
 
-  private tellToLeave(node: PeerId, inc: number): void {
-    this.host.ledger.answer(node, { t: 'leave', inc });
+  /** False: the process has not left. */
+  private tellToLeave(node: PeerId, inc: number): boolean {
+    const goodbye = this.host.names.goodbye(node, inc);
+    if (goodbye) this.host.ledger.answer(node, goodbye);
+    return goodbye !== undefined;
   }
 
   /**
@@ -344,9 +350,7 @@ export class Scaler {
    * forgotten.
    */
   stranger(node: PeerId, inc: number): void {
-    const { names, ledger } = this.host;
-    if (names.hasLeft(node, inc)) this.tellToLeave(node, inc);
-    else ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
+    if (!this.tellToLeave(node, inc)) this.host.ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
   }
 
   /** Called when the job is balanced, nothing moves and everything is redundant: ends changes. */
