@@ -8,7 +8,7 @@ import {
   type SchedulerPolicy,
 } from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
-import type { EndedSessions, Message } from '../protocol/messages.js';
+import type { EndedSessions, JobStatus, JobSummary, Message } from '../protocol/messages.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
@@ -269,7 +269,7 @@ export class Control implements SchedulerSide {
    * stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
-    const { nodes } = this.scheduler!.status();
+    const { nodes } = this.checkSummary();
     checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {
@@ -294,6 +294,16 @@ export class Control implements SchedulerSide {
           throw new Violation(`parity ${sink.sid} was given up without a successor`);
       }
     }
+  }
+
+  /** What the scheduler keeps up to date is what it finds from scratch. */
+  private checkSummary(): JobStatus {
+    const [status, summary] = [this.scheduler!.status(), this.scheduler!.summary()];
+    const told = ({ redundancy, reasons }: Pick<JobSummary, 'redundancy' | 'reasons'>) =>
+      `${redundancy} for ${reasons.length} reasons`;
+    if (told(status) !== told(summary))
+      throw new Violation(`the summary says ${told(summary)}, and the status ${status.redundancy}`);
+    return status;
   }
 
   /** A mirror that a new owner takes its bytes from stays until that owner has everything. */

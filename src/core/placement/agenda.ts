@@ -13,6 +13,9 @@ export class Agenda {
   private ends = new Map<string, PeerId>();
   /** Weights as they were when first read under this key. */
   private readonly weights = new Map<string, Weight>();
+  /** By number of group: as it was when last looked at, and its moves that were left then. */
+  private seen: (Group | undefined)[] = [];
+  private leftOf: (PlannedMove[] | undefined)[] = [];
 
   /**
    * Moves that are still to begin. `key` names everything that a plan depends on except loads and the map. A
@@ -35,6 +38,8 @@ export class Agenda {
     const moves = make((seat) => this.weightOf(seat, weigh));
     this.moves = new Map(moves.map((move) => [seatKey(move), move]));
     this.ends = new Map();
+    this.seen = [];
+    this.leftOf = [];
     for (const seat of groups.flatMap(seatsOf)) {
       const name = seatKey(seat);
       this.ends.set(name, this.moves.get(name)?.to ?? seat.node);
@@ -52,7 +57,22 @@ export class Agenda {
   /** Undefined if a shard is neither where the plan found it nor where the plan puts it. */
   private left(groups: readonly Group[], moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
-    for (const seat of groups.flatMap(seatsOf)) {
+    for (const group of groups) {
+      const { id } = group;
+      if (this.seen[id] !== group) {
+        this.leftOf[id] = this.leftIn(group, moves);
+        this.seen[id] = group;
+      }
+      const left = this.leftOf[id];
+      if (!left) return undefined;
+      for (const move of left) open.push(move);
+    }
+    return open;
+  }
+
+  private leftIn(group: Group, moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
+    const open: PlannedMove[] = [];
+    for (const seat of seatsOf(group)) {
       const name = seatKey(seat);
       if (seat.node === this.ends.get(name)) continue;
       const move = moves.get(name);

@@ -18,6 +18,18 @@ export interface ClusterView {
   leaving?: ReadonlySet<PeerId>;
 }
 
+const indexes = new WeakMap<readonly NodeEntry[], ReadonlyMap<PeerId, NodeEntry>>();
+
+/** The nodes by id. Lists of nodes are replaced, never changed, so each is indexed once. */
+export function nodesById(nodes: readonly NodeEntry[]): ReadonlyMap<PeerId, NodeEntry> {
+  let index = indexes.get(nodes);
+  if (!index) {
+    index = new Map(nodes.map((node) => [node.id, node]));
+    indexes.set(nodes, index);
+  }
+  return index;
+}
+
 /** True if no member lacks anything by the latest reports. A planned move hands over only then. */
 export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
@@ -40,7 +52,8 @@ export function isSpread(group: Group, pool: Pool): boolean {
  * gone.
  */
 export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
-  const present = (id: PeerId) => view.nodes.some((node) => node.id === id);
+  const nodes = nodesById(view.nodes);
+  const present = (id: PeerId) => nodes.has(id);
   let lacking = 0;
   for (const [m, entry] of group.data.entries()) {
     const there = entry.node !== without && present(entry.node);

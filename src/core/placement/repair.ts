@@ -5,7 +5,8 @@
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import { CAPABILITIES, mirrorOf, parities, seatOf, settled } from '../../protocol/map.js';
-import { type ClusterView, isHealthy, shardsPerNode } from './health.js';
+import { GroupIndex } from './group-index.js';
+import { type ClusterView, isHealthy, nodesById } from './health.js';
 
 /**
  * Repairs one group. Entries of dead nodes get new nodes. A complete target of a move takes over. Members
@@ -212,10 +213,12 @@ class GroupRepair {
   }
 
   private outside(which: (node: NodeEntry) => boolean): NodeEntry | undefined {
+    const { nodes, avoid } = this.view;
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
-    const hosts = new Set(this.view.nodes.filter((node) => used.has(node.id)).map((node) => node.host));
+    const byId = nodesById(nodes);
+    const hosts = new Set([...used].map((id) => byId.get(id)?.host));
     return this.best(
-      this.view.nodes.filter((node) => !used.has(node.id) && !this.view.avoid?.has(node.id) && which(node)),
+      nodes.filter((node) => !used.has(node.id) && !avoid?.has(node.id) && which(node)),
       (node) => (hosts.has(node.host) ? 1 : 0),
     );
   }
@@ -230,9 +233,14 @@ class GroupRepair {
   }
 
   private best(nodes: readonly NodeEntry[], cost: (node: NodeEntry) => number): NodeEntry | undefined {
-    const rank = (node: NodeEntry) => cost(node) * 1e6 + (this.load.get(node.id) ?? 0);
     let best: NodeEntry | undefined;
-    for (const node of nodes) if (!best || rank(node) < rank(best)) best = node;
+    let least = Number.POSITIVE_INFINITY;
+    for (const node of nodes) {
+      const rank = cost(node) * 1e6 + (this.load.get(node.id) ?? 0);
+      if (rank >= least) continue;
+      best = node;
+      least = rank;
+    }
     return best;
   }
 }
@@ -252,20 +260,28 @@ export function keepSinks(group: Group, keep: (sink: SinkEntry) => boolean): Sin
   });
 }
 
-/** New groups for a new epoch, or undefined when nothing has to change. */
+/**
+ * New groups for a new epoch, or undefined when nothing has to change. `index`: what is known of these groups
+ * already.
+ */
 export function repair(
   groups: readonly Group[],
   pools: readonly Pool[],
   view: ClusterView,
   epoch: number,
   nextSid: () => number,
+  index = new GroupIndex(),
 ): Group[] | undefined {
-  const load = shardsPerNode(groups);
-  let changed = false;
-  const repaired = groups.map((group) => {
+  const candidates = index.follow(groups, pools).toRepair(view);
+  if (candidates.length === 0) return undefined;
+  const load = new Map(index.load);
+  let repaired: Group[] | undefined;
+  for (const g of candidates) {
+    const group = groups[g]!;
     const next = new GroupRepair(group, pools[group.pool]!, view, load, epoch, nextSid).run();
-    if (next) changed = true;
-    return next ?? group;
-  });
-  return changed ? repaired : undefined;
+    if (!next) continue;
+    repaired ??= [...groups];
+    repaired[g] = next;
+  }
+  return repaired;
 }

@@ -8,6 +8,7 @@
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { parities, seatOf } from '../../protocol/map.js';
 import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
+import { changedGroups } from '../placement/group-index.js';
 import { Loads } from './loads.js';
 
 /** A data shard that its owner has reported as beyond repair. */
@@ -32,7 +33,10 @@ export class Reports {
   private readonly lostShards = new Map<string, LostShard>();
   /** Of the map that was looked at last. */
   private groups: readonly Group[] = [];
-  private readonly sinks = new Map<number, SinkEntry>();
+  private readonly seen: Group[] = [];
+  private readonly sinks = new Map<number, SinkEntry & { g: number }>();
+  /** Groups of which something became complete, or was lost, since they were last taken. */
+  private touched = new Set<number>();
 
   constructor(private readonly newest: () => readonly Group[]) {}
 
@@ -41,9 +45,12 @@ export class Reports {
     const groups = this.newest();
     if (groups === this.groups) return;
     this.groups = groups;
-    this.sinks.clear();
-    for (const group of groups) for (const sink of group.sinks) this.sinks.set(sink.sid, sink);
-    for (const sid of this.completeSinks) if (!this.sinks.has(sid)) this.completeSinks.delete(sid);
+    const before = this.seen.slice();
+    const changed = changedGroups(this.seen, groups);
+    for (const g of changed) for (const { sid } of before[g]?.sinks ?? []) this.sinks.delete(sid);
+    for (const g of changed) for (const sink of groups[g]!.sinks) this.sinks.set(sink.sid, { ...sink, g });
+    for (const g of changed)
+      for (const { sid } of before[g]?.sinks ?? []) if (!this.sinks.has(sid)) this.completeSinks.delete(sid);
     for (const [shard, { g, v }] of this.lostShards)
       if (groups[g]?.version !== v) this.lostShards.delete(shard);
   }
@@ -66,11 +73,13 @@ export class Reports {
       const sink = this.sinks.get(sid);
       if (sink?.node !== from || sink.inc !== inc || this.completeSinks.has(sid)) continue;
       this.completeSinks.add(sid);
+      this.touched.add(sink.g);
       news = true;
     }
     for (const [g, m, gen] of heartbeat.completeShards) {
       if (!owns(g, m, gen) || this.isShardComplete(g, m, gen)) continue;
       this.completeShards.set(`${g}/${m}`, gen);
+      this.touched.add(g);
       news = true;
     }
     return news;
@@ -109,7 +118,14 @@ export class Reports {
     const entry = group?.data[m];
     if (group?.version !== v || entry?.node !== from || entry.gen !== gen) return false;
     this.lostShards.set(`${g}/${m}`, { g, m, v, blocks });
+    this.touched.add(g);
     return true;
+  }
+
+  takeTouched(): ReadonlySet<number> {
+    const { touched } = this;
+    this.touched = new Set();
+    return touched;
   }
 
   get lost(): LostShard[] {

@@ -15,12 +15,14 @@ import type {
 } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import { formGroups } from '../placement/form.js';
+import { GroupIndex } from '../placement/group-index.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
 import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
+import { RedundancyIndex } from './redundancy.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Scaler } from './scaling/scaler.js';
@@ -43,6 +45,8 @@ export class Scheduler {
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
   private readonly scaler: Scaler;
+  private readonly groups = new GroupIndex();
+  private readonly redundancy = new RedundancyIndex();
   private now = 0;
   /** Undefined when something changed since. */
   private computed: Condition | undefined;
@@ -71,6 +75,8 @@ export class Scheduler {
       loads: this.reports.loads,
       view: () => this.view(),
       recoveries: () => this.reports.recoveries(),
+      index: () => this.index,
+      settled: () => this.settled,
       isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.membership.forget(node),
@@ -105,7 +111,8 @@ export class Scheduler {
 
   /** Work for every node and group: for people. */
   status(): JobStatus {
-    return statusOf(this.statusInput(), this.condition);
+    const input = this.statusInput();
+    return statusOf(input, conditionOf(input));
   }
 
   /** Costs nothing while nothing happens: for those who ask often. */
@@ -165,7 +172,17 @@ export class Scheduler {
 
   private indispensable(node: PeerId): boolean {
     const { groups, pools } = this.map;
-    return isIndispensable(node, groups, pools, this.view(), (group) => this.reports.isLost(group));
+    const held = this.index.groupsOf(node).map((g) => groups[g]!);
+    return isIndispensable(node, held, pools, this.view(), (group) => this.reports.isLost(group));
+  }
+
+  private get index(): GroupIndex {
+    return this.groups.follow(this.map.groups, this.map.pools);
+  }
+
+  private get settled(): boolean {
+    this.redundancy.update(this.statusInput(), this.index, this.reports.takeTouched());
+    return this.redundancy.isSettled((g) => this.reports.isLost(this.map.groups[g]!));
   }
 
   private onTick(now: number): void {
@@ -306,7 +323,8 @@ export class Scheduler {
   private reconfigure(reason: string, fields: Record<string, unknown> = {}): void {
     const { map } = this.state;
     if (map.groups.length === 0) return;
-    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, this.ledger.nextSid);
+    const { nextSid } = this.ledger;
+    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, nextSid, this.groups);
     this.unsettled = groups !== undefined;
     if (groups) this.ledger.setMap({ groups }, reason, fields);
     else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
@@ -335,7 +353,10 @@ export class Scheduler {
   }
 
   private get condition(): Condition {
-    if (this.computed?.map !== this.map) this.computed = conditionOf(this.statusInput());
+    if (this.computed?.map === this.map) return this.computed;
+    const input = this.statusInput();
+    this.redundancy.update(input, this.index, this.reports.takeTouched());
+    this.computed = this.redundancy.condition(input);
     return this.computed;
   }
 

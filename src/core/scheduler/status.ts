@@ -26,50 +26,55 @@ export interface StatusInput {
 
 const ORDER: Redundancy[] = ['full', 'degraded', 'recovering', 'lost'];
 
+/** The worse one. */
+export const worse = (a: Redundancy, b: Redundancy): Redundancy =>
+  ORDER.indexOf(b) > ORDER.indexOf(a) ? b : a;
+
 /** Whether every group can lose r nodes, and if not, why. */
 function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[] } {
-  const { state: durable } = input;
-  const { map, nodesWanted } = durable;
+  const { map } = input.state;
+  if (map.groups.length === 0) return { state: 'forming', reasons: [formingReason(input)] };
   const view = withMirrors(map.groups, input.view);
-  if (map.groups.length === 0) {
-    return {
-      state: 'forming',
-      reasons: [`${view.nodes.length} of ${nodesWanted} nodes have joined`],
-    };
-  }
-  const reasons: string[] = [];
-  let state: Redundancy = 'full';
-  const worsen = (next: Redundancy) => {
-    if (ORDER.indexOf(next) > ORDER.indexOf(state)) state = next;
+  const flaws = map.groups.flatMap((group) => flawOf(group, input, view) ?? []);
+  return {
+    state: flaws.reduce<Redundancy>((state, flaw) => worse(state, flaw.state), 'full'),
+    reasons: flaws.map(({ reason }) => reason),
   };
-  for (const group of map.groups) {
-    const pool = map.pools[group.pool]!;
-    const where = `${pool.name} group ${group.id - pool.firstGroup}`;
-    const lost = input.lost.find((u) => u.g === group.id && u.v === group.version);
-    if (lost) {
-      worsen('lost');
-      reasons.push(`${where}: shard ${lost.m} (${input.rows(lost.g, lost.m)} rows) is beyond repair`);
-    } else if (!membersComplete(group, view)) {
-      worsen('recovering');
-      reasons.push(`${where}: recovering`);
-    } else if (!isSpread(group, pool)) {
-      worsen(canImprove(group, pool, view) ? 'recovering' : 'degraded');
-      reasons.push(
-        `${where}: ${parities(group).length < pool.r ? 'a parity is missing' : 'two members share a node'}`,
-      );
-    } else if (!isHealthy(group, pool, view)) {
-      worsen('recovering');
-      reasons.push(`${where}: recovering`);
-    }
+}
+
+export function formingReason({ state, view }: StatusInput): string {
+  return `${view.nodes.length} of ${state.nodesWanted} nodes have joined`;
+}
+
+/** Why a group cannot lose r nodes. */
+export interface Flaw {
+  state: Redundancy;
+  reason: string;
+}
+
+/** Undefined if the group can lose r nodes. `view`: see `withMirrors`. */
+export function flawOf(group: Group, input: StatusInput, view: ClusterView): Flaw | undefined {
+  const pool = input.state.map.pools[group.pool]!;
+  const where = `${pool.name} group ${group.id - pool.firstGroup}`;
+  const lost = input.lost.find((u) => u.g === group.id && u.v === group.version);
+  if (lost) {
+    const rows = input.rows(lost.g, lost.m);
+    return { state: 'lost', reason: `${where}: shard ${lost.m} (${rows} rows) is beyond repair` };
   }
-  return { state, reasons };
+  if (!membersComplete(group, view)) return { state: 'recovering', reason: `${where}: recovering` };
+  if (!isSpread(group, pool)) {
+    const missing = parities(group).length < pool.r;
+    const reason = `${where}: ${missing ? 'a parity is missing' : 'two members share a node'}`;
+    return { state: canImprove(group, pool, view) ? 'recovering' : 'degraded', reason };
+  }
+  return isHealthy(group, pool, view) ? undefined : { state: 'recovering', reason: `${where}: recovering` };
 }
 
 /**
  * After a cut-over the mirror on the new owner's node has all of its bytes, so the shard counts as complete
  * while the owner takes them over.
  */
-function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
+export function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
   const mirrored = (g: number, m: number): boolean => {
     const group = groups[g];
     const mirror = group && mirrorOf(group, m);
@@ -95,12 +100,15 @@ export interface Condition {
   readonly nodesAlive: number;
 }
 
+/** From everything that is known; see redundancy.ts for what follows the changes. */
 export function conditionOf(input: StatusInput): Condition {
-  const { state, view } = input;
+  return { map: input.state.map, ...redundancyOf(input), ...nodesOf(input) };
+}
+
+export function nodesOf({ state, view }: StatusInput): Pick<Condition, 'warnings' | 'nodesAlive'> {
   const alive = state.map.nodes.filter(({ id, inc }) => view.alive(id, inc));
   const problem = domainsProblem(alive);
-  const warnings = problem === undefined ? [] : [problem];
-  return { map: state.map, ...redundancyOf(input), warnings, nodesAlive: alive.length };
+  return { warnings: problem === undefined ? [] : [problem], nodesAlive: alive.length };
 }
 
 export function summaryOf({ map, state, reasons, nodesAlive }: Condition): JobSummary {

@@ -189,6 +189,24 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'status: a group is not looked at when something of it is complete',
+    file: 'scheduler/reports',
+    from: 'this.touched.add(sink.g);',
+    to: '',
+  },
+  {
+    name: 'repair: a group in which something moves is left alone',
+    file: 'placement/group-index',
+    from: '&& !hasMove(group) && group.sinks.length === pool.r',
+    to: '',
+  },
+  {
+    name: 'repair: groups of a process that died are left alone',
+    file: 'placement/group-index',
+    from: 'if (!view.alive(node, inc))',
+    to: 'if (false)',
+  },
+  {
     name: 'names: a node that lives is forgotten',
     file: 'scheduler/membership',
     from: 'this.liveness.newest(id)?.dead !== false &&',

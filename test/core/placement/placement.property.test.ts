@@ -3,7 +3,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
-import { type ClusterView, isSpread } from '../../../src/core/placement/health.js';
+import { GroupIndex } from '../../../src/core/placement/group-index.js';
+import { type ClusterView, isSpread, shardsPerNode } from '../../../src/core/placement/health.js';
 import { repair } from '../../../src/core/placement/repair.js';
 import { EMPTY_MAP, type Group, type NodeEntry, type Pool, parities } from '../../../src/protocol/map.js';
 import { checkCapabilities } from '../../../src/sim/capabilities.js';
@@ -17,6 +18,17 @@ const node = (id: number, inc: number, host: number): NodeEntry => ({
   standby: false,
 });
 
+/** Has every group looked at. */
+class AllGroups extends GroupIndex {
+  constructor(private readonly groups: readonly Group[]) {
+    super();
+  }
+
+  override toRepair(): number[] {
+    return this.groups.map(({ id }) => id);
+  }
+}
+
 /** A cluster as the scheduler sees it, with reports that may lag behind but never claim what is not so. */
 class History {
   epoch = 1;
@@ -26,6 +38,8 @@ class History {
   private readonly sinks = new Set<number>();
   private readonly shards = new Set<string>();
   private readonly generations = new Map<string, number>();
+  /** Of the groups, through all of the history. */
+  private readonly index = new GroupIndex();
   private sid = 1;
   private nextId: number;
 
@@ -88,7 +102,13 @@ class History {
 
   repair(): boolean {
     const before = this.groups;
-    const next = repair(before, this.pools, this.view, this.epoch + 1, () => this.sid++);
+    const first = this.sid;
+    const next = repair(before, this.pools, this.view, this.epoch + 1, () => this.sid++, this.index);
+    let sid = first;
+    expect(repair(before, this.pools, this.view, this.epoch + 1, () => sid++, new AllGroups(before))).toEqual(
+      next,
+    );
+    expect(new Map(this.index.load)).toEqual(shardsPerNode(before));
     if (!next) return false;
     this.epoch++;
     this.groups = next;

@@ -26,8 +26,8 @@ export class BareScheduler {
   private link = 0;
   readonly disk: Disk;
 
-  constructor(k: number, r: number, groups = 1, policy: Partial<SchedulerPolicy> = {}) {
-    this.disk = newDisk('job', k + r, [{ name: 'embedding', k, r, groups }]);
+  constructor(k: number, r: number, groups = 1, policy: Partial<SchedulerPolicy> = {}, nodes = k + r) {
+    this.disk = newDisk('job', nodes, [{ name: 'embedding', k, r, groups }]);
     this.scheduler = new Scheduler(this.disk.read(), { ...DEFAULT_SCHEDULER_POLICY, ...policy }, false);
     this.step({ kind: 'tick', now: this.now });
   }

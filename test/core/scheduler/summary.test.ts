@@ -15,9 +15,9 @@ describe('the summary', () => {
     return { job, nodes };
   };
   /** Counts how often the condition of the groups is computed: it looks at their members. */
-  const looks = (job: BareScheduler): (() => number) => {
+  const looks = (job: BareScheduler, groups = job.groups): (() => number) => {
     let count = 0;
-    for (const group of job.groups) {
+    for (const group of groups) {
       const { data } = group;
       Object.defineProperty(group, 'data', {
         get: () => {
@@ -53,12 +53,30 @@ describe('the summary', () => {
       // A heartbeat without news is looked at for what it says of its shards, and no group is.
       job.heartbeat(nodes[0]!);
     }
-    expect(count()).toBe(0);
+    // Whose connection closed may come back.
     job.step({ kind: 'closed', peer: nodes[0]!.id, inc: 1 });
+    expect(count()).toBe(0);
+    job.step({ kind: 'refused', node: nodes[0]!.id, inc: 1 });
     expect(count()).toBeGreaterThan(0);
     const before = count();
     job.scheduler.summary();
     expect(count()).toBe(before);
+  });
+
+  it('looks at no group that a lost node held nothing of', () => {
+    const job = new BareScheduler(1, 1, 12, {}, 6);
+    const nodes = ['a', 'b', 'c', 'd', 'e', 'f'].map((name) => job.join(name));
+    for (const node of nodes) job.complete(node);
+    const { id, inc } = nodes[0]!;
+    const others = job.groups.filter(
+      ({ data, sinks }) => ![...data, ...sinks].some(({ node }) => node === id),
+    );
+    expect(others.length).toBe(8);
+    const count = looks(job, others);
+    job.step({ kind: 'closed', peer: id, inc });
+    job.step({ kind: 'refused', node: id, inc });
+    expect(job.scheduler.summary().redundancy).toBe('recovering');
+    expect(count()).toBe(0);
   });
 });
 

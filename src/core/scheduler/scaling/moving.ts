@@ -42,7 +42,9 @@ export class Moving {
   }
 
   get underWay(): number {
-    return this.movable.filter(hasMove).length;
+    let count = 0;
+    for (const g of this.host.index().moving) if (!this.host.isLost(this.map.groups[g]!)) count++;
+    return count;
   }
 
   get isFull(): boolean {

@@ -1,6 +1,7 @@
 /** Which nodes serve and which are leaving, by the map, the running changes and the liveness of nodes. */
 import type { ClusterMap, Group, NodeEntry, PeerId } from '../../../protocol/map.js';
-import { type ClusterView, shardsPerNode } from '../../placement/health.js';
+import type { GroupIndex } from '../../placement/group-index.js';
+import type { ClusterView } from '../../placement/health.js';
 import type { Ledger } from '../ledger.js';
 import type { Change } from '../state.js';
 import type { Changes } from './changes.js';
@@ -10,6 +11,7 @@ export class Roster {
     private readonly ledger: Ledger,
     private readonly changes: Changes,
     private readonly view: () => ClusterView,
+    private readonly index: () => GroupIndex,
   ) {}
 
   private get map(): ClusterMap {
@@ -55,8 +57,8 @@ export class Roster {
     return this.map.nodes.filter((node) => node.id !== id && stays(node)).length;
   }
 
-  get holders(): ReadonlySet<PeerId> {
-    return new Set(shardsPerNode(this.map.groups).keys());
+  get holders(): Pick<ReadonlySet<PeerId>, 'has'> {
+    return this.index().load;
   }
 
   /** Shards of `groups` that these processes hold. */

@@ -8,7 +8,6 @@ import { type ClusterMap, isMoveTarget, type NodeEntry, type PeerId } from '../.
 import type { ChangeStatus, MessageOf, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
 import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
-import { isHealthy } from '../../placement/health.js';
 import type { Change } from '../state.js';
 import { Changes } from './changes.js';
 import { Deadlines } from './deadlines.js';
@@ -42,7 +41,12 @@ export class Scaler {
   constructor(private readonly host: ScalerHost) {
     this.changes = new Changes(host.ledger);
     this.moving = new Moving(host, this.changes);
-    this.roster = new Roster(host.ledger, this.changes, () => host.view());
+    this.roster = new Roster(
+      host.ledger,
+      this.changes,
+      () => host.view(),
+      () => host.index(),
+    );
   }
 
   /** Running ones and the last that ended. */
@@ -56,7 +60,7 @@ export class Scaler {
   }
 
   /** Nodes that an entry of the map names. */
-  get holders(): ReadonlySet<PeerId> {
+  get holders(): Pick<ReadonlySet<PeerId>, 'has'> {
     return this.roster.holders;
   }
 
@@ -158,12 +162,6 @@ export class Scaler {
     return this.changes.running;
   }
 
-  private get settled(): boolean {
-    const { groups, pools } = this.map;
-    const view = this.host.view();
-    return groups.every((group) => this.host.isLost(group) || isHealthy(group, pools[group.pool]!, view));
-  }
-
   private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
@@ -254,7 +252,7 @@ export class Scaler {
     this.mark();
     const { leaving } = this.roster;
     if (leaving.size > 0) this.moving.drop((_, sink) => leaving.has(sink.node));
-    const moves = this.map.groups.length > 0 && this.settled ? this.nextMoves() : undefined;
+    const moves = this.map.groups.length > 0 && this.host.settled() ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
       if (this.moving.isFull) break;
       if (this.moving.begin(move, this.causeOf(move)))
@@ -384,7 +382,7 @@ export class Scaler {
   }
 
   private waitingFor(change: Change): string {
-    if (!this.settled) return 'waiting for redundancy';
+    if (!this.host.settled()) return 'waiting for redundancy';
     const missing = this.missing(change);
     if (missing > 0) return `waiting for ${missing} PS to join`;
     if (this.open.length > 0 || this.moving.underWay > 0) return '';
