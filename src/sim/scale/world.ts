@@ -17,6 +17,8 @@ import { RealPs } from './real-ps.js';
 import { type SimWorker, Workers } from './workers.js';
 
 export const TURN_MS = 10;
+/** Number of the question of a dry run. */
+const DRY_RUN = 1 << 22;
 
 type Peer = { node: SimNode } | { worker: SimWorker };
 
@@ -154,7 +156,7 @@ export class ScaleWorld {
   private toWorker(worker: SimWorker, message: Message, frame: Uint8Array): void {
     if (worker.index === 0) this.read(frame, this.client);
     if (this.visitor?.link === worker.link && message.t === 'welcome') this.visitor.ms = this.visit(frame);
-    if (message.t === 'changeReply') this.moves = message.moves;
+    if (message.t === 'changeReply' && message.id === DRY_RUN) this.moves = message.moves;
     this.workers.receive(worker, message, this.now);
   }
 
@@ -176,7 +178,7 @@ export class ScaleWorld {
   /** What `rebalance --dry-run` would move. */
   rebalance(): MoveStatus[] {
     this.moves = undefined;
-    this.ask({ t: 'rebalance', id: 1, dryRun: true, timeoutMs: 0 });
+    this.ask({ t: 'rebalance', id: DRY_RUN, dryRun: true, timeoutMs: 0 });
     this.until(() => this.moves !== undefined, 1000, 'a plan');
     return this.moves!;
   }
