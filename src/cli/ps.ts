@@ -12,6 +12,7 @@ import { tuneV8 } from '../runtime/v8.js';
 import { RunFailure } from './failure.js';
 import {
   duration,
+  integer,
   loggerOf,
   metricsTokenOf,
   nodeTokenOf,
@@ -27,6 +28,7 @@ import {
 } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
+import { runProcesses } from './processes.js';
 
 interface Flags extends SharedFlags {
   scheduler: string;
@@ -42,6 +44,7 @@ interface Flags extends SharedFlags {
   drainTimeout: number;
   requireRedundancy: boolean;
   limit: Partial<Policy>;
+  processes?: number;
 }
 
 /**
@@ -55,7 +58,8 @@ async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<voi
   log.info('ps.drained');
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run({ processes, ...flags }: Flags): Promise<void> {
+  if (processes !== undefined) return runProcesses({ ...flags, processes });
   followLauncher();
   tuneV8();
   const stopped = stopSignal();
@@ -116,6 +120,12 @@ export function registerPs(program: Command): void {
     .option(
       '--name <name>',
       'name of the node; a new process with the name replaces the old (default: host name and process id)',
+    )
+    .option(
+      '--processes <n>',
+      'run n PS of one host label, started again when they crash; 0 = one per core; --name and a port ' +
+        'other than 0 are counted up; --memory is for all together',
+      integer('--processes', 0, 1024),
     )
     .option('--standby', 'join without shards, to take over when a node is lost', false)
     .addOption(

@@ -30,6 +30,8 @@ export interface ChildOptions {
   env?: NodeJS.ProcessEnv | undefined;
   /** Every record, and the raw line for a log file. */
   onEvent(event: RoleEvent, line: string): void;
+  /** A line that is no record. */
+  onOther?(line: string): void;
 }
 
 export class Child {
@@ -83,7 +85,7 @@ export class Child {
       this.lastLines.push(line);
       if (this.lastLines.length > LAST_LINES) this.lastLines.shift();
     }
-    if (!event) return;
+    if (!event) return this.options.onOther?.(line);
     this.options.onEvent(event, line);
     for (const waiter of this.waiters.get(event.event)?.splice(0) ?? []) waiter(event);
   }

@@ -42,14 +42,19 @@ export function createLogger(
       write(`${JSON.stringify(record)}\n`);
       return;
     }
-    const details = Object.entries({ ...base, ...fields }).map(([key, value]) => `${key}=${format_(value)}`);
-    write(`${new Date().toISOString()} ${level} ${event} ${details.join(' ')}\n`);
+    write(textOf({ time: new Date().toISOString(), level, event, ...base, ...fields }));
   };
   return {
     info: (event, fields) => log('info', event, fields),
     warn: (event, fields) => log('warn', event, fields),
     error: (event, fields) => log('error', event, fields),
   };
+}
+
+/** A record as one readable line. */
+export function textOf({ time, mono: _, level, event, ...fields }: LogFields): string {
+  const details = Object.entries(fields).map(([key, value]) => `${key}=${format_(value)}`);
+  return `${time} ${level} ${event} ${details.join(' ')}\n`;
 }
 
 function format_(value: unknown): string {

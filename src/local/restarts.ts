@@ -1,0 +1,40 @@
+/** When a supervisor starts a PS again. */
+import type { Exit } from './child.js';
+
+/**
+ * What the end of a PS means to its supervisor:
+ *
+ * - `left`: it was drained, by its own SIGTERM or because the job told it to leave. It is not started again.
+ * - `restart`: it was drained in order to be started again. It is, at once.
+ * - `refused`: it never served, and said why with a code. It would say it again.
+ * - `crashed`: anything else. It is started again, as an empty node, after a pause.
+ */
+export type Ending = 'left' | 'restart' | 'refused' | 'crashed';
+
+export function endingOf({ code }: Exit, served: boolean): Ending {
+  if (code === 0) return 'left';
+  if (code === RESTART_EXIT) return 'restart';
+  // Exit code 2 is an error with a code.
+  return code === 2 && !served ? 'refused' : 'crashed';
+}
+
+/** A PS that was drained in order to be started again exits with this code. */
+const RESTART_EXIT = 75;
+
+/** So many crashes in so long a time are too many. */
+export const MAX_CRASHES = 5;
+export const CRASH_WINDOW_MS = 60_000;
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 5000;
+
+/** The crashes of one process. */
+export class Crashes {
+  private times: number[] = [];
+
+  /** Notes one. Returns the pause before the next start; undefined: there were too many. */
+  add(nowMs: number): number | undefined {
+    this.times = [...this.times.filter((time) => nowMs - time < CRASH_WINDOW_MS), nowMs];
+    if (this.times.length > MAX_CRASHES) return undefined;
+    return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.times.length - 1));
+  }
+}
