@@ -10,7 +10,7 @@ import {
   type ShardSection,
 } from '../core/client/client.js';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
-import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../protocol/map.js';
+import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
 import { parseAddress } from '../runtime/address.js';
 import { AddressBook } from '../runtime/address-book.js';
@@ -45,7 +45,6 @@ export interface Waiting {
 
 export class Session {
   readonly core: PsClientCore;
-  map: ClusterMap = EMPTY_MAP;
   id: PeerId = -1;
   /** A range of samples that this worker has lost. */
   onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
@@ -212,7 +211,7 @@ export class Session {
       onWelcome: ({ id, map, proof }) => {
         this.id = id;
         this.proof = proof;
-        this.onMap(map);
+        this.onMap({ t: 'map', map });
       },
       onMessage: (message) => this.onSchedulerMessage(message),
       onStale: (error) => void this.end(error),
@@ -255,17 +254,20 @@ export class Session {
     }
   }
 
-  private onMap(map: ClusterMap): void {
-    if (map.epoch <= this.map.epoch) return;
+  get map(): ClusterMap {
+    return this.core.map;
+  }
+
+  private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
     const before = this.map;
-    this.map = map;
-    this.peers.welcome(before, map);
-    this.run(this.core.step({ kind: 'message', from: SCHEDULER, message: { t: 'map', map }, parts: [] }));
+    this.run(this.core.step({ kind: 'message', from: SCHEDULER, message, parts: [] }));
+    if (this.map === before) return;
+    this.peers.welcome(before, this.map);
     for (const waiter of [...this.mapWaiters]) waiter();
   }
 
   private onSchedulerMessage(message: Message): void {
-    if (message.t === 'map') this.onMap(message.map);
+    if (message.t === 'map' || message.t === 'mapDiff') this.onMap(message);
     else if (message.t === 'rangeLost') this.onRangeLost?.(message);
     else if (message.t === 'acquired') this.onAcquired(message);
     else this.onReply(message);
@@ -372,7 +374,8 @@ export class Session {
     each(effects, this.log, (effect) => {
       switch (effect.kind) {
         case 'send':
-          this.peers.send(effect.to, this.proven(effect.message), effect.parts);
+          if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
+          else this.peers.send(effect.to, this.proven(effect.message), effect.parts);
           break;
         case 'event':
           this.log.info(effect.name, effect.fields);

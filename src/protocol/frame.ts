@@ -17,6 +17,7 @@
  */
 import { type Options, Packr, Unpackr } from 'msgpackr';
 import { describe, KintsugiError } from '../errors.js';
+import { toWire } from './pack.js';
 
 /** Largest frame, unless a link was given another limit. The sender throws LIMIT, the receiver BAD_FRAME. */
 export const MAX_FRAME_BYTES = 64 * 1024 * 1024;
@@ -80,7 +81,7 @@ export function encodeMessages(messages: readonly Outgoing[], options: EncodeOpt
   for (const [header, parts] of messages) {
     if (typeof (header as { t?: unknown }).t !== 'string')
       throw new KintsugiError('BAD_ARGUMENT', 'the header has no string "t"');
-    envelope.push(header);
+    envelope.push(toWire(header));
     for (const part of parts) envelope.push(part.byteLength);
   }
   const partCount = envelope.length - messages.length;

@@ -186,9 +186,3 @@ export function settled({ movesMember: _, ...sink }: SinkEntry): SinkEntry {
 export function isMoveTarget(group: Group, sink: SinkEntry): boolean {
   return sink.movesMember !== undefined && isParted(group);
 }
-
-/** Tables whose rows live in this group. */
-export function tablesOf(map: ClusterMap, group: Group): TableSpec[] {
-  const pool = map.pools[group.pool]?.name;
-  return map.tables.filter((table) => table.pool === pool);
-}

@@ -21,7 +21,19 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
-import type { ClusterMap, PeerId, TableSpec } from './map.js';
+import type { PeerId, TableSpec } from './map.js';
+import type {
+  Attach,
+  Detach,
+  Join,
+  MapDiff,
+  MapMessage,
+  MapRequest,
+  OpenSessions,
+  SessionsRequest,
+  Stale,
+  Welcome,
+} from './membership.js';
 import type { SampleMessage } from './samples.js';
 import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
 import type { JobStatus, RecoveryStats } from './status.js';
@@ -268,57 +280,6 @@ export interface Checked {
 }
 
 // ---- scheduler
-export interface Join {
-  t: 'join';
-  name: string;
-  host: string;
-  address: string;
-  /** Processes on one machine share it. */
-  machine?: string;
-  standby: boolean;
-  /** Set when this process reconnects: it keeps its identity, in the job that gave it. */
-  id?: PeerId;
-  inc?: number;
-  job?: string;
-}
-export interface Welcome {
-  t: 'welcome';
-  id: PeerId;
-  inc: number;
-  map: ClusterMap;
-  /** For a client: shows to nodes, and to the scheduler later, that this id is its own. */
-  proof?: Uint8Array;
-}
-/** A process whose node name was taken over by a newer one, or a client without a session: it must stop. */
-export interface Stale {
-  t: 'stale';
-  code: 'STALE_NODE' | 'SESSION_EXPIRED' | 'LIMIT';
-}
-export interface Attach {
-  t: 'attach';
-  /** Set when this client reconnects: its session goes on, in the job that opened it. */
-  id?: PeerId;
-  job?: string;
-  proof?: Uint8Array;
-}
-/** This client is done: its session ends now. */
-export interface Detach {
-  t: 'detach';
-}
-/** A node asks which sessions are open. */
-export interface SessionsRequest {
-  t: 'sessions';
-}
-/** Of all ids below `next` only these are open sessions, ascending. */
-export interface OpenSessions {
-  t: 'openSessions';
-  next: PeerId;
-  open: PeerId[];
-}
-export interface MapMessage {
-  t: 'map';
-  map: ClusterMap;
-}
 export interface Heartbeat {
   t: 'heartbeat';
   inc: number;
@@ -425,6 +386,8 @@ export type Message =
   | SessionsRequest
   | OpenSessions
   | MapMessage
+  | MapDiff
+  | MapRequest
   | Heartbeat
   | UnrecoverableReport
   | Stalled

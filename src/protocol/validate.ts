@@ -6,6 +6,7 @@
 import { ERROR_CODES, KintsugiError } from '../errors.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
+import { fromWire } from './pack.js';
 
 type Check = (value: unknown) => boolean;
 
@@ -67,34 +68,39 @@ const sink = record({
   acknowledges: bool,
   movesMember: optional(natural),
 });
+/** Packed in frames (pack.ts). */
+const packed: Check = (v) => v instanceof Uint8Array;
 const group = record({ id: natural, pool: natural, version: natural, data: list(data), sinks: list(sink) });
+const groups = either(packed, list(group));
+const nodes = list(
+  record({
+    id: natural,
+    inc: natural,
+    name: text,
+    host: text,
+    address: text,
+    machine: optional(text),
+    standby: bool,
+  }),
+);
+const tables = list(
+  record({
+    id: natural,
+    name: text,
+    pool: text,
+    dim: natural,
+    optimizer: object,
+    initializer: object,
+    seed: natural,
+  }),
+);
 const map = record({
   epoch: natural,
   job: text,
   pools: list(record({ name: text, k: natural, r: natural, firstGroup: natural, groups: natural })),
-  groups: list(group),
-  nodes: list(
-    record({
-      id: natural,
-      inc: natural,
-      name: text,
-      host: text,
-      address: text,
-      machine: optional(text),
-      standby: bool,
-    }),
-  ),
-  tables: list(
-    record({
-      id: natural,
-      name: text,
-      pool: text,
-      dim: natural,
-      optimizer: object,
-      initializer: object,
-      seed: natural,
-    }),
-  ),
+  groups,
+  nodes,
+  tables,
 });
 const recovery = record({
   ...shard,
@@ -183,6 +189,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   sessions: {},
   openSessions: { next: natural, open: list(natural) },
   map: { map },
+  mapDiff: { from: natural, to: natural, groups, nodes, removed: list(natural), tables },
+  mapRequest: { epoch: natural },
   heartbeat: {
     inc: natural,
     epoch: natural,
@@ -267,5 +275,8 @@ export function toMessage(header: Record<string, unknown>): Message {
   const wrong = wrongField(checks, header);
   if (wrong !== undefined)
     throw new KintsugiError('BAD_FRAME', `message "${kind}": field "${wrong}" is missing or malformed`);
-  return header as unknown as Message;
+  const message = header as unknown as Message;
+  if (message.t === 'map' || message.t === 'welcome') fromWire(message.map);
+  else if (message.t === 'mapDiff') fromWire(message);
+  return message;
 }

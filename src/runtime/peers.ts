@@ -93,7 +93,7 @@ export class Peers {
    * then saves time at the hand-over.
    */
   welcome(before: ClusterMap, now: ClusterMap): void {
-    if (before.groups.length === 0 || now.nodes.length > MAX_WELCOMED) return;
+    if (before.nodes === now.nodes || before.groups.length === 0 || now.nodes.length > MAX_WELCOMED) return;
     const self = this.options.self().peer;
     for (const { id, inc } of now.nodes) {
       if (id === self || before.nodes.some((node) => node.id === id && node.inc === inc)) continue;

@@ -9,6 +9,7 @@ import {
   stateOf,
 } from '../core/scheduler/scheduler.js';
 import { describe, KintsugiError } from '../errors.js';
+import { encodeFrame } from '../protocol/frame.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
@@ -239,7 +240,7 @@ class SchedulerRuntime {
         this.reply(effect);
         return;
       case 'broadcast':
-        for (const link of this.byPeer.values()) link.send(effect.message);
+        this.broadcast(encodeFrame(effect.message));
         return;
       case 'event':
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
@@ -253,6 +254,10 @@ class SchedulerRuntime {
           (error: unknown) => this.storeFailed(error),
         );
     }
+  }
+
+  private broadcast(frame: Uint8Array): void {
+    for (const link of this.byPeer.values()) link.sendEncoded(frame);
   }
 
   /**

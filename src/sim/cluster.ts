@@ -20,6 +20,7 @@ import type { ClientActor, NodeActor } from './actors.js';
 import type { SimConfig } from './config.js';
 import { remembering } from './engine.js';
 import { Leases } from './leases.js';
+import { Maps } from './maps.js';
 import { type Delivery, Network } from './network.js';
 import { Promises } from './promises.js';
 import type { Random } from './random.js';
@@ -73,6 +74,7 @@ export class Cluster {
   readonly stats: Record<string, number> = {};
   readonly transcript: string[] | undefined;
   readonly promises = new Promises(this);
+  readonly maps = new Maps();
   readonly leases = new Leases(() => this.control.disk);
   /** Protocol timers, in steps. */
   readonly retry: number;
@@ -212,6 +214,7 @@ export class Cluster {
     // Whoever asked for a change in its own name goes on; it is the scheduler that ends it.
     else if (message.t === 'changeReply') return;
     else if (actor.up && actor.node && sender !== undefined) {
+      const { map } = actor.node;
       const effects = actor.node.step({
         kind: 'message',
         from: sender,
@@ -220,6 +223,7 @@ export class Cluster {
         parts,
       });
       this.network.wire.done(letter);
+      if (actor.node.map !== map) this.maps.check(actor.name, actor.node.map);
       this.runNode(to, actor, effects);
     }
   }
@@ -235,8 +239,10 @@ export class Cluster {
     else if (!this.traffic.received(to, actor, message)) {
       // The process that sent it may be gone; what it sent is still that of a node.
       const peer = sender ?? GONE;
+      const { map } = actor.core;
       this.runClient(to, actor.core.step({ kind: 'message', from: peer, message, parts }));
       this.network.wire.done(letter);
+      if (actor.core.map !== map) this.maps.check(`client ${actor.id}`, actor.core.map);
       if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
     }
   }

@@ -35,6 +35,8 @@ export interface SimConfig {
   /** Protocol timers, in steps. */
   retry: number;
   duplicate: number;
+  /** Chance that a change of the map does not reach one of its receivers. */
+  lostDiffs: number;
   restartRate: number;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
@@ -84,7 +86,7 @@ const HOT_KINDS = [
   'want',
   'content',
   'lacking',
-  'map',
+  'mapDiff',
   'push',
   'pushAck',
   'heartbeat',
@@ -92,8 +94,8 @@ const HOT_KINDS = [
 
 /** When a move hands over, and when the bytes are fetched. */
 const MOVE_KINDS = [
-  'map',
-  'map',
+  'mapDiff',
+  'mapDiff',
   'open',
   'openAck',
   'start',
@@ -105,7 +107,7 @@ const MOVE_KINDS = [
 ];
 
 /** When a range changes hands. */
-const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'map'];
+const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'mapDiff'];
 
 /** Tables beside the main one, in half of the schedules none. */
 const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
@@ -237,6 +239,7 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     ranges: 1 + random.below(3),
     epochs: random.chance(0.3) ? 2 : 1,
     staleness: random.pick([0, 0, 1, 3]),
+    lostDiffs: random.pick([0, 0, 0.05, 0.3]),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -61,6 +61,7 @@ export class Control implements SchedulerSide {
       ...DEFAULT_SCHEDULER_POLICY,
       reconnectMs: retry * 3,
       silentMs: retry * 20,
+      lateMapMs: retry * 4,
       maxTables: 16,
       sessionMs: retry * 10,
       maxSessions: 64,
@@ -160,6 +161,7 @@ export class Control implements SchedulerSide {
     if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
     const before = this.scheduler.map;
     const effects = this.scheduler.step(input);
+    this.cluster.maps.decide(this.scheduler.map);
     this.changes.look(this.tickedAt, this.scheduler.changes);
     if (this.scheduler.map !== before) this.checkDecision(before, this.scheduler.map);
     for (const effect of effects) this.run(effect);
@@ -208,11 +210,12 @@ export class Control implements SchedulerSide {
         cluster.transmit(0, effect.to, effect.message, effect.parts);
         return;
       case 'broadcast':
-        cluster.log(() => `   map ${JSON.stringify((effect.message as Message & { t: 'map' }).map.groups)}`);
+        cluster.log(() => `   ${JSON.stringify(effect.message)}`);
         for (const link of cluster.links.values()) {
           if (link.peer === undefined) continue;
           cluster.promises.check(0, link.peer, effect.message);
-          cluster.network.send(0, link.actor, effect.message);
+          if (cluster.stormy && cluster.random.chance(cluster.config.lostDiffs)) cluster.count('lostDiff');
+          else cluster.network.send(0, link.actor, effect.message);
         }
         return;
       case 'reply': {

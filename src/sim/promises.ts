@@ -42,7 +42,10 @@ export class Promises {
         return;
       case 'map':
       case 'welcome':
-        this.checkOnDisk(message.map);
+        this.checkOnDisk(message.map.epoch);
+        return;
+      case 'mapDiff':
+        this.checkOnDisk(message.to);
     }
   }
 
@@ -84,7 +87,7 @@ export class Promises {
   }
 
   /** Rule 2. */
-  private checkOnDisk({ epoch }: ClusterMap): void {
+  private checkOnDisk(epoch: number): void {
     const durable = this.cluster.control.disk.map.epoch;
     if (epoch > durable) throw new Violation(`map ${epoch} was sent while the disk has ${durable}`);
   }

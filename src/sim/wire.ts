@@ -4,7 +4,6 @@
  */
 import { KintsugiError } from '../errors.js';
 import { decodeFrame, encodeFrame } from '../protocol/frame.js';
-import type { ClusterMap } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { Violation } from './violation.js';
@@ -39,8 +38,8 @@ export class Wire {
   private readonly options = { allocate: (bytes: number) => this.allocate(bytes) };
   private chunk: Chunk | undefined;
   private readonly free: Chunk[] = [];
-  /** Maps are replaced, never changed. */
-  private readonly maps = new WeakMap<ClusterMap, Letter>();
+  /** Of maps and changes of maps, which are replaced, never changed. */
+  private readonly maps = new WeakMap<object, Letter>();
 
   /** The parts are copied. */
   encode(message: Message, parts: readonly Uint8Array[]): Letter {
@@ -49,10 +48,11 @@ export class Wire {
       const chunk = frame.byteLength > CHUNK_BYTES ? undefined : this.chunk;
       return { frame, chunk, arrived: undefined };
     }
-    const known = message.t === 'map' ? this.maps.get(message.map) : undefined;
+    const shared = message.t === 'map' ? message.map : message.t === 'mapDiff' ? message : undefined;
+    const known = shared && this.maps.get(shared);
     if (known) return known;
     const letter = { frame: encodeFrame(message), chunk: undefined, arrived: undefined };
-    if (message.t === 'map') this.maps.set(message.map, letter);
+    if (shared) this.maps.set(shared, letter);
     return letter;
   }
 

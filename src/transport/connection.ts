@@ -94,6 +94,16 @@ export class Connection implements Link {
     return this.#write(messages);
   }
 
+  sendEncoded(frame: Uint8Array): boolean {
+    if (this.#state !== 'open') return false;
+    const { maxFrameBytes } = this.#options.limits;
+    if (frame.byteLength > maxFrameBytes)
+      throw new KintsugiError('LIMIT', `a frame of ${frame.byteLength} bytes, the limit is ${maxFrameBytes}`);
+    // Its memory belongs to the caller: nobody may use it again.
+    this.#socket.send(frame, () => {});
+    return this.#mayGoOn();
+  }
+
   close(reason = 'closed by this side', code: number = CloseCode.NORMAL): void {
     this.#finish(new KintsugiError('CLOSED', reason), code);
   }
@@ -143,7 +153,7 @@ export class Connection implements Link {
   }
 
   #write(messages: readonly Outgoing[]): boolean {
-    const { maxFrameBytes, maxBufferedBytes } = this.#options.limits;
+    const { maxFrameBytes } = this.#options.limits;
     let buffer: PartBuffer | undefined;
     const frame = encodeMessages(messages, {
       maxBytes: maxFrameBytes,
@@ -158,7 +168,13 @@ export class Connection implements Link {
     const lent = buffer;
     if (lent) this.#socket.send(frame, () => lent.sent());
     else this.#socket.send(frame);
-    if (this.#state === 'closed') return false;
+    return this.#mayGoOn();
+  }
+
+  /** After a frame was sent: the other side reads fast enough, or the link is closed. */
+  #mayGoOn(): boolean {
+    const { maxBufferedBytes } = this.#options.limits;
+    if (this.#closed) return false;
     const { bufferedBytes } = this.#socket;
     if (bufferedBytes <= maxBufferedBytes) return true;
     // Destroy it: the message of a graceful close would wait behind everything that the other side does not

@@ -31,6 +31,11 @@ export interface Link {
    * order.
    */
   sendAll(messages: readonly Outgoing[]): boolean;
+  /**
+   * Sends a frame that `encodeFrame` made, as `send` otherwise. The same frame may go to any number of links.
+   * Its bytes are never changed again.
+   */
+  sendEncoded(frame: Uint8Array): boolean;
   /** Bytes that were accepted by `send` and not yet by the kernel. */
   readonly bufferedBytes: number;
   /**

@@ -143,6 +143,8 @@ const FIELDS: Record<Message['t'], object> = {
   sessions: {},
   openSessions: { next: 9, open: [7, 8] },
   map: { map },
+  mapDiff: { from: 8, to: 9, groups: map.groups, nodes: map.nodes, removed: [4], tables: [table] },
+  mapRequest: { epoch: 8 },
   heartbeat: {
     inc: 1,
     epoch: 9,

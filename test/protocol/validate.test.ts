@@ -128,6 +128,11 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   sessions: { t: 'sessions' },
   openSessions: { t: 'openSessions', next: 9, open: [5, 7] },
   map: { t: 'map', map },
+  mapDiff: {
+    ...{ t: 'mapDiff', from: 8, to: 9, removed: [4] },
+    ...{ groups: map.groups, nodes: map.nodes, tables: map.tables },
+  },
+  mapRequest: { t: 'mapRequest', epoch: 8 },
   heartbeat: {
     t: 'heartbeat',
     inc: 2,

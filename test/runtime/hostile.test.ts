@@ -48,6 +48,7 @@ async function start(): Promise<Job> {
 const garbage = (length: number): Uint8Array => Uint8Array.from({ length }, (_, i) => (i * 151 + 37) & 255);
 
 /** Frames that no role can take; each on a connection of its own. */
+const CHANGES = { t: 'mapDiff', from: 0, to: 1e6, nodes: [], removed: [], tables: [] };
 const FRAMES: [string, (peer: RawClient) => void][] = [
   ['an unknown kind', (peer) => peer.send({ t: 'nonsense' })],
   ['a kind of the prototype', (peer) => peer.send({ t: 'constructor' })],
@@ -61,6 +62,7 @@ const FRAMES: [string, (peer: RawClient) => void][] = [
   ['a missing field', (peer) => peer.send({ t: 'delta', g: 0, m: 0 })],
   ['a join without a name', (peer) => peer.send({ t: 'join', host: '', address: '', standby: false })],
   ['a map that is none', (peer) => peer.send({ t: 'map', map: { epoch: 1e6 } })],
+  ['groups that are none', (peer) => peer.send({ ...CHANGES, groups: garbage(64) })],
 ];
 
 describe('a PS', () => {
@@ -111,6 +113,15 @@ describe('a PS', () => {
     const map = { ...trainer.clusterMap, epoch: 1e6, groups: [], tables: [] };
     peer.send({ t: 'map', map });
     expect(await peer.closed).toEqual({ code: 4403, reason: 'a hello of the scheduler' });
+    for (const wrong of [
+      { t: 'map', map },
+      { ...CHANGES, from: trainer.clusterMap.epoch, groups: trainer.clusterMap.groups.slice(0, 1) },
+    ]) {
+      const other = await raw(job.nodes[0]!.address);
+      other.send(hello(trainer.clusterMap.job));
+      other.send(wrong);
+      expect((await other.closed).code).toBe(4403);
+    }
     await works();
     await redundant(trainer, 3);
   });
@@ -264,7 +275,7 @@ describe('a scheduler', () => {
     for (const [id, each] of specs.entries()) {
       peer.send({ t: 'createTables', id, specs: each });
       let answer = await Promise.race([peer.next(), peer.closed]);
-      while ('t' in answer && answer.t === 'map') answer = await Promise.race([peer.next(), peer.closed]);
+      while ('t' in answer && answer.t === 'mapDiff') answer = await Promise.race([peer.next(), peer.closed]);
       expect(answer).toMatchObject({ t: 'tablesCreated', id });
     }
     await works();

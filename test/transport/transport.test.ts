@@ -2,6 +2,7 @@
 import { networkInterfaces } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
+import { encodeFrame } from '../../src/protocol/frame.js';
 import {
   type DialOptions,
   dial,
@@ -86,6 +87,38 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (kind) => {
         expect([header.i, Buffer.compare(parts[0]!, bytesOf(i, salt))]).toEqual([i, 0]);
       }
     }
+  });
+
+  it('sends one encoded frame to every link, small or large, and never writes to its memory', async () => {
+    for (const bytes of [10, 100_000]) {
+      const [listener, served] = await serve(kind);
+      const links = [await join(listener.port), await join(listener.port), await join(listener.port)];
+      const back = [];
+      for (const _ of links) back.push((await served.take('open')).link);
+      const frame = encodeFrame({ t: 'all' }, [new Uint8Array(bytes).fill(7)]);
+      const copy = frame.slice();
+      for (const link of back) {
+        link.send({ t: 'before' }, [new Uint8Array(bytes)]);
+        expect(link.sendEncoded(frame)).toBe(true);
+        link.send({ t: 'after' }, [new Uint8Array(bytes)]);
+      }
+      for (const [, received] of links) {
+        expect((await received.take('message')).header).toEqual({ t: 'before' });
+        const { header, parts } = await received.take('message');
+        expect([header, parts[0]!.every((byte) => byte === 7)]).toEqual([{ t: 'all' }, true]);
+        expect((await received.take('message')).header).toEqual({ t: 'after' });
+      }
+      // A client masks what it sends.
+      expect(links[0]![0].sendEncoded(frame)).toBe(true);
+      expect((await served.take('message')).header).toEqual({ t: 'all' });
+      expect(Buffer.compare(frame, copy)).toBe(0);
+      back[0]!.close();
+      expect(back[0]!.sendEncoded(frame)).toBe(false);
+    }
+    const [listener, served] = await serve(kind, { maxFrameBytes: 4096 });
+    await join(listener.port);
+    const { link } = await served.take('open');
+    expect(() => link.sendEncoded(new Uint8Array(4097))).toThrow(KintsugiError);
   });
 
   it('closes from either side, with the reason, once', async () => {

@@ -6,9 +6,11 @@
  */
 import type { ErrorCode } from '../../errors.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
+import { changeBy } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import { PUSH_WINDOW } from '../shared/dedup.js';
+import { Retry } from '../shared/retry.js';
 import { pushMessages, shardKey } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
@@ -29,6 +31,9 @@ import {
 export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
 export { DEFAULT_CLIENT_POLICY } from './requests.js';
 
+/** The scheduler is asked for a map after so many times `retryMs`, and not sooner after the newest one. */
+const MAP_RETRIES = 2;
+
 export class PsClientCore implements ReadsHost {
   map: ClusterMap = EMPTY_MAP;
   private readonly shards = new Map<string, ShardState>();
@@ -41,10 +46,12 @@ export class PsClientCore implements ReadsHost {
   private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
   private readonly awaitingService = new Map<string, number>();
   private effects: ClientEffect[] = [];
+  private readonly mapAsking: Retry;
   now = 0;
 
   constructor(private readonly policy: ClientPolicy) {
     this.reads = new Reads(this, policy);
+    this.mapAsking = new Retry({ waitMs: MAP_RETRIES * policy.retryMs });
   }
 
   step(input: ClientInput): ClientEffect[] {
@@ -274,7 +281,8 @@ export class PsClientCore implements ReadsHost {
   private receive(message: Message, parts: readonly Uint8Array[]): void {
     switch (message.t) {
       case 'map':
-        return this.onMap(message.map);
+      case 'mapDiff':
+        return this.onMap(message);
       case 'pushAck':
         return this.onPushAck(message);
       case 'gap':
@@ -295,23 +303,34 @@ export class PsClientCore implements ReadsHost {
   }
 
   /** What was sent to a former owner is sent to the new one. */
-  private onMap(map: ClusterMap): void {
-    if (map.epoch <= this.map.epoch) return;
+  private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
+    const change = changeBy(this.map, message);
+    if (change === 'gap') this.askForMap();
+    if (typeof change === 'string') return;
     const before = this.map;
-    this.map = map;
-    const moved = (g: number, m: number) => {
-      const was = before.groups[g]?.data[m];
-      const is = map.groups[g]?.data[m];
-      return was?.gen !== is?.gen || was?.node !== is?.node;
-    };
-    for (const group of map.groups) {
-      for (const [m, entry] of group.data.entries()) {
-        if (before.groups.length > 0 && moved(group.id, m))
-          this.awaitingService.set(`${group.id}/${m}`, entry.gen);
+    this.map = change.map;
+    this.mapAsking.answered(this.now);
+    const elsewhere = new Set<string>();
+    for (const { id, data } of change.groups) {
+      for (const [m, { gen, node }] of data.entries()) {
+        const was = before.groups[id]?.data[m];
+        if (was?.gen === gen && was.node === node) continue;
+        elsewhere.add(`${id}/${m}`);
+        if (before.groups.length > 0) this.awaitingService.set(`${id}/${m}`, gen);
       }
     }
+    if (elsewhere.size === 0) return;
+    const moved = (g: number, m: number) => elsewhere.has(`${g}/${m}`);
     for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);
     this.reads.again(moved);
+  }
+
+  /** Changes of the map were lost, or an answer is overdue, which a newer map would explain. */
+  askForMap(): void {
+    if (!this.mapAsking.overdue(this.now)) return;
+    this.mapAsking.asked(this.now);
+    const message: Message = { t: 'mapRequest', epoch: this.map.epoch };
+    this.effects.push({ kind: 'send', to: SCHEDULER, message, parts: [] });
   }
 
   /** The first answer from a shard after its owner changed. */
@@ -336,6 +355,7 @@ export class PsClientCore implements ReadsHost {
       if (shard.unacknowledged.length === 0 || !shard.retry.overdue(now)) continue;
       shard.retry.lengthen();
       this.resend(shard);
+      this.askForMap();
     }
     this.reads.tick(now);
   }

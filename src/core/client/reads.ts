@@ -26,6 +26,8 @@ export interface ReadsHost {
   ownerOf(g: number, m: number): PeerId;
   /** A shard has answered. */
   served(g: number, m: number): void;
+  /** Answers are overdue. */
+  askForMap(): void;
   emit(effect: ClientEffect): void;
 }
 
@@ -67,8 +69,11 @@ export class Reads {
     const overdue = ({ retry }: { retry: Retry }) => retry.overdue(now);
     for (const [id, { items, query, queryRetry }] of this.tickets) {
       if (!query) {
-        if (items.some((item) => !item.done && overdue(item))) this.sendPulls(id, overdue);
-      } else if (queryRetry.overdue(now)) this.sendQuery(id);
+        if (!items.some((item) => !item.done && overdue(item))) continue;
+        this.sendPulls(id, overdue);
+      } else if (!queryRetry.overdue(now)) continue;
+      else this.sendQuery(id);
+      this.host.askForMap();
     }
   }
 

@@ -4,7 +4,16 @@
  */
 import { describe, isRefusal, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
-import { type ClusterMap, EMPTY_MAP, hasMove, isParted, type PeerId, SCHEDULER } from '../../protocol/map.js';
+import {
+  type ClusterMap,
+  EMPTY_MAP,
+  type Group,
+  hasMove,
+  isParted,
+  type PeerId,
+  SCHEDULER,
+} from '../../protocol/map.js';
+import { changeBy } from '../../protocol/map-diff.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { checkSender, type Role } from '../../protocol/senders.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
@@ -46,8 +55,8 @@ const EMPTY = new Uint8Array(0);
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
   readonly pace = new Pace();
-  /** There are planned moves in the job. */
-  private moving = false;
+  /** Groups with a planned move. */
+  private readonly moving = new Set<number>();
   readonly moveRate: RateLimit;
   map: ClusterMap = EMPTY_MAP;
   now = 0;
@@ -164,32 +173,44 @@ export class PsNode implements OwnerHost {
 
   // ---- map
 
-  private onMap(map: ClusterMap): void {
-    if (map.epoch <= this.map.epoch) return;
-    if (lostSomething(this.map, map)) this.pace.disturbed(this.now);
+  /**
+   * Looks at the groups that changed only. After a gap the scheduler sends a whole map: heartbeats tell it
+   * which one is here.
+   */
+  private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
+    const change = changeBy(this.map, message);
+    if (typeof change === 'string') return;
+    const before = this.map;
+    const { map, groups } = change;
+    if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) this.pace.disturbed(this.now);
     this.map = map;
-    this.moving = map.groups.some((group) => hasMove(group) && isParted(group));
-    const keep = new Set<string>();
-    for (const group of map.groups) {
-      for (const [m, entry] of group.data.entries()) {
-        if (entry.node !== this.id || entry.inc !== this.inc) continue;
-        const key = `${group.id}/${m}`;
-        keep.add(key);
-        const known = this.owners.get(key);
-        if (known && known.gen === entry.gen) continue;
-        if (known) this.dropOwner(key, known);
-        // r is at least 1 for the engine: a shard without parities can be decoded from a mirror, which has
-        // the coefficients of parity 0.
-        const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
-        const shard = this.native.createShard(this.memory, m, group.data.length, r);
-        this.owners.set(key, new Owner(group, m, entry, shard, this));
-      }
+    for (const group of groups) {
+      if (hasMove(group) && isParted(group)) this.moving.add(group.id);
+      else this.moving.delete(group.id);
+      this.placeOwners(map, group);
     }
-    for (const [key, owner] of this.owners) if (!keep.has(key)) this.dropOwner(key, owner);
-    this.sinks.onMap(map);
-    this.applyVersions(map);
+    this.sinks.onMap(map, groups);
+    this.applyVersions(map, groups);
+    if (map.tables !== before.tables) for (const owner of this.owners.values()) owner.onTables(map);
     this.lastReport = '';
-    for (const { from, message, parts } of this.parked.takeAll()) this.receiveParked(from, message, parts);
+    for (const { from, message: parked, parts } of this.parked.takeAll())
+      this.receiveParked(from, parked, parts);
+  }
+
+  /** Owners of the group's data shards that this node has now, and no others. */
+  private placeOwners(map: ClusterMap, group: Group): void {
+    for (const [m, entry] of group.data.entries()) {
+      const key = `${group.id}/${m}`;
+      const known = this.owners.get(key);
+      const here = entry.node === this.id && entry.inc === this.inc;
+      if (known && !(here && known.gen === entry.gen)) this.dropOwner(key, known);
+      if (!here || this.owners.has(key)) continue;
+      // r is at least 1 for the engine: a shard without parities can be decoded from a mirror, which has
+      // the coefficients of parity 0.
+      const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
+      const shard = this.native.createShard(this.memory, m, group.data.length, r);
+      this.owners.set(key, new Owner(group, m, entry, shard, this));
+    }
   }
 
   /**
@@ -205,12 +226,10 @@ export class PsNode implements OwnerHost {
     }
   }
 
-  private applyVersions(map: ClusterMap): void {
-    this.sinks.applyVersions(map);
-    for (const owner of this.owners.values()) {
-      const group = map.groups[owner.group.id];
-      if (group) owner.onGroup(group, map);
-    }
+  private applyVersions(map: ClusterMap, groups: readonly Group[]): void {
+    this.sinks.applyVersions(groups);
+    for (const group of groups)
+      for (const m of group.data.keys()) this.owners.get(`${group.id}/${m}`)?.onGroup(group, map);
   }
 
   private dropOwner(key: string, owner: Owner): void {
@@ -235,7 +254,8 @@ export class PsNode implements OwnerHost {
     }
     switch (message.t) {
       case 'map':
-        return this.onMap(message.map);
+      case 'mapDiff':
+        return this.onMap(message);
       case 'push':
         return this.onPush(from, message, parts);
       case 'pull':
@@ -337,7 +357,7 @@ export class PsNode implements OwnerHost {
       now,
       lacking || sinks.some(({ complete }) => !complete),
       decoding,
-      this.moving && !lacking,
+      this.moving.size > 0 && !lacking,
     );
     this.moveRate.tick(now);
     for (const owner of owners) owner.tick();
@@ -393,11 +413,9 @@ export class PsNode implements OwnerHost {
   }
 }
 
-/** A shard has a new owner. */
-function lostSomething(before: ClusterMap, after: ClusterMap): boolean {
-  return before.groups.some((group, g) =>
-    group.data.some((entry, m) => entry.gen !== after.groups[g]?.data[m]?.gen),
-  );
+/** A shard of the group has another owner than before. */
+function hasNewOwner(before: Group | undefined, { data }: Group): boolean {
+  return before?.data.some((entry, m) => entry.gen !== data[m]?.gen) ?? false;
 }
 
 /** A part of a message; empty when it is missing, which the engine refuses. */

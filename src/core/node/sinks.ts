@@ -13,8 +13,8 @@ export interface SinksHost extends CoreHost {
 
 export class Sinks {
   private readonly present = new Map<number, Sink>();
-  /** Sinks of the map that were dropped. */
-  private readonly failed = new Set<number>();
+  /** Sinks of the map that were dropped, with their groups. */
+  private readonly failed = new Map<number, number>();
 
   constructor(
     private readonly host: SinksHost,
@@ -34,10 +34,10 @@ export class Sinks {
     return [...this.present.values()];
   }
 
-  /** Creates the sinks that a new map gives to this node, and closes those that it takes away. */
-  onMap(map: ClusterMap): void {
+  /** Creates the sinks that changed groups give to this node, and closes those that they take away. */
+  onMap(map: ClusterMap, groups: readonly Group[]): void {
     const keep = new Set<number>();
-    for (const group of map.groups) {
+    for (const group of groups) {
       for (const entry of group.sinks) {
         if (entry.node !== this.host.id || entry.inc !== this.host.inc) continue;
         keep.add(entry.sid);
@@ -47,12 +47,13 @@ export class Sinks {
         this.present.set(entry.sid, new Sink(group, entry, sink, this.host));
       }
     }
+    const changed = new Set(groups.map(({ id }) => id));
     for (const [sid, sink] of this.present) {
-      if (keep.has(sid)) continue;
+      if (!changed.has(sink.groupId) || keep.has(sid)) continue;
       sink.close();
       this.present.delete(sid);
     }
-    for (const sid of this.failed) if (!keep.has(sid)) this.failed.delete(sid);
+    for (const [sid, group] of this.failed) if (changed.has(group) && !keep.has(sid)) this.failed.delete(sid);
   }
 
   /** A sink that follows one member is a parity of that member alone, with coefficient 1. */
@@ -63,10 +64,12 @@ export class Sinks {
   }
 
   /** Tells the sinks of groups that changed. */
-  applyVersions(map: ClusterMap): void {
-    for (const sink of this.present.values()) {
-      const group = map.groups[sink.groupId];
-      if (group && group.version !== sink.version) sink.onGroup(group);
+  applyVersions(groups: readonly Group[]): void {
+    for (const group of groups) {
+      for (const { sid } of group.sinks) {
+        const sink = this.present.get(sid);
+        if (sink && group.version !== sink.version) sink.onGroup(group);
+      }
     }
   }
 
@@ -88,7 +91,7 @@ export class Sinks {
       if ((error as { code?: unknown } | undefined)?.code !== 'MEMORY_LIMIT' || !sink) throw error;
       const { groupId: group, index } = sink;
       this.present.delete(sid);
-      this.failed.add(sid);
+      this.failed.set(sid, group);
       sink.close();
       this.host.out.event('sink.failed', { group, sid, index, message: describe(error) });
     }

@@ -3,6 +3,7 @@
  * depend on a decision are held back until the runtime says `persisted`.
  */
 import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
+import { diffOf } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
@@ -30,6 +31,7 @@ export type SchedulerEffect =
   | EventEffect
   /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
   | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
+  /** To every peer that is admitted. */
   | { kind: 'broadcast'; message: Message }
   | { kind: 'probe'; node: PeerId; inc: number; address: string }
   /** One transaction. The next one comes after `persisted` of this one. */
@@ -139,10 +141,11 @@ export class Ledger {
   }
 
   setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
-    const map = { ...this.state.map, ...changes, epoch: this.state.map.epoch + 1 };
+    const before = this.state.map;
+    const map = { ...before, ...changes, epoch: before.epoch + 1 };
     this.state.map = map;
     this.gated.push(
-      { kind: 'broadcast', message: { t: 'map', map } },
+      { kind: 'broadcast', message: diffOf(before, map) },
       { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
     );
   }

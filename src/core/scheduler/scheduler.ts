@@ -19,6 +19,7 @@ import { GroupIndex } from '../placement/group-index.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
 import { keepSinks, repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import { LateMaps } from './late-maps.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
@@ -42,6 +43,7 @@ export class Scheduler {
   private readonly samples: Samples;
   private readonly membership: Membership;
   private readonly reports: Reports;
+  private readonly lateMaps: LateMaps;
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
   private readonly scaler: Scaler;
@@ -66,6 +68,7 @@ export class Scheduler {
     this.ledger = new Ledger(state, unwritten);
     const names = new Names(this.ledger, policy);
     this.reports = new Reports(() => this.ledger.map.groups);
+    this.lateMaps = new LateMaps(this.ledger, policy);
     this.samples = new Samples(this.ledger, policy);
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.scaler = new Scaler({
@@ -205,11 +208,13 @@ export class Scheduler {
     }
     this.membership.loseLate();
     this.scaler.tick(now);
+    this.lateMaps.tick(now);
   }
 
   private onMessage(from: PeerId, message: Message): void {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
     if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
+    if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {
@@ -256,7 +261,7 @@ export class Scheduler {
     known.dead = false;
     known.suspected = false;
     known.connected = true;
-    if (heartbeat.epoch < this.map.epoch) this.ledger.answer(from, { t: 'map', map: this.map });
+    this.lateMaps.heard(from, heartbeat.epoch, this.now);
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
   }
 

@@ -5,8 +5,7 @@
  * and in the background (recovery.ts).
  */
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
-import type { ClusterMap, DataEntry, Group, PeerId, TableSpec } from '../../protocol/map.js';
-import { followersOf, tablesOf } from '../../protocol/map.js';
+import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
 import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
@@ -40,7 +39,9 @@ export class Owner implements StreamOwner, RecoveryOwner {
   private readonly lines: WaitingPushes;
   private readonly pulls: WaitingPulls;
   private readonly recovery: Recovery;
-  private tables: TableSpec[] = [];
+  /** Tables of the map that were looked at, and the newest of them that has rows here. */
+  private tablesSeen = 0;
+  private newestTable = 0;
   private announced = { keys: false, complete: false };
 
   constructor(
@@ -76,12 +77,28 @@ export class Owner implements StreamOwner, RecoveryOwner {
   onGroup(group: Group, map: ClusterMap): void {
     const changed = group.version !== this.group.version;
     this.group = group;
-    this.tables = tablesOf(map, group);
-    for (const table of this.tables) this.native.addTable(table);
+    this.addTables(map);
     this.stream.follow(followersOf(group, this.member));
     if (changed) this.recovery.restart();
     this.stream.drive();
     this.host.serveLater(this);
+  }
+
+  /** The map has new tables. */
+  onTables(map: ClusterMap): void {
+    this.addTables(map);
+    this.host.serveLater(this);
+  }
+
+  /** Tables are only added, in the order of their ids. */
+  private addTables({ pools, tables }: ClusterMap): void {
+    const pool = pools[this.group.pool]?.name;
+    for (; this.tablesSeen < tables.length; this.tablesSeen++) {
+      const table = tables[this.tablesSeen]!;
+      if (table.pool !== pool) continue;
+      this.newestTable = table.id;
+      this.native.addTable(table);
+    }
   }
 
   close(): void {
@@ -296,8 +313,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {
-    const newest = this.tables.at(-1)?.id ?? 0;
-    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > newest) return false;
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.newestTable) return false;
     return true;
   }
 

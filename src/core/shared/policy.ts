@@ -99,6 +99,8 @@ export interface SchedulerPolicy {
    * STALE_NODE, and joins as a new node when it is started again.
    */
   maxAbsentNodes: number;
+  /** A peer that lacks what was decided so long ago gets a whole map, at most one in this time. */
+  lateMapMs: number;
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
@@ -127,6 +129,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
   maxAbsentNodes: 1024,
+  lateMapMs: 1000,
   maxTables: 4096,
   sessionMs: 600_000,
   maxSessions: 16_384,

@@ -57,6 +57,30 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'map: a peer that lacks changes for long gets no whole map',
+    file: 'scheduler/late-maps',
+    from: "this.ledger.answer(peer, { t: 'map', map: this.ledger.map });",
+    to: '',
+  },
+  {
+    name: 'map: changes are taken for those of another map',
+    file: 'protocol/map-diff',
+    from: "if (message.from !== map.epoch)\n        return 'gap';",
+    to: '',
+  },
+  {
+    name: 'map: changes leave out who was removed',
+    file: 'protocol/map-diff',
+    from: 'before.filter(({ id }) => !kept.has(id)).map(({ id }) => id)',
+    to: '[]',
+  },
+  {
+    name: 'map: a client does not ask for what it lacks',
+    file: 'client/client',
+    from: "this.effects.push({ kind: 'send', to: SCHEDULER, message, parts: [] });",
+    to: '',
+  },
+  {
     name: 'a restarted node counts as the one that died',
     file: 'scheduler/liveness',
     from: 'return this.of(id, inc)?.dead === false;',

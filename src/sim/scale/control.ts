@@ -129,7 +129,7 @@ export class ControlActor {
       case 'broadcast': {
         const { message } = effect;
         const links = [...this.links.values()];
-        return links.length === 0 ? [] : [{ links, message, frame: this.encode(message, links.length) }];
+        return links.length === 0 ? [] : [{ links, message, frame: this.encode(message) }];
       }
       case 'probe':
         this.probes.push(effect);
@@ -144,8 +144,7 @@ export class ControlActor {
     }
   }
 
-  /** `times`: each receiver gets a frame of its own. */
-  private encode(message: Message, times = 1): Uint8Array {
+  private encode(message: Message): Uint8Array {
     if (!('map' in message)) return this.meter.on('scheduler', 'encode', () => encodeFrame(message));
     let kinds = this.sampled.get(message.map);
     if (!kinds) {
@@ -154,16 +153,14 @@ export class ControlActor {
     }
     const known = kinds.get(message.t) ?? { frames: 0, ms: 0, frame: new Uint8Array(0) };
     kinds.set(message.t, known);
-    for (let left = times; left > 0; left--) {
-      if (known.frames === SAMPLES) {
-        this.meter.charge('scheduler', 'encode', (known.ms / known.frames) * left);
-        return known.frame;
-      }
-      const before = this.meter.counts.scheduler.parts.encode;
-      known.frame = this.meter.on('scheduler', 'encode', () => encodeFrame(message));
-      known.ms += this.meter.counts.scheduler.parts.encode - before;
-      known.frames++;
+    if (known.frames === SAMPLES) {
+      this.meter.charge('scheduler', 'encode', known.ms / known.frames);
+      return known.frame;
     }
+    const before = this.meter.counts.scheduler.parts.encode;
+    known.frame = this.meter.on('scheduler', 'encode', () => encodeFrame(message));
+    known.ms += this.meter.counts.scheduler.parts.encode - before;
+    known.frames++;
     return known.frame;
   }
 

@@ -5,7 +5,8 @@
 import { DEFAULT_CLIENT_POLICY, PsClientCore } from '../../core/client/client.js';
 import type { NativeAddon } from '../../native.js';
 import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
-import { SCHEDULER } from '../../protocol/map.js';
+import { EMPTY_MAP, SCHEDULER } from '../../protocol/map.js';
+import { changeBy } from '../../protocol/map-diff.js';
 import type { Message, MoveStatus } from '../../protocol/messages.js';
 import { toMessage } from '../../protocol/validate.js';
 import { Random } from '../random.js';
@@ -132,7 +133,7 @@ export class ScaleWorld {
   // ---- messages of the scheduler
 
   private deliver({ links, message, frame }: Letter): void {
-    if (message.t === 'map') this.maps++;
+    if (message.t === 'map' || message.t === 'mapDiff') this.maps++;
     for (const link of links) this.hand(link, message, frame);
   }
 
@@ -148,9 +149,11 @@ export class ScaleWorld {
   private toNode(node: SimNode, message: Message, frame: Uint8Array): void {
     if (node.index === 0) this.real?.receive(frame);
     if (message.t === 'welcome') this.nodes.welcome(node, message, this.now);
-    if (message.t !== 'map') return;
-    this.nodes.learn(message.map, this.now);
-    node.epoch = Math.max(node.epoch, message.map.epoch);
+    if (message.t !== 'map' && message.t !== 'mapDiff') return;
+    const change = changeBy(this.nodes.map ?? EMPTY_MAP, message);
+    if (change === 'gap') return;
+    if (change !== 'known') this.nodes.learn(change.map, this.now);
+    node.epoch = Math.max(node.epoch, message.t === 'map' ? message.map.epoch : message.to);
   }
 
   private toWorker(worker: SimWorker, message: Message, frame: Uint8Array): void {
@@ -163,8 +166,8 @@ export class ScaleWorld {
   /** With the code of a client. */
   private read(frame: Uint8Array, client: PsClientCore): void {
     const read = this.meter.on('worker', 'decode', () => toMessage(decodeFrame(frame).header));
-    if (read.t !== 'welcome' && read.t !== 'map') return;
-    const map = { t: 'map' as const, map: read.map };
+    if (read.t !== 'welcome' && read.t !== 'map' && read.t !== 'mapDiff') return;
+    const map = read.t === 'mapDiff' ? read : { t: 'map' as const, map: read.map };
     const input = { kind: 'message' as const, from: SCHEDULER, message: map, parts: [] };
     this.meter.on('worker', 'core', () => client.step(input));
   }

@@ -38,7 +38,7 @@ class Client {
     return this.core.step(input);
   }
   message(message: Message, parts: Uint8Array[] = []): ClientEffect[] {
-    return this.step({ kind: 'message', from: message.t === 'map' ? 0 : 11, message, parts });
+    return this.step({ kind: 'message', from: message.t.startsWith('map') ? 0 : 11, message, parts });
   }
   push(ticket: number, ...members: number[]): ClientEffect[] {
     return this.step({ kind: 'push', ticket, items: items(...members) });

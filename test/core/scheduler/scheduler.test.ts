@@ -81,7 +81,7 @@ describe('rule 1: identities', () => {
     };
     const mark = cluster.history.length;
     cluster.stepScheduler({ kind: 'message', from: 1, role: 'node', message: old });
-    expect([cluster.map.epoch, cluster.sent('map', mark)]).toEqual([epoch, []]);
+    expect([cluster.map.epoch, cluster.sent('mapDiff', mark)]).toEqual([epoch, []]);
   });
 
   it('a process that only reconnects keeps its identity and its shards', () => {
@@ -113,9 +113,9 @@ describe('rule 2: durable before anyone sees it', () => {
     cluster.crash(0);
     cluster.settle();
     expect(cluster.scheduler!.map.epoch).toBeGreaterThan(epoch);
-    expect(cluster.sent('map', mark)).toEqual([]);
+    expect(cluster.sent('mapDiff', mark)).toEqual([]);
     cluster.persist();
-    const epochs = cluster.sent('map', mark).map(({ message }) => message.map.epoch);
+    const epochs = cluster.sent('mapDiff', mark).map(({ message }) => message.to);
     expect(new Set(epochs)).toEqual(new Set([cluster.scheduler!.map.epoch]));
   });
 
@@ -169,7 +169,7 @@ describe('rule 2: durable before anyone sees it', () => {
     const [one] = cluster.persisting.splice(0);
     const effects = cluster.scheduler!.step({ kind: 'persisted', version: one!.version });
     const maps = effects.flatMap((e) =>
-      e.kind === 'broadcast' && e.message.t === 'map' ? [e.message.map.epoch] : [],
+      e.kind === 'broadcast' && e.message.t === 'mapDiff' ? [e.message.to] : [],
     );
     expect([maps, effects.some((e) => e.kind === 'send')]).toEqual([[first], false]);
     const [two] = effects.filter((effect) => effect.kind === 'persist');

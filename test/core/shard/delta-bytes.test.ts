@@ -144,7 +144,13 @@ describe('memory of deltas on a node', () => {
     const before = accounts().map(({ uncommitted }) => uncommitted);
     expect(Math.max(...before)).toBeGreaterThan(0);
     for (const { node } of cluster.nodes) {
-      const map = { ...cluster.map, epoch: cluster.map.epoch + 1, groups: [] };
+      const { epoch, groups } = cluster.map;
+      const nobody = { node: 0, inc: 0, init: false };
+      const moved = groups.map((group) => {
+        const data = group.data.map((entry) => ({ ...entry, ...nobody }));
+        return { ...group, version: epoch + 1, data, sinks: [] };
+      });
+      const map = { ...cluster.map, epoch: epoch + 1, groups: moved };
       node!.step({ kind: 'message', from: 0, role: 'scheduler', message: { t: 'map', map }, parts: [] });
     }
     expect(accounts().map(({ used }) => used)).toEqual(before.map(() => 0));

@@ -4,6 +4,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Follower } from '../../../src/core/shard/follower.js';
 import { agreedBase, mergeExtents } from '../../../src/core/shard/takeover.js';
+import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/shared/policy.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
 
@@ -147,7 +148,7 @@ describe('rule 21: ACTIVE', () => {
     client.push({ 0: [{ keys: [1], value: 1 }] });
     cluster.settle();
     const old = { epoch: cluster.map.epoch, owner: cluster.nodes[0]!.node!.ownerAt(0, 0)! };
-    const stop = cluster.lose(kind('map', { to: id(0) }));
+    const stop = cluster.lose(kind('mapDiff', { to: id(0) }));
     cluster.notice(0);
     cluster.settle();
     expect(cluster.map.groups[0]!.data[0]!.node).toBe(id(4));
@@ -159,7 +160,7 @@ describe('rule 21: ACTIVE', () => {
     expect(cluster.sent('delta', mark).map(({ from }) => from)).toEqual([id(0), id(0)]);
     expect([cluster.sent('applied', mark), cluster.sent('pushAck', mark)]).toEqual([[], []]);
     stop();
-    cluster.advance(600);
+    cluster.advance(2 * DEFAULT_SCHEDULER_POLICY.lateMapMs);
     expect(cluster.nodes[0]!.node!.ownerAt(0, 0)).toBeUndefined();
     expect(cluster.read(0, 1)).toBe(1);
   });

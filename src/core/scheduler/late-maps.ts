@@ -1,0 +1,38 @@
+/**
+ * Who needs a whole map although the changes were sent. Peers say which epoch they have: nodes in every
+ * heartbeat, clients when they miss something. One that is behind has most likely only not read the newest
+ * changes yet, and a whole map is large. So it gets one when it lacks what was decided some time ago.
+ */
+import type { PeerId } from '../../protocol/map.js';
+import type { SchedulerPolicy } from '../shared/policy.js';
+import type { Ledger } from './ledger.js';
+
+export class LateMaps {
+  /** Newest epochs with the time when each was first seen here; the first one is old enough to be known. */
+  private seen: { epoch: number; at: number }[] = [];
+  /** When a peer was last sent a whole map, of late. */
+  private readonly sent = new Map<PeerId, number>();
+
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly policy: Pick<SchedulerPolicy, 'lateMapMs'>,
+  ) {}
+
+  tick(now: number): void {
+    const { epoch } = this.ledger.map;
+    if (this.seen.at(-1)?.epoch !== epoch) this.seen.push({ epoch, at: now });
+    const before = now - this.policy.lateMapMs;
+    const old = this.seen.findLastIndex(({ at }) => at <= before);
+    if (old > 0) this.seen.splice(0, old);
+    for (const [peer, at] of this.sent) if (at <= before) this.sent.delete(peer);
+  }
+
+  /** A peer says that it has this epoch. */
+  heard(peer: PeerId, epoch: number, now: number): void {
+    const [oldest] = this.seen;
+    const due = oldest !== undefined && now - oldest.at >= this.policy.lateMapMs && epoch < oldest.epoch;
+    if (!due || this.sent.has(peer)) return;
+    this.sent.set(peer, now);
+    this.ledger.answer(peer, { t: 'map', map: this.ledger.map });
+  }
+}

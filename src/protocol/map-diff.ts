@@ -1,0 +1,91 @@
+/**
+ * What changed from one map to the next: the scheduler sends this to everybody, and a whole map only to who
+ * joins, or does not have the map that a diff changes. Maps and what is in them are replaced and never
+ * changed in place, so that whatever is the same object is unchanged.
+ */
+import { KintsugiError } from '../errors.js';
+import type { ClusterMap, Group, NodeEntry, PeerId } from './map.js';
+import type { MapDiff, MapMessage } from './membership.js';
+
+/** A message that takes who has `before` to `after`, of the same job. */
+export function diffOf(before: ClusterMap, after: ClusterMap): MapDiff | MapMessage {
+  const { groups, nodes, tables } = after;
+  const grows = groups.length >= before.groups.length && tables.length >= before.tables.length;
+  if (!grows || after.pools !== before.pools) return { t: 'map', map: after };
+  return {
+    t: 'mapDiff',
+    from: before.epoch,
+    to: after.epoch,
+    groups: groups === before.groups ? [] : groups.filter((group, g) => group !== before.groups[g]),
+    ...nodeChanges(before.nodes, nodes),
+    tables: tables.slice(before.tables.length),
+  };
+}
+
+function nodeChanges(
+  before: readonly NodeEntry[],
+  after: readonly NodeEntry[],
+): Pick<MapDiff, 'nodes' | 'removed'> {
+  if (before === after) return { nodes: [], removed: [] };
+  const [known, kept] = [new Set(before), new Set(after.map(({ id }) => id))];
+  return {
+    nodes: after.filter((node) => !known.has(node)),
+    removed: before.filter(({ id }) => !kept.has(id)).map(({ id }) => id),
+  };
+}
+
+/** What a receiver has to look at. */
+export interface MapChange {
+  map: ClusterMap;
+  /** New or of another version. */
+  groups: readonly Group[];
+}
+
+/**
+ * Where a message about the map takes a receiver that has `map`. `known`: it has this map or a newer one;
+ * `gap`: it does not have the map that the diff changes, and needs a whole one.
+ * @throws BAD_FRAME when the diff cannot be one of this map
+ */
+export function changeBy(map: ClusterMap, message: MapMessage | MapDiff): MapChange | 'known' | 'gap' {
+  if (message.t === 'map') {
+    const next = message.map;
+    if (next.epoch <= map.epoch) return 'known';
+    return { map: next, groups: next.groups.filter(({ version }, g) => version !== map.groups[g]?.version) };
+  }
+  if (message.to <= map.epoch) return 'known';
+  if (message.from !== map.epoch) return 'gap';
+  return { map: applied(map, message), groups: message.groups };
+}
+
+/** Nodes of a receiver are in no particular order. */
+function applied(map: ClusterMap, diff: MapDiff): ClusterMap {
+  const { groups, nodes, removed, tables } = diff;
+  return {
+    ...map,
+    epoch: diff.to,
+    groups: groups.length === 0 ? map.groups : replaced(map.groups, groups),
+    nodes: nodes.length + removed.length === 0 ? map.nodes : mergedNodes(map.nodes, nodes, removed),
+    tables: tables.length === 0 ? map.tables : [...map.tables, ...tables],
+  };
+}
+
+function replaced(groups: readonly Group[], changed: readonly Group[]): Group[] {
+  const next = [...groups];
+  for (const group of changed) {
+    if (group.id > next.length)
+      throw new KintsugiError('BAD_FRAME', `group ${group.id} of a map of ${next.length} groups`);
+    next[group.id] = group;
+  }
+  return next;
+}
+
+function mergedNodes(
+  before: readonly NodeEntry[],
+  changed: readonly NodeEntry[],
+  removed: readonly PeerId[],
+): NodeEntry[] {
+  const nodes = new Map(before.map((node) => [node.id, node]));
+  for (const id of removed) nodes.delete(id);
+  for (const node of changed) nodes.set(node.id, node);
+  return [...nodes.values()];
+}
