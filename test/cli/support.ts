@@ -49,7 +49,7 @@ export function start(
   ];
   const [command, before] = fileBytes === undefined ? [process.execPath, []] : ['/bin/sh', limited];
   const child = spawn(command, [...before, CLI, ...args], {
-    env: { ...process.env, KINTSUGI_TOKEN: '', ...env },
+    env: { ...process.env, KINTSUGI_TOKEN: '', KINTSUGI_NODE_TOKEN: '', ...env },
     stdio: [stdin, 'pipe', 'pipe'],
   });
   let stdout = '';
