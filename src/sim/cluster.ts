@@ -58,6 +58,14 @@ export interface Workload {
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
 
+/** Stands for the mac of a session's id, which the runtimes make, and hand out with the session. */
+const proofOf = (session: PeerId): Uint8Array => Uint8Array.of(1 + (session & 127));
+
+function proven(message: Message): Message {
+  const session = message.t === 'push' ? message.client : undefined;
+  return session === undefined ? message : ({ ...message, proof: proofOf(session) } as Message);
+}
+
 /** No peer has this id. */
 const GONE: PeerId = -1;
 
@@ -284,6 +292,7 @@ export class Cluster {
     if (!actor.node) {
       actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, {
         discard: (bytes) => this.discarded.push(bytes),
+        holds: (session, proof) => proof?.[0] === proofOf(session)[0],
       });
       this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
     }
@@ -386,7 +395,8 @@ export class Cluster {
 
   // ---- messages
 
-  transmit(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+  transmit(from: number, to: PeerId, said: Message, parts: readonly Uint8Array[]): void {
+    const message = proven(said);
     this.promises.check(from, to, message);
     if (from === 0) this.leases.sent(to, message);
     const target = to === SCHEDULER ? 0 : this.actorOf.get(to);

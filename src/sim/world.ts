@@ -11,6 +11,7 @@ import { Cluster, MAX_STEPS } from './cluster.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Control } from './control.js';
 import { Faults } from './faults.js';
+import { Impostors } from './impostors.js';
 import { Random } from './random.js';
 import { specOf } from './tables.js';
 import { Traffic } from './traffic.js';
@@ -35,6 +36,7 @@ export class World {
   private readonly control: Control;
   private readonly faults: Faults;
   private readonly traffic: Traffic;
+  private readonly impostors: Impostors;
   private steps = 0;
   /** At the last check: shards that are beyond repair. */
   private lost: ReadonlySet<string> = new Set();
@@ -51,6 +53,7 @@ export class World {
     this.control = new Control(cluster);
     cluster.control = this.control;
     this.faults = new Faults(cluster, this.control);
+    this.impostors = new Impostors(cluster, this.control, seed);
     this.traffic = new Traffic(cluster, () => {
       cluster.phase = 'running';
     });
@@ -92,6 +95,7 @@ export class World {
     control.events();
     faults.reconnect();
     faults.strike();
+    this.impostors.strike();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
     if (this.steps % 32 === 0) this.advance();

@@ -3,6 +3,7 @@ import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
+import { SENDER_MUTANTS } from './senders.js';
 import { STREAM_MUTANTS } from './streams.js';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -10,4 +11,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...MOVE_MUTANTS,
   ...SCHEDULER_MUTANTS,
   ...DATA_MUTANTS,
+  ...SENDER_MUTANTS,
 ];

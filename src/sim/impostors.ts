@@ -1,0 +1,119 @@
+/**
+ * A client that speaks as somebody else: it sends maps, reports and stream messages, and pushes under the
+ * session of another. A node of the job also sends clients what only the scheduler may. Each such message must
+ * be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness of
+ * its own, so that the schedules are the same with and without it.
+ */
+import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Heartbeat, Message } from '../protocol/messages.js';
+import type { Cluster } from './cluster.js';
+import type { Control } from './control.js';
+import { Random } from './random.js';
+import { Violation } from './violation.js';
+
+/** Chance per step. */
+const RATE = 0.01;
+
+export class Impostors {
+  private readonly random: Random;
+
+  constructor(
+    private readonly cluster: Cluster,
+    private readonly control: Control,
+    seed: number,
+  ) {
+    this.random = new Random(seed + 0x1a2b3c);
+  }
+
+  strike(): void {
+    if (!this.random.chance(RATE)) return;
+    const { map } = this.control.disk;
+    const from = this.random.pick(this.cluster.clients).id;
+    if (from === undefined || map.groups.length === 0) return;
+    const whom = this.random.below(3);
+    if (whom === 0) this.toScheduler(from);
+    else if (whom === 1) this.toNode(from);
+    else this.toClient();
+  }
+
+  /** As the owner of a shard: that it has everything, that it has lost something, that its sink is slow. */
+  private toScheduler(from: PeerId): void {
+    const { random, control } = this;
+    if (!control.scheduler) return;
+    const { map } = control.disk;
+    const group = random.pick(map.groups);
+    const m = random.below(group.data.length);
+    const { gen, inc } = group.data[m]!;
+    const { sid } = random.pick(group.sinks);
+    const stream = { g: group.id, m, sid, gen, v: group.version };
+    const heartbeat: Heartbeat = {
+      ...{ t: 'heartbeat', inc, epoch: map.epoch, bytes: 0, rows: 0, recoveries: [], owned: [] },
+      completeSinks: map.groups.flatMap(({ sinks }) => sinks.map((sink) => sink.sid)),
+      completeShards: map.groups.flatMap(({ id, data }) =>
+        data.map((entry, member): [number, number, number] => [id, member, entry.gen]),
+      ),
+    };
+    const message = random.pick<Message>([
+      heartbeat,
+      { t: 'unrecoverable', ...stream, blocks: 1 },
+      { t: 'stalled', ...stream },
+      { t: 'sessions' },
+    ]);
+    const passed = this.cluster.network.wire.passed(message);
+    this.refused('a client to the scheduler', message, () =>
+      control.scheduler!.step({ kind: 'message', from, role: 'client', message: passed }),
+    );
+  }
+
+  private toNode(from: PeerId): void {
+    const { random, cluster } = this;
+    const { node } = random.pick(cluster.nodes);
+    const { map, nextPeer } = this.control.disk;
+    if (!node) return;
+    const group = random.pick(map.groups);
+    const m = random.below(group.data.length);
+    const { gen } = group.data[m]!;
+    const { sid } = random.pick(group.sinks);
+    const stream = { g: group.id, m, sid, gen };
+    const message = random.pick<Message>([
+      { t: 'map', map: { ...map, epoch: map.epoch + 1000, groups: [] } },
+      { t: 'openSessions', next: nextPeer, open: [] },
+      { t: 'confirmedLost', g: group.id, m, gen, v: group.version },
+      { t: 'applied', ...stream, applied: 1 },
+      { t: 'committed', ...stream, committed: 1 },
+      { t: 'open', ...stream, v: 0, attempt: 1 },
+      // Under a session that it was not given.
+      { t: 'push', epoch: 0, client: from + 1, items: [[group.id, m, 1]] },
+    ]);
+    const passed = cluster.network.wire.passed(message);
+    const parts = message.t === 'push' ? [new Uint8Array(0)] : [];
+    this.refused('a client to a node', message, () =>
+      node.step({ kind: 'message', from, role: 'client', message: passed, parts }),
+    );
+  }
+
+  /** What only the scheduler may tell a client comes from a node. */
+  private toClient(): void {
+    const { random, cluster } = this;
+    const { map } = this.control.disk;
+    const { core } = random.pick(cluster.clients);
+    const from = random.pick(map.nodes).id;
+    if (from === SCHEDULER) return;
+    const message: Message = { t: 'map', map: { ...map, epoch: map.epoch + 1000, groups: [] } };
+    const passed = cluster.network.wire.passed(message);
+    this.refused('a node to a client', message, () =>
+      core.step({ kind: 'message', from, message: passed, parts: [] }),
+    );
+  }
+
+  private refused(who: string, { t }: Message, step: () => unknown): void {
+    this.cluster.count('impostor');
+    try {
+      step();
+    } catch (error) {
+      if ((error as { code?: string }).code === 'FORBIDDEN') return;
+      throw error;
+    }
+    throw new Violation(`"${t}" of ${who} was taken`);
+  }
+}

@@ -1,0 +1,29 @@
+/** Bugs in who is believed: src/protocol/senders.ts is not asked, or the proof of a session is not. */
+import type { Mutant } from './mutant.js';
+
+export const SENDER_MUTANTS: readonly Mutant[] = [
+  {
+    name: "senders: a client's map is believed",
+    file: 'node/node',
+    from: "checkSender(input.role, 'node', input.message.t);",
+    to: '',
+  },
+  {
+    name: "senders: a client's heartbeats and reports count",
+    file: 'scheduler/scheduler',
+    from: "checkSender(input.role, 'scheduler', input.message.t);",
+    to: '',
+  },
+  {
+    name: "senders: a node's map is believed by clients",
+    file: 'client/client',
+    from: "checkSender(input.from === SCHEDULER ? 'scheduler' : 'node', 'client', input.message.t);",
+    to: '',
+  },
+  {
+    name: 'senders: anybody pushes under any session',
+    file: 'node/node',
+    from: 'client !== from && !this.hooks.holds(client, message.proof)',
+    to: 'false',
+  },
+];
