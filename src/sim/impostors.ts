@@ -1,8 +1,8 @@
 /**
  * A client that speaks as somebody else: it sends maps, reports and stream messages, and pushes under the
- * session of another. A node of the job also sends clients what only the scheduler may. Each such message must
- * be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness of
- * its own, so that the schedules are the same with and without it.
+ * session of another. A node of the job also sends clients what only the scheduler may. Each such message
+ * must be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness
+ * of its own, so that the schedules are the same with and without it.
  */
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Heartbeat, Message } from '../protocol/messages.js';
