@@ -14,8 +14,8 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'samples: a range is given to somebody while another one has it',
     file: 'scheduler/samples/samples',
-    from: 'state.open.find((each) => each.worker === 0)',
-    to: 'state.open.find((each) => each.worker !== worker)',
+    from: 'holders.of(0)[0] ?? this.fresh(live)',
+    to: '[...live.state.open.values()].find((each) => each.worker !== worker) ?? this.fresh(live)',
   },
   {
     name: 'samples: the session of a range does not end',
