@@ -1,8 +1,8 @@
 /**
  * A client with a valid token that sends what it likes: valid-looking messages of every kind, in any order,
  * to the scheduler and to every PS, as itself and as others. What it may not send closes its connection, and
- * it comes back. impostor.test.ts runs it small; `npm run fuzz:senders` sends a million, or KINTSUGI_MESSAGES of
- * them from seed KINTSUGI_SEED.
+ * it comes back. impostor.test.ts runs it small. `npm run fuzz:senders` sends a million, or KINTSUGI_MESSAGES
+ * of them, from seed KINTSUGI_SEED.
  */
 import { type ClusterMap, SCHEDULER } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
