@@ -1,4 +1,5 @@
 /** When a supervisor starts a PS again. */
+import { RESTART_EXIT } from '../runtime/departure.js';
 import type { Exit } from './child.js';
 
 /**
@@ -17,9 +18,6 @@ export function endingOf({ code }: Exit, served: boolean): Ending {
   // Exit code 2 is an error with a code.
   return code === 2 && !served ? 'refused' : 'crashed';
 }
-
-/** A PS that was drained in order to be started again exits with this code. */
-const RESTART_EXIT = 75;
 
 /** So many crashes in so long a time are too many. */
 export const MAX_CRASHES = 5;

@@ -29,6 +29,7 @@ const WATCHED: Record<string, string> = {
   survivorsChecked: 'survivorsChecked',
   shardsLost: 'shardsLost',
   adagradCompared: 'adagradCompared',
+  scans: 'scan',
   rangesFinished: 'rangeFinished',
   rangesRedone: 'rangeRedone',
   rangesResumed: 'rangeResumed',

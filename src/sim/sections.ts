@@ -46,6 +46,11 @@ export class Sections {
     return auditKeys(this.native, pool, SHARED + index)[shard]!;
   }
 
+  /** The key of a writer's row in all tables that add. */
+  ownKey({ pool }: Store, shard: number, owner: number): bigint {
+    return auditKeys(this.native, pool, owner)[shard]!;
+  }
+
   private key(table: SimTable, pool: Pool, shard: number, { owner, process }: Writer): bigint {
     return auditKeys(this.native, pool, table.adds ? owner : PROCESSES + process)[shard]!;
   }

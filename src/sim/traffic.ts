@@ -7,6 +7,7 @@ import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster, Workload } from './cluster.js';
 import { Oracle, shardOf } from './oracle.js';
+import { Scans } from './scans.js';
 import { Sections, type Store } from './sections.js';
 import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
@@ -21,6 +22,7 @@ export class Traffic implements Workload {
   private readonly sections: Sections;
   private readonly oracle: Oracle;
   private readonly workers: Workers;
+  private readonly scans: Scans;
   /** client process and shard -> the section that asks for its rows there */
   private readonly pullSections = new Map<string, Uint8Array>();
   private stores: Store[] | undefined;
@@ -38,6 +40,7 @@ export class Traffic implements Workload {
     this.sections = new Sections(native, this.tables);
     this.oracle = new Oracle(this.sections);
     this.workers = new Workers(cluster, this.sections, this.oracle, () => this.nextTicket++);
+    this.scans = new Scans(cluster, this.sections, this.oracle, () => this.nextTicket++);
     for (let i = 0; i < config.clients + config.workers; i++)
       clients.push({ ...this.newProcess(), left: i < config.clients ? config.pushes : 0 });
   }
@@ -81,6 +84,8 @@ export class Traffic implements Workload {
     const { random } = this.cluster;
     if (actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
     if (random.chance(0.2)) this.pull(index, actor);
+    if (random.chance(0.05) && knows(actor, this.tables))
+      this.scans.begin(index, actor, this.clientNumber(index), this.stores!);
   }
 
   received(index: number, actor: ClientActor, message: Message): boolean {
@@ -144,7 +149,7 @@ export class Traffic implements Workload {
         this.onRows(index, actor, effect.ticket, effect.rows);
         return;
       case 'answer':
-        this.onChecked(actor, effect.ticket, effect.message);
+        if (!this.scans.answered(index, actor, effect)) this.onChecked(actor, effect.ticket, effect.message);
         return;
       case 'done':
         if (this.isWorker(index) && this.workers.settled(index, actor, effect)) return;

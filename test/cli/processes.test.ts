@@ -5,7 +5,7 @@ import { type Client, connect } from '../../src/client/client.js';
 import { digest } from '../../src/tools/digest.js';
 import { drain } from '../../src/tools/scaling.js';
 import { fill, redundancy } from '../tools/support.js';
-import { type Running, record, start } from './support.js';
+import { kintsugi, type Running, record, start } from './support.js';
 
 function role(args: string[]): Running {
   const running = start([...args, '--log-format', 'json']);
@@ -103,6 +103,21 @@ test('one that the job told to leave is not started again; the last one ends the
   expect(left).toMatchObject({ process: 'a-0', code: 0, ending: 'left' });
   await drain(client, 'a-1');
   expect((await a.ended).code).toBe(0);
+}, 120_000);
+
+test('kintsugi restart: each is emptied, and started again by the supervisor', async () => {
+  const address = await startScheduler('1+1', 3);
+  const a = role(flags(address, 3, 'a'));
+  const client = await open(address);
+  await fill(client, 30);
+  const before = await digest(client);
+  const { stdout, code } = await kintsugi(['restart', 'a-1', 'a-0', '--scheduler', address]);
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^a-1: .*\na-0: .*\n2 PS were restarted\n$/)]);
+  for (const name of ['a-0', 'a-1']) {
+    const ended = await recordOf(a, (each) => each.event === 'process.ended' && each.process === name);
+    expect(ended).toMatchObject({ code: 75, ending: 'restart' });
+  }
+  expect(await digest(client)).toEqual(before);
 }, 120_000);
 
 test('none survives the SIGKILL of the supervisor', async () => {

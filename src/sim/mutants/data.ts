@@ -12,6 +12,24 @@ export const DATA_MUTANTS: readonly Mutant[] = [
     to: 'return [...merged.values()].slice(0, 1);',
   },
   {
+    name: 'scan: an owner lists keys before it has them all',
+    file: 'node/queries',
+    from: "if (owner?.phase === 'ACTIVE' && owner.native.keysReady)",
+    to: "if (owner?.phase === 'ACTIVE')",
+  },
+  {
+    name: 'scan: the next page begins one slot too far',
+    file: 'node/queries',
+    from: 'owner.native.keys(table, Number(first), max)',
+    to: 'owner.native.keys(table, Number(first) + (first > 0 ? 1 : 0), max)',
+  },
+  {
+    name: 'scan: a page in order of key begins with the last key of the one before',
+    file: 'node/queries',
+    from: 'BigInt(first)',
+    to: '(BigInt(first) > 0n ? BigInt(first) - 1n : 0n)',
+  },
+  {
     name: 'samples: a range is given to somebody while another one has it',
     file: 'scheduler/samples/samples',
     from: 'holders.of(0)[0] ?? this.fresh(live)',
