@@ -18,20 +18,48 @@ interface Clock {
 export class Clocks {
   private readonly clocks = new Map<PeerId, Clock>();
   private readonly asking = new Map<PeerId, { id: number; begun: number }>();
+  /** The time of the slowest, and how many are as slow; undefined: to be found anew. */
+  private least: { time: number; count: number } | undefined;
 
   constructor(private readonly staleness: number) {}
 
   private slowest(): number | undefined {
-    let least: number | undefined;
-    for (const { base, durable, works } of this.clocks.values())
-      if (works) least = Math.min(least ?? Number.POSITIVE_INFINITY, base + durable);
+    this.least ??= this.find();
+    return this.least.count > 0 ? this.least.time : undefined;
+  }
+
+  private find(): { time: number; count: number } {
+    const least = { time: Number.POSITIVE_INFINITY, count: 0 };
+    for (const { base, durable, works } of this.clocks.values()) {
+      const time = base + durable;
+      if (!works || time > least.time) continue;
+      least.count = time < least.time ? 1 : least.count + 1;
+      least.time = time;
+    }
     return least;
+  }
+
+  /**
+   * Changes a clock. All are looked at again when the last of the slowest has gone on, and not each time one
+   * of them does: thousands report every batch.
+   */
+  private change(clock: Clock, change: (clock: Clock) => void): void {
+    const before = clock.works ? clock.base + clock.durable : Number.POSITIVE_INFINITY;
+    change(clock);
+    const after = clock.works ? clock.base + clock.durable : Number.POSITIVE_INFINITY;
+    if (!this.least || before === after) return;
+    if (after < this.least.time) this.least = undefined;
+    else if (after === this.least.time) this.least.count++;
+    else if (before === this.least.time && --this.least.count === 0) this.least = undefined;
   }
 
   /** A worker has made so many batches durable. */
   saw(worker: PeerId, durable: number): void {
     const clock = this.clocks.get(worker);
-    if (clock) clock.durable = Math.max(clock.durable, durable);
+    if (clock)
+      this.change(clock, (each) => {
+        each.durable = Math.max(each.durable, durable);
+      });
     else this.clocks.set(worker, { base: (this.slowest() ?? 0) - durable, durable, works: false });
   }
 
@@ -40,19 +68,24 @@ export class Clocks {
     const clock = this.clocks.get(worker);
     if (!clock || clock.works) return;
     const least = this.slowest() ?? 0;
-    clock.base = Math.max(clock.base, least - clock.durable);
-    clock.works = true;
+    this.change(clock, (each) => {
+      each.base = Math.max(each.base, least - each.durable);
+      each.works = true;
+    });
   }
 
   /** Its session is over: it never comes back. */
   forget(worker: PeerId): void {
+    this.stop(worker);
     this.clocks.delete(worker);
-    this.asking.delete(worker);
   }
 
   stop(worker: PeerId): void {
     const clock = this.clocks.get(worker);
-    if (clock) clock.works = false;
+    if (clock)
+      this.change(clock, (each) => {
+        each.works = false;
+      });
     this.asking.delete(worker);
   }
 

@@ -44,6 +44,8 @@ interface Live {
   holders: Holders;
   /** Range -> when its lease ends, and how many of its batches are durable here, too. */
   deadlines: Map<number, number>;
+  /** No lease ends before this time. */
+  dueAt: number;
   saved: Map<number, number>;
   /** Worker -> the request that waits for a range. */
   waiting: Map<PeerId, number>;
@@ -76,6 +78,7 @@ export class Samples {
       plan: new RangePlan(spec),
       holders: new Holders(state.open),
       deadlines: new Map(),
+      dueAt: Number.POSITIVE_INFINITY,
       saved: new Map(),
       waiting: new Map(),
       clocks: new Clocks(spec.staleness),
@@ -163,20 +166,32 @@ export class Samples {
       else if (now >= until) this.lostWorker(worker);
     }
     for (const live of this.live.values()) {
-      for (const range of [...live.state.open.values()]) {
-        const deadline = live.deadlines.get(range.number);
-        if (deadline === undefined || range.worker === 0) continue;
-        if (slept > 0) live.deadlines.set(range.number, deadline + slept);
-        else if (now >= deadline) this.lose(live, range, 'its lease expired');
-      }
+      if (slept > 0) delay(live, slept);
+      else if (now >= live.dueAt) this.loseLate(live, now);
     }
+  }
+
+  /** Thousands of leases are looked at once in the time of one, and not at every tick. */
+  private loseLate(live: Live, now: number): void {
+    live.dueAt = Number.POSITIVE_INFINITY;
+    for (const range of [...live.state.open.values()]) {
+      const deadline = live.deadlines.get(range.number);
+      if (deadline === undefined || range.worker === 0) continue;
+      if (now >= deadline) this.lose(live, range, 'its lease expired');
+      else live.dueAt = Math.min(live.dueAt, deadline);
+    }
+  }
+
+  private keep(live: Live, number: number): void {
+    const deadline = this.time + this.policy.leaseMs;
+    live.deadlines.set(number, deadline);
+    live.dueAt = Math.min(live.dueAt, deadline);
   }
 
   private recall(): void {
     for (const worker of this.absent.keys()) this.absent.set(worker, this.time + this.policy.silentMs);
-    for (const { state, deadlines } of this.live.values())
-      for (const { number, worker } of state.open.values())
-        if (worker !== 0) deadlines.set(number, this.time + this.policy.leaseMs);
+    for (const live of this.live.values())
+      for (const { number, worker } of live.state.open.values()) if (worker !== 0) this.keep(live, number);
   }
 
   private lostWorker(worker: PeerId): void {
@@ -254,7 +269,7 @@ export class Samples {
       waiting.delete(worker);
       holders.give(range, worker);
       range.lease = request;
-      live.deadlines.set(range.number, this.time + this.policy.leaseMs);
+      this.keep(live, range.number);
       live.saved.set(range.number, range.done);
       live.clocks.start(worker);
       this.touchRange(live, range.number);
@@ -297,7 +312,7 @@ export class Samples {
       return;
     }
     report(range, done, begun);
-    live.deadlines.set(number, this.time + this.policy.leaseMs);
+    this.keep(live, number);
     if (range.done - (live.saved.get(number) ?? 0) >= this.policy.maxUnsavedBatches) {
       live.saved.set(number, range.done);
       this.touchRange(live, number);
@@ -408,6 +423,12 @@ export class Samples {
 function report(range: OpenRange, done: number, begun: number): void {
   range.done = Math.max(range.done, done);
   range.begun = Math.max(range.begun, begun, range.done);
+}
+
+/** Time in which nobody could report. */
+function delay(live: Live, ms: number): void {
+  for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
+  live.dueAt += ms;
 }
 
 function isComplete({ state, plan }: Live): boolean {
