@@ -87,6 +87,7 @@ export class Control implements SchedulerSide {
     }
     this.writing = undefined;
     this.cluster.leases.crashed();
+    this.cluster.maps.crashed(this.disk.map.epoch);
     this.scheduler = undefined;
     cluster.network.kill(0);
     cluster.links.clear();

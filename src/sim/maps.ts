@@ -7,7 +7,7 @@ import { Violation } from './violation.js';
 
 export class Maps {
   private newest: ClusterMap | undefined;
-  /** Epoch -> what the scheduler decided. What was not durable at a crash may be decided otherwise. */
+  /** Epoch -> what the scheduler decided. */
   private readonly decided = new Map<number, string>();
 
   /** The scheduler's map after a step. */
@@ -15,6 +15,12 @@ export class Maps {
     if (map === this.newest) return;
     this.newest = map;
     this.decided.set(map.epoch, summary(map));
+  }
+
+  /** The scheduler is gone. What is not on its disk was told to nobody and may be decided otherwise. */
+  crashed(durable: number): void {
+    this.newest = undefined;
+    for (const epoch of this.decided.keys()) if (epoch > durable) this.decided.delete(epoch);
   }
 
   /** Of several maps of one step, those between are not known here. */
