@@ -33,6 +33,7 @@ export const ERROR_CODES = {
   DEPENDENCY_MISSING: 'an optional package that this needs is not installed',
   MODEL: 'a model file is missing or does not follow the trainer interface',
   STORE_FAILED: 'the scheduler cannot write its state; what is on disk is what it resumes from',
+  DEPOSED: 'this scheduler does not lead the job any more; another one may',
   INTERNAL: 'a broken invariant; please report it',
 } as const;
 

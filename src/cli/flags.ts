@@ -149,7 +149,11 @@ export function withCertificate(command: Command): Command {
 
 export function withScheduler(command: Command): Command {
   return withTls(withToken(command))
-    .option('--scheduler <host:port>', 'address of the scheduler', DEFAULT_SCHEDULER)
+    .option(
+      '--scheduler <host:port,...>',
+      'address of the scheduler; of several, all of them with commas between',
+      DEFAULT_SCHEDULER,
+    )
     .addOption(
       new Option('--connect-timeout <time>', 'how long to wait for the scheduler and for the job to start')
         .argParser(duration('--connect-timeout'))

@@ -1,16 +1,19 @@
 /** `kintsugi scheduler`: the role that makes the map of a job. */
 import { randomUUID } from 'node:crypto';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../core/scheduler/scheduler.js';
+import { KintsugiError } from '../errors.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
 import { tuneV8 } from '../runtime/v8.js';
-import { MemoryStore } from '../storage/index.js';
+import { DEFAULT_LEASE_MS, openEtcdStore } from '../storage/etcd/store.js';
+import { MemoryStore, type StateStore } from '../storage/index.js';
 import { openLmdbStore } from '../storage/lmdb.js';
 import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
   DEFAULT_SCHEDULER,
+  duration,
   integer,
   loggerOf,
   metricsTokenOf,
@@ -34,8 +37,36 @@ interface Flags extends SharedFlags {
   code: string;
   groups?: number;
   dir?: string;
+  store?: string;
+  storeCa?: string;
+  storeCert?: string;
+  storeKey?: string;
+  storeLease: number;
+  advertise?: string;
   balanceJoining: boolean;
   limit: Partial<SchedulerPolicy>;
+}
+
+/** Leases of etcd count in seconds. */
+function leaseTime(text: string): number {
+  const ms = duration('--store-lease')(text);
+  if (ms < 1000 || ms % 1000 > 0)
+    throw new KintsugiError('BAD_ARGUMENT', `--store-lease must be whole seconds, not "${text}"`);
+  return ms;
+}
+
+/** Where the job is kept. */
+function storeOf(flags: Flags): StateStore {
+  const url = flags.store ?? (process.env.KINTSUGI_STORE || undefined);
+  const { storeCa: caFile, storeCert: certFile, storeKey: keyFile, storeLease: leaseMs } = flags;
+  if (url === undefined) {
+    if (caFile ?? certFile ?? keyFile)
+      throw new KintsugiError('BAD_ARGUMENT', 'certificates for the store need --store etcds://...');
+    return flags.dir === undefined ? new MemoryStore() : openLmdbStore(flags.dir);
+  }
+  if (flags.dir !== undefined)
+    throw new KintsugiError('BAD_ARGUMENT', 'the job is kept in --dir or in --store, not in both');
+  return openEtcdStore(url, { caFile, certFile, keyFile, leaseMs });
 }
 
 async function run(flags: Flags): Promise<void> {
@@ -49,7 +80,7 @@ async function run(flags: Flags): Promise<void> {
   const nodeToken = nodeTokenOf(flags);
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
-  const store = flags.dir === undefined ? new MemoryStore() : openLmdbStore(flags.dir);
+  const store = storeOf(flags);
   let end: (error: Error) => void = () => {};
   const failed = new Promise<never>((_, reject) => {
     end = reject;
@@ -57,6 +88,7 @@ async function run(flags: Flags): Promise<void> {
   failed.catch(() => {});
   const scheduler = await startScheduler({
     listen: flags.listen,
+    advertise: flags.advertise,
     token,
     nodeToken,
     metricsToken: metricsTokenOf(flags),
@@ -96,6 +128,27 @@ export function registerScheduler(program: Command): void {
       '--dir <directory>',
       'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say ' +
         '(default: in memory, lost with the process)',
+    );
+  command
+    .option(
+      '--store <url>',
+      'etcd that keeps the job: etcd://[user:password@]host:2379,host2:2379/prefix, or etcds:// for TLS; ' +
+        'of several schedulers that use it one leads (default: KINTSUGI_STORE, else --dir)',
+    )
+    .option(
+      '--store-ca <file>',
+      'authorities that certificates of etcd are verified with (default: public ones)',
+    )
+    .option('--store-cert <file>', 'certificate (PEM) with which this scheduler shows itself to etcd')
+    .option('--store-key <file>', 'private key (PEM) of --store-cert')
+    .addOption(
+      new Option('--store-lease <time>', 'another scheduler leads so long after the leader has died')
+        .argParser(leaseTime)
+        .default(DEFAULT_LEASE_MS, '3s'),
+    )
+    .option(
+      '--advertise <host[:port]>',
+      'address at which others reach this scheduler (default: the one it listens on)',
     );
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withMetricsToken(withCertificate(withNodeToken(withToken(command)))))).action(run);

@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import { bytesText, percentText, table } from '../local/text.js';
 import type { ChangeStatus, JobStatus, NodeStatus } from '../protocol/messages.js';
-import { type ConnectFlags, withClient } from './connected.js';
-import { withScheduler } from './flags.js';
+import { askStatus } from '../runtime/ask-status.js';
+import type { ConnectFlags } from './connected.js';
+import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
 import { progressLine } from './scale.js';
 
 interface Flags extends ConnectFlags {
@@ -61,7 +62,12 @@ export function renderStatus(status: JobStatus): string {
 }
 
 async function run(flags: Flags): Promise<void> {
-  const status = await withClient(flags, (client) => client.status(), { waitForJob: false });
+  const status = await askStatus({
+    scheduler: flags.scheduler,
+    token: tokenOf(flags),
+    tls: clientTlsOf(flags),
+    connectTimeoutMs: flags.connectTimeout,
+  });
   process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : renderStatus(status));
 }
 

@@ -282,11 +282,14 @@ class JobTable implements Table {
  * ```ts
  * const client = await connect('scheduler-host:7077', { token: process.env.KINTSUGI_TOKEN });
  * ```
- * @param scheduler address of the scheduler, host:port
+ * @param scheduler address of the scheduler, host:port; of several, a list or one text with commas between
  * @throws UNREACHABLE, UNAUTHORIZED, NOT_ENOUGH_NODES (the job has not started), BAD_ARGUMENT,
  * ADDON_NOT_LOADED, ABORTED
  */
-export async function connect(scheduler: string, options: ConnectOptions = {}): Promise<Client> {
+export async function connect(
+  scheduler: string | readonly string[],
+  options: ConnectOptions = {},
+): Promise<Client> {
   checkFields('connect', options, CONNECT_OPTIONS);
   const { token, connectTimeoutMs, maxInFlightBytes } = options;
   if (token) checkText('connect: token', token);
@@ -294,7 +297,7 @@ export async function connect(scheduler: string, options: ConnectOptions = {}): 
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
   checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
-  const session = await Session.open(scheduler, options);
+  const session = await Session.open([scheduler].flat().join(','), options);
   const client = create(session, options.audit ?? false);
   try {
     if (options.audit) await client.createTables(session.map.pools.map(auditTable));

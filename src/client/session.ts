@@ -12,7 +12,7 @@ import {
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
-import { parseAddress } from '../runtime/address.js';
+import { parseAddresses } from '../runtime/address.js';
 import { AddressBook } from '../runtime/address-book.js';
 import { each } from '../runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from '../runtime/log.js';
@@ -87,7 +87,7 @@ export class Session {
   }
 
   static async open(scheduler: string, options: ConnectOptions): Promise<Session> {
-    parseAddress(scheduler);
+    parseAddresses(scheduler);
     const session = new Session(scheduler, options);
     const connectTimeoutMs = options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
     const deadline = monotonicMs() + connectTimeoutMs;

@@ -27,6 +27,12 @@ export interface Stale {
   t: 'stale';
   code: 'STALE_NODE' | 'SESSION_EXPIRED' | 'LIMIT';
 }
+/** This scheduler does not lead the job: who came must go to another one. */
+export interface Redirect {
+  t: 'redirect';
+  /** Address of the leader; "" when nobody is known to lead. */
+  to: string;
+}
 export interface Attach {
   t: 'attach';
   /** Set when this client reconnects: its session goes on, in the job that opened it. */

@@ -30,6 +30,7 @@ import type {
   MapMessage,
   MapRequest,
   OpenSessions,
+  Redirect,
   SessionsRequest,
   Stale,
   Welcome,
@@ -380,6 +381,7 @@ export type Message =
   | Checked
   | Join
   | Welcome
+  | Redirect
   | Stale
   | Attach
   | Detach

@@ -55,6 +55,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   // Decisions.
   welcome: ['scheduler>node', 'scheduler>client'],
   stale: ['scheduler>node', 'scheduler>client'],
+  redirect: ['scheduler>node', 'scheduler>client'],
   map: ['scheduler>node', 'scheduler>client'],
   mapDiff: ['scheduler>node', 'scheduler>client'],
   openSessions: ['scheduler>node'],

@@ -183,6 +183,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     job: optional(text),
   },
   welcome: { id: natural, inc: natural, map, proof },
+  redirect: { to: text },
   stale: { code: (v) => v === 'STALE_NODE' || v === 'SESSION_EXPIRED' || v === 'LIMIT' },
   attach: { id: optional(natural), job: optional(text), proof },
   detach: {},

@@ -25,6 +25,19 @@ export function parseAddress(text: string, defaultHost = '127.0.0.1'): Address {
   return { host, port };
 }
 
+/** host:port,host:port: every scheduler of a job. @throws BAD_ARGUMENT */
+export function parseAddresses(text: string): Address[] {
+  checkText('an address', text);
+  return text.split(',').map((each) => parseAddress(each.trim()));
+}
+
+/** The address at which others reach a role. `advertise`: host or host:port; default: where it listens. */
+export function advertisedAddress(advertise: string | undefined, { host, port }: Address): string {
+  if (advertise === undefined) return formatAddress({ host, port });
+  const withPort = /:\d+$/.test(advertise) && !advertise.endsWith(']') ? advertise : `${advertise}:${port}`;
+  return formatAddress(parseAddress(withPort));
+}
+
 export function formatAddress({ host, port }: Address): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 }

@@ -14,7 +14,7 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
 import { type Listener, listen, type RoleTls, release } from '../transport/index.js';
-import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { advertisedAddress, NODE_NAME, parseAddress, parseAddresses } from './address.js';
 import { AddressBook } from './address-book.js';
 import { Answers } from './answers.js';
 import { Departure, type Left } from './departure.js';
@@ -159,7 +159,7 @@ class PsRuntime {
       ...{ host, port, token, nodeToken, metricsToken, tls, http },
       handlers: this.peers.incoming,
     });
-    this.address = this.advertised(host, this.listener.port);
+    this.address = advertisedAddress(options.advertise, { host, port: this.listener.port });
     // Logged before joining: a proxy in front of this port must know it when the first peer calls.
     options.log.info('ps.listening', { port: this.listener.port });
     const { machine } = options;
@@ -222,13 +222,6 @@ class PsRuntime {
   async drain(timeoutMs: number): Promise<void> {
     checkTimeout('drain: timeoutMs', timeoutMs);
     return this.departure.ask(timeoutMs);
-  }
-
-  private advertised(host: string, port: number): string {
-    const { advertise } = this.options;
-    if (advertise === undefined) return formatAddress({ host, port });
-    const withPort = /:\d+$/.test(advertise) && !advertise.endsWith(']') ? advertise : `${advertise}:${port}`;
-    return formatAddress(parseAddress(withPort));
   }
 
   private holds(session: PeerId, proof: Uint8Array | undefined): boolean {
@@ -324,7 +317,7 @@ export async function startPs(options: PsOptions): Promise<RunningPs> {
     );
   }
   // What is wrong with the command line shows before anything is started.
-  parseAddress(options.scheduler);
+  parseAddresses(options.scheduler);
   const runtime = new PsRuntime(options);
   await runtime.start();
   return {

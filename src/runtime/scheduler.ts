@@ -24,6 +24,7 @@ import { type Logger, monotonicMs } from './log.js';
 import { hostOf, probe } from './probe.js';
 import { checkProved, Refusals } from './refusals.js';
 import { SessionProofs } from './session-proofs.js';
+import { Standby } from './standby.js';
 
 const TICK_MS = 50;
 /** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
@@ -40,6 +41,8 @@ export interface PoolOptions {
 
 export interface SchedulerOptions {
   listen?: string | undefined;
+  /** host or host:port at which others reach this scheduler, where several use one store. */
+  advertise?: string | undefined;
   token?: string | undefined;
   /** Shared by the scheduler and the PS only; default: `token` serves them, too. */
   nodeToken?: string | undefined;
@@ -54,8 +57,8 @@ export interface SchedulerOptions {
   policy?: Partial<SchedulerPolicy> | undefined;
   log: Logger;
   /**
-   * Called once when this scheduler has ended by itself: its store failed (STORE_FAILED), or an invariant is
-   * broken (INTERNAL). It takes no connections any more.
+   * Called once when this scheduler has ended by itself: its store failed (STORE_FAILED), another scheduler
+   * leads (DEPOSED), or an invariant is broken (INTERNAL). It takes no connections any more.
    */
   onFailed?: ((error: KintsugiError) => void) | undefined;
 }
@@ -89,6 +92,7 @@ class SchedulerRuntime {
   private readonly calledFrom = new Map<PeerId, string>();
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
+  private storeProblem: string | undefined;
   private readonly failStop: FailStop;
   address = '';
 
@@ -125,6 +129,11 @@ class SchedulerRuntime {
       name: 'scheduler',
       notReady: () => this.notReady(),
       gauges: {
+        leads: ['1 when this scheduler leads the job, 0 when it stands by.', () => 1],
+        store_reachable: [
+          '1 when decisions become durable, 0 while the store cannot be reached.',
+          () => Number(this.storeProblem === undefined),
+        ],
         epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
         nodes_alive: ['PS nodes that are alive.', () => this.core.summary().nodesAlive],
         nodes_known: ['PS nodes of the map, dead ones included.', () => this.core.map.nodes.length],
@@ -174,7 +183,11 @@ class SchedulerRuntime {
     if (!known) return;
     this.refusals.during(link, known.peer, message, () => {
       if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
-      else if (known.role && known.peer !== undefined)
+      else if (message.t === 'status' && !known.role) {
+        // For whoever only looks: a session would wait for the store.
+        checkProved(link, 'client');
+        link.send({ t: 'statusReply', id: message.id, status: this.core.status() });
+      } else if (known.role && known.peer !== undefined)
         this.step({ kind: 'message', from: known.peer, role: known.role, message });
       else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
     });
@@ -251,7 +264,7 @@ class SchedulerRuntime {
       case 'persist':
         this.options.store.write(effect.changes).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
-          (error: unknown) => this.storeFailed(error),
+          (error: unknown) => this.fail(error),
         );
     }
   }
@@ -264,12 +277,18 @@ class SchedulerRuntime {
    * Without a durable state nothing may be decided any more. The scheduler ends; the next one finds out what
    * is on disk.
    */
-  private storeFailed(cause: unknown): void {
+  fail(cause: unknown): void {
     if (this.closed) return;
     this.options.log.error('scheduler.store', { message: describe(cause) });
     void this.close();
     const known = cause instanceof KintsugiError;
     this.options.onFailed?.(known ? cause : new KintsugiError('STORE_FAILED', describe(cause), { cause }));
+  }
+
+  /** Decisions wait while the store cannot be reached. */
+  storeReached(problem: string | undefined): void {
+    this.storeProblem = problem;
+    this.step({ kind: 'store', problem });
   }
 
   private reply(effect: SchedulerEffect & { kind: 'reply' }): void {
@@ -324,10 +343,23 @@ class SchedulerRuntime {
 }
 
 /**
- * Starts a scheduler in this process; resumes the job that its store holds. @throws PORT_IN_USE,
- * TOKEN_REQUIRED
+ * Starts a scheduler in this process; resumes the job that its store holds. Where several use the store, it
+ * stands by until it leads. @throws PORT_IN_USE, TOKEN_REQUIRED
  */
 export async function startScheduler(options: SchedulerOptions): Promise<RunningScheduler> {
-  const runtime = await SchedulerRuntime.start(options);
-  return { address: runtime.address, close: () => runtime.close() };
+  const { election } = options.store;
+  if (!election) {
+    const runtime = await SchedulerRuntime.start(options);
+    return { address: runtime.address, close: () => runtime.close() };
+  }
+  const { token, nodeToken, metricsToken, tls } = options;
+  const secrets = { token, nodeToken, metricsToken, tls };
+  const standby = await Standby.start({ ...options, secrets }, election, (address) =>
+    SchedulerRuntime.start({ ...options, listen: address }),
+  );
+  const close = async () => {
+    await standby.close();
+    await options.store.close();
+  };
+  return { address: standby.address, close };
 }

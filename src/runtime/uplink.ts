@@ -9,22 +9,27 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { checkSender, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link } from '../transport/index.js';
-import { parseAddress } from './address.js';
+import { type Address, formatAddress, parseAddress, parseAddresses } from './address.js';
 import type { Logger } from './log.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
 /** Limit of the welcome after the connection is open: the scheduler writes to its disk before it. */
 const WELCOME_MS = 5000;
+/** Where several schedulers may lead, one that is silent for twice this time is left for another. */
+const PING_MS = 1500;
+/** From one scheduler that does not lead to another, without a pause. */
+const MAX_HOPS = 3;
 
 export interface UplinkOptions {
+  /** host:port of the scheduler; of several, with commas between. */
   scheduler: string;
   /** Of this side. */
   role: Exclude<Role, 'scheduler'>;
   token?: string | undefined;
   tls?: ClientTls | undefined;
   /** The first message on every connection, given the identity we have so far. */
-  introduce(identity: Identity | undefined): MessageOf<'join'> | MessageOf<'attach'>;
+  introduce(identity: Identity | undefined): MessageOf<'join'> | MessageOf<'attach'> | MessageOf<'status'>;
   onWelcome(message: MessageOf<'welcome'>): void;
   onMessage(message: Message): void;
   /**
@@ -68,7 +73,15 @@ export class Uplink {
   /** Why this process must stop. */
   private stale: KintsugiError | undefined;
 
-  private constructor(private readonly options: UplinkOptions) {}
+  private readonly schedulers: Address[];
+  /** Which of them is tried next. */
+  private turn = 0;
+  /** Where one of them said that the leader is. */
+  private redirected: Address | undefined;
+
+  private constructor(private readonly options: UplinkOptions) {
+    this.schedulers = parseAddresses(options.scheduler);
+  }
 
   /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, FORBIDDEN, TIMEOUT, ABORTED */
   static async open(options: UplinkOptions): Promise<Uplink> {
@@ -108,8 +121,24 @@ export class Uplink {
   }
 
   private async connect(limitMs: number, signal?: AbortSignal): Promise<void> {
-    const { scheduler, token, tls } = this.options;
-    const { host, port } = parseAddress(scheduler);
+    for (let hops = 1; ; hops++) {
+      const to = this.redirected ?? this.schedulers[this.turn % this.schedulers.length]!;
+      this.redirected = undefined;
+      try {
+        return await this.connectTo(to, limitMs, signal);
+      } catch (error) {
+        if (this.redirected && hops < MAX_HOPS && !this.closed) continue;
+        this.turn++;
+        throw error;
+      }
+    }
+  }
+
+  private async connectTo(to: Address, limitMs: number, signal?: AbortSignal): Promise<void> {
+    const { token, tls } = this.options;
+    const { host, port } = to;
+    const scheduler = formatAddress(to);
+    const several = this.schedulers.length > 1;
     const welcomed = new Promise<void>((resolve) => {
       this.welcomed = resolve;
     });
@@ -126,9 +155,17 @@ export class Uplink {
       tls,
       signal,
       timeoutMs,
+      ...(several && { limits: { pingMs: PING_MS } }),
       handlers: {
         onOpen: () => {},
-        onMessage: (_, header) => this.receive(toMessage(header)),
+        onMessage: (_, header) => {
+          const message = toMessage(header);
+          if (message.t !== 'redirect') return this.receive(message);
+          checkSender('scheduler', this.options.role, message.t);
+          if (message.to !== '') this.redirected = parseAddress(message.to);
+          const leader = message.to === '' ? 'none leads yet' : `${message.to} leads`;
+          fail(new KintsugiError('UNREACHABLE', `the scheduler at ${scheduler} stands by: ${leader}`));
+        },
         onClose: (closing, reason, code) => {
           const text = `the scheduler at ${scheduler} closed the connection: ${reason}`;
           const refused = code === 'FORBIDDEN';
@@ -165,7 +202,10 @@ export class Uplink {
 
   private receive(message: Message): void {
     checkSender('scheduler', this.options.role, message.t);
-    if (message.t === 'welcome') {
+    if (message.t === 'statusReply' && !this.identity) {
+      this.options.onMessage(message);
+      this.welcomed?.();
+    } else if (message.t === 'welcome') {
       const { job } = message.map;
       // Ids and maps of another job look like those of this one.
       if (this.identity && this.identity.job !== job) {

@@ -1,4 +1,5 @@
 /** Durable state of the scheduler, behind the smallest interface that does: entries by key. */
+import type { KintsugiError } from '../errors.js';
 
 /** Values by key: plain values as JSON has them. In changes, undefined deletes the key. */
 export type Entries = ReadonlyMap<string, unknown>;
@@ -12,6 +13,25 @@ export interface StateStore {
    */
   write(changes: Entries): Promise<void>;
   close(): Promise<void>;
+  /** Where several schedulers may use the store at once: one of them leads. */
+  readonly election?: Election;
+}
+
+export interface ElectionEvents {
+  /** Who leads meanwhile, by its address; undefined: nobody, as far as is known. */
+  onLeader(address: string | undefined): void;
+  /** Why the store cannot be reached; undefined: it can be, again. What is written meanwhile waits. */
+  onReach(problem: string | undefined): void;
+  /** This process led and does not any more (DEPOSED). */
+  onDeposed(error: KintsugiError): void;
+}
+
+export interface Election {
+  /**
+   * Resolves when this process leads. Until then, and from when it does not any more, it must neither load
+   * nor write. `address`: where others reach it. @throws STORE_FAILED, CLOSED
+   */
+  lead(address: string, events: ElectionEvents): Promise<void>;
 }
 
 /** For embedded clusters and tests: survives nothing. */

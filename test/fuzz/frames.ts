@@ -137,6 +137,7 @@ const FIELDS: Record<Message['t'], object> = {
   checked: { id: 2, g: 3, sid: 12, checked: 100, unprotected: 0, mismatched: 0, unknown: false },
   join: { name: 'ps-0', host: 'a', address: '127.0.0.1:1', standby: false, id: 1, inc: 1, job: 'j' },
   welcome: { id: 1, inc: 1, map, proof },
+  redirect: { to: 'host:7077' },
   stale: { code: 'STALE_NODE' },
   attach: { id: 7, job: 'j', proof },
   detach: {},

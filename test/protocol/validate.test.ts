@@ -122,6 +122,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   checked: { t: 'checked', id: 5, g: 0, sid: 4, checked: 9, unprotected: 0, mismatched: 0, unknown: false },
   join: { t: 'join', name: 'ps-0', host: 'h', address: 'h:1', standby: false, id: 1, inc: 2, job: 'j' },
   welcome: { t: 'welcome', id: 1, inc: 2, map, proof },
+  redirect: { t: 'redirect', to: 'host:7077' },
   stale: { t: 'stale', code: 'STALE_NODE' },
   attach: { t: 'attach', id: 5, job: 'j', proof },
   detach: { t: 'detach' },

@@ -224,10 +224,12 @@ describe('a scheduler', () => {
     await redundant(trainer, 3);
   });
 
-  it('wants a join or an attach first', async () => {
+  it('wants a join or an attach first, of whoever does more than look', async () => {
     const { job, works } = await start();
     const peer = await raw(job.address);
     peer.send({ t: 'status', id: 1 });
+    expect(await peer.next()).toMatchObject({ t: 'statusReply', id: 1 });
+    peer.send({ t: 'rebalance', id: 2, timeoutMs: 0, dryRun: false });
     expect((await peer.closed).reason).toBe('BAD_FRAME');
     await works();
   });

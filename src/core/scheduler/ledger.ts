@@ -24,6 +24,8 @@ export type SchedulerInput =
   /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
   | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
+  /** Why the store cannot be reached, so that decisions wait; undefined: it can be. */
+  | { kind: 'store'; problem: string | undefined }
   | { kind: 'tick'; now: number };
 
 export type SchedulerEffect =

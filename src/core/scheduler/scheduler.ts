@@ -57,6 +57,8 @@ export class Scheduler {
   /** Something that placement depends on changed since repair had nothing to do. */
   private unsettled = true;
   private unannounced = true;
+  /** Why the store cannot be reached. */
+  private storeProblem: string | undefined;
 
   constructor(
     state: DurableState,
@@ -115,7 +117,10 @@ export class Scheduler {
   /** Work for every node and group: for people. */
   status(): JobStatus {
     const input = this.statusInput();
-    return statusOf(input, conditionOf(input));
+    const status = statusOf(input, conditionOf(input));
+    const { storeProblem } = this;
+    if (storeProblem === undefined) return status;
+    return { ...status, warnings: [...status.warnings, `decisions wait for the store: ${storeProblem}`] };
   }
 
   /** Costs nothing while nothing happens: for those who ask often. */
@@ -156,6 +161,9 @@ export class Scheduler {
         break;
       case 'persisted':
         this.ledger.persisted(input.version);
+        break;
+      case 'store':
+        this.storeProblem = input.problem;
         break;
       case 'tick':
         this.onTick(input.now);

@@ -1,0 +1,149 @@
+/**
+ * A scheduler that waits to lead, where several use one store. It answers whoever comes with the address of
+ * the leader, and begins its role when it leads. One that does not lead any more ends: what it had decided
+ * and not written never held.
+ */
+import { hostname } from 'node:os';
+import { describe, KintsugiError } from '../errors.js';
+import { toMessage } from '../protocol/validate.js';
+import type { Election } from '../storage/index.js';
+import { type Link, type Listener, type ListenOptions, listen } from '../transport/index.js';
+import { advertisedAddress, formatAddress, parseAddress } from './address.js';
+import { createEndpoints } from './endpoints.js';
+import type { Logger } from './log.js';
+
+const EVERYWHERE: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
+
+export interface StandbyOptions {
+  listen?: string | undefined;
+  /** host or host:port at which others reach this scheduler; default: the address that it listens on. */
+  advertise?: string | undefined;
+  /** Who is let in. */
+  secrets: Pick<ListenOptions, 'token' | 'nodeToken' | 'metricsToken' | 'tls'>;
+  log: Logger;
+  onFailed?: ((error: KintsugiError) => void) | undefined;
+}
+
+/** What a scheduler that leads offers. */
+export interface Leading {
+  readonly address: string;
+  /** Why the store cannot be reached; undefined: it can be. */
+  storeReached(problem: string | undefined): void;
+  /** Ends by itself. */
+  fail(error: KintsugiError): void;
+  close(): Promise<void>;
+}
+
+export class Standby {
+  private leader: string | undefined;
+  private leading: Leading | undefined;
+  private listener: Listener | undefined;
+  private problem: string | undefined;
+  private closed = false;
+  address = '';
+
+  private constructor(
+    private readonly options: StandbyOptions,
+    private readonly election: Election,
+    private readonly begin: (address: string) => Promise<Leading>,
+  ) {}
+
+  /**
+   * Resolves when this scheduler listens. `begin` starts its role at an address when it leads.
+   * @throws PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT
+   */
+  static async start(
+    options: StandbyOptions,
+    election: Election,
+    begin: (address: string) => Promise<Leading>,
+  ): Promise<Standby> {
+    const standby = new Standby(options, election, begin);
+    await standby.open();
+    return standby;
+  }
+
+  private async open(): Promise<void> {
+    const { options } = this;
+    const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
+    this.listener = await listen({
+      host,
+      port,
+      ...options.secrets,
+      http: createEndpoints({
+        role: 'scheduler',
+        name: 'scheduler',
+        notReady: () => `this scheduler stands by; ${this.leader ? `${this.leader} leads` : 'nobody leads'}`,
+        gauges: { leads: ['1 when this scheduler leads the job, 0 when it stands by.', () => 0] },
+      }),
+      handlers: {
+        onOpen: () => {},
+        onMessage: (link, header) => this.redirect(link, header),
+        onClose: () => {},
+        onError: (link, error) =>
+          options.log.error('scheduler.error', { remote: link.remote, message: describe(error) }),
+      },
+    });
+    this.address = formatAddress({ host, port: this.listener.port });
+    options.log.info('scheduler.standby', { address: this.address });
+    void this.lead().catch((error: unknown) => this.fail(error));
+  }
+
+  /** Whatever somebody begins with: the leader is elsewhere. */
+  private redirect(link: Link, header: Record<string, unknown>): void {
+    const { t } = toMessage(header);
+    if (t !== 'join' && t !== 'attach' && t !== 'status')
+      throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
+    link.send({ t: 'redirect', to: this.leader ?? '' });
+    link.close('another scheduler leads');
+  }
+
+  private async lead(): Promise<void> {
+    const { election, options } = this;
+    const listened = parseAddress(this.address);
+    // Of a scheduler that listens everywhere, others know the machine by its name.
+    const name = EVERYWHERE.has(listened.host) ? hostname() : undefined;
+    await election.lead(advertisedAddress(options.advertise ?? name, listened), {
+      onLeader: (address) => {
+        if (this.leader !== address && address !== undefined)
+          options.log.info('scheduler.follows', { address });
+        this.leader = address;
+      },
+      onReach: (problem) => this.reached(problem),
+      onDeposed: (error) => this.fail(error),
+    });
+    if (this.closed) return;
+    await this.listener?.close();
+    this.listener = undefined;
+    if (this.closed) return;
+    const leading = await this.begin(this.address);
+    this.leading = leading;
+    if (this.closed) return leading.close();
+    leading.storeReached(this.problem);
+  }
+
+  private reached(problem: string | undefined): void {
+    const { log } = this.options;
+    this.problem = problem;
+    if (problem === undefined) log.info('store.reached', {});
+    else log.warn('store.unreachable', { message: problem });
+    this.leading?.storeReached(problem);
+  }
+
+  /** The store refuses, or this scheduler does not lead any more. */
+  private fail(cause: unknown): void {
+    if (this.closed) return;
+    const known = cause instanceof KintsugiError;
+    const error = known ? cause : new KintsugiError('STORE_FAILED', describe(cause), { cause });
+    if (this.leading) return this.leading.fail(error);
+    this.options.log.error('scheduler.store', { message: error.message });
+    void this.close();
+    this.options.onFailed?.(error);
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    await this.listener?.close();
+    await this.leading?.close();
+  }
+}

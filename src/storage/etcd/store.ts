@@ -1,0 +1,267 @@
+/**
+ * The scheduler's state in etcd, and which of several schedulers leads.
+ *
+ * The leader holds a key with a lease. Every transaction compares the revision at which that key was created,
+ * so whoever is not the leader any more cannot write, whatever it believes. A lease that ends deletes the
+ * key; the next scheduler creates it anew and so with another revision.
+ *
+ * Changes that fit into one transaction of etcd are one. Larger ones are logged first: their pieces, then
+ * `commit`, at which they hold; then they are carried out. Whoever loads a state with `commit` carries it out
+ * (again). So a reader sees all of them or none.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import { KintsugiError } from '../../errors.js';
+import { apply, type Election, type ElectionEvents, type Entries, type StateStore } from '../index.js';
+import { Gateway, Unavailable } from './gateway.js';
+import { type EtcdOptions, parseEtcdUrl, withoutPassword } from './location.js';
+import {
+  base64,
+  batches,
+  EntryKeys,
+  endOf,
+  joined,
+  type Operation,
+  pieces,
+  put,
+  remove,
+  removeRange,
+} from './transactions.js';
+
+export const DEFAULT_LEASE_MS = 3000;
+const CALL_MS = 2000;
+const AGAIN_MS = 100;
+const PAGE = 500;
+
+interface KeyValue {
+  key: string;
+  value?: string;
+  create_revision?: string;
+  lease?: string;
+}
+interface RangeAnswer {
+  header: { revision: string };
+  kvs?: KeyValue[];
+  more?: boolean;
+}
+interface TxnAnswer {
+  header: { revision: string };
+  succeeded?: boolean;
+}
+
+class EtcdStore implements StateStore, Election {
+  private readonly gateway: Gateway;
+  private readonly keys: EntryKeys;
+  private readonly prefix: string;
+  private readonly leaseMs: number;
+  private readonly stopped = new AbortController();
+  private events: ElectionEvents | undefined;
+  private lease: string | undefined;
+  /** At which the leader's key was created; undefined: this process does not lead. */
+  private revision: string | undefined;
+  private deposed: KintsugiError | undefined;
+  private problem: string | undefined;
+  private writes: Promise<unknown> = Promise.resolve();
+  private renewal: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly url: string,
+    options: EtcdOptions,
+  ) {
+    const location = parseEtcdUrl(url, options);
+    this.prefix = location.prefix;
+    this.keys = new EntryKeys(`${location.prefix}entry/`);
+    this.leaseMs = options.leaseMs ?? DEFAULT_LEASE_MS;
+    this.gateway = new Gateway(location);
+  }
+
+  get election(): Election {
+    return this;
+  }
+
+  private get leaderKey(): string {
+    return `${this.prefix}leader`;
+  }
+
+  // ---- leadership
+
+  async lead(address: string, events: ElectionEvents): Promise<void> {
+    this.events = events;
+    for (;;) {
+      const [known] = (await this.range(this.leaderKey)).kvs ?? [];
+      if (known && known.lease === this.lease && this.lease !== undefined) {
+        this.revision = known.create_revision!;
+        break;
+      }
+      events.onLeader(known && Buffer.from(known.value ?? '', 'base64').toString());
+      if (!known) await this.stand(address);
+      else await this.pause(Math.min(AGAIN_MS * 2, this.leaseMs / 10));
+    }
+    this.renewal = setTimeout(() => void this.renew(), this.leaseMs / 3);
+  }
+
+  /** Takes the leader's key if nobody has it. Whether that worked is read afterwards. */
+  private async stand(address: string): Promise<void> {
+    const seconds = Math.max(1, Math.ceil(this.leaseMs / 1000));
+    this.lease = (await this.patiently<{ ID: string }>('/v3/lease/grant', { TTL: seconds }))!.ID;
+    const key = base64(this.leaderKey);
+    const taking = { key, value: base64(address), lease: this.lease };
+    await this.patiently('/v3/kv/txn', {
+      compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: '0' }],
+      success: [{ requestPut: taking }],
+    });
+  }
+
+  private async renew(): Promise<void> {
+    let waitMs = this.leaseMs / 3;
+    try {
+      type Answer = { result?: { TTL?: string } };
+      const limitMs = Math.max(AGAIN_MS, this.leaseMs / 3);
+      const answer = await this.gateway.call<Answer>('/v3/lease/keepalive', { ID: this.lease }, limitMs);
+      this.reached(undefined);
+      if (Number(answer?.result?.TTL ?? 0) <= 0) this.depose('its lease has ended');
+    } catch (error) {
+      if (!(error instanceof Unavailable)) this.depose((error as Error).message);
+      this.reached((error as Error).message);
+      waitMs = AGAIN_MS;
+    }
+    if (this.stopped.signal.aborted || this.deposed) return;
+    this.renewal = setTimeout(() => void this.renew(), waitMs);
+  }
+
+  /** Nothing that this process decides holds any more. */
+  private depose(reason: string): KintsugiError {
+    const text = `this scheduler does not lead the job any more: ${reason}`;
+    this.deposed ??= new KintsugiError('DEPOSED', text);
+    clearTimeout(this.renewal);
+    this.stopped.abort(this.deposed);
+    this.events?.onDeposed(this.deposed);
+    return this.deposed;
+  }
+
+  // ---- state
+
+  async load(): Promise<Entries> {
+    const read = await this.readAll(`${this.prefix}entry/`);
+    const entries = this.keys.entries(read);
+    const commit = (await this.readAll(`${this.prefix}commit`)).get(`${this.prefix}commit`);
+    if (commit === undefined) return entries;
+    // The last leader had logged a transaction and could not finish it.
+    const log = await this.readAll(`${this.prefix}log/`);
+    const whole = joined(log, `${this.prefix}log/`, Number(commit.toString()));
+    const changes = new Map(
+      (JSON.parse(whole) as [string, unknown?][]).map(([key, value]) => [key, value] as const),
+    );
+    await this.carryOut(changes);
+    apply(entries, changes);
+    return entries;
+  }
+
+  write(changes: Entries): Promise<void> {
+    const done = this.writes.then(() => this.writeNext(changes));
+    this.writes = done.catch(() => {});
+    return done;
+  }
+
+  private async writeNext(changes: Entries): Promise<void> {
+    const split = batches(this.keys.operations(changes));
+    if (split.length <= 1) return this.transact(split[0] ?? []);
+    const logged = [...changes].map(([key, value]) => (value === undefined ? [key] : [key, value]));
+    const parts = pieces(JSON.stringify(logged));
+    for (const [i, part] of parts.entries()) await this.transact([put(`${this.prefix}log/${i}`, part)]);
+    await this.transact([put(`${this.prefix}commit`, `${parts.length}`)]);
+    await this.carryOut(changes, split);
+  }
+
+  /** A logged transaction. Doing it twice is doing it once. */
+  private async carryOut(changes: Entries, split = batches(this.keys.operations(changes))): Promise<void> {
+    for (const batch of split) await this.transact(batch);
+    const log = `${this.prefix}log/`;
+    await this.transact([remove(`${this.prefix}commit`), removeRange(log, endOf(log))]);
+  }
+
+  /** One transaction of etcd, which takes it only while this process leads. @throws DEPOSED, STORE_FAILED */
+  private async transact(operations: readonly Operation[]): Promise<void> {
+    const key = base64(this.leaderKey);
+    const body = {
+      compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }],
+      success: operations.map(({ request }) => request),
+    };
+    const answer = await this.patiently<TxnAnswer>('/v3/kv/txn', body);
+    if (!answer!.succeeded) throw this.depose('another one may have taken over');
+  }
+
+  private async readAll(prefix: string): Promise<Map<string, Buffer>> {
+    const all = new Map<string, Buffer>();
+    let from = prefix;
+    for (;;) {
+      const { kvs = [], more } = await this.range(from, endOf(prefix));
+      for (const { key, value = '' } of kvs)
+        all.set(Buffer.from(key, 'base64').toString(), Buffer.from(value, 'base64'));
+      if (!more || kvs.length === 0) return all;
+      from = `${Buffer.from(kvs.at(-1)!.key, 'base64').toString()}\0`;
+    }
+  }
+
+  private async range(key: string, end?: string): Promise<RangeAnswer> {
+    const body = { key: base64(key), ...(end !== undefined && { range_end: base64(end), limit: PAGE }) };
+    return (await this.patiently<RangeAnswer>('/v3/kv/range', body))!;
+  }
+
+  // ---- patience
+
+  /** Asks until etcd answers. @throws DEPOSED, STORE_FAILED, CLOSED */
+  private async patiently<T>(path: string, body: object): Promise<T | undefined> {
+    for (;;) {
+      this.check();
+      try {
+        const answer = await this.gateway.call<T>(path, body, CALL_MS);
+        this.check();
+        this.reached(undefined);
+        return answer;
+      } catch (error) {
+        if (!(error instanceof Unavailable)) throw error;
+        this.check();
+        this.reached(error.message);
+        await this.pause(AGAIN_MS);
+      }
+    }
+  }
+
+  /** Ends early when the store is closed. */
+  private async pause(ms: number): Promise<void> {
+    await pause(ms, undefined, { signal: this.stopped.signal }).catch(() => {});
+  }
+
+  private check(): void {
+    if (this.deposed) throw this.deposed;
+    if (this.stopped.signal.aborted) throw new KintsugiError('CLOSED', 'the store is closed');
+  }
+
+  /** `problem`: why etcd does not answer; undefined: it does. */
+  private reached(problem: string | undefined): void {
+    if ((problem === undefined) === (this.problem === undefined)) return;
+    this.problem = problem;
+    this.events?.onReach(problem);
+  }
+
+  async close(): Promise<void> {
+    if (this.stopped.signal.aborted && !this.deposed) return;
+    this.stopped.abort();
+    clearTimeout(this.renewal);
+    this.revision = undefined;
+    // So that another one leads at once, and not when the lease ends.
+    const { lease } = this;
+    if (lease !== undefined && !this.deposed)
+      await this.gateway.call('/v3/lease/revoke', { ID: lease }, AGAIN_MS * 5).catch(() => {});
+    this.gateway.close();
+  }
+
+  toString(): string {
+    return withoutPassword(this.url);
+  }
+}
+
+/** @throws BAD_ARGUMENT for a URL or certificates that cannot be used */
+export function openEtcdStore(url: string, options: EtcdOptions = {}): StateStore {
+  return new EtcdStore(url, options);
+}

@@ -1,0 +1,146 @@
+/**
+ * Several schedulers on one etcd, as real processes: one leads, another takes over when it dies, one that was
+ * stopped can write nothing more, and while etcd is away training goes on.
+ */
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Client } from '../../src/client/client.js';
+import { COUNTING, client, expectExactSums, Pusher, ps, redundant, statusWhere } from '../runtime/support.js';
+import { Etcd, hasEtcd } from '../storage/etcd-server.js';
+import { kintsugi, type Running, record, start } from './support.js';
+
+interface Scheduler {
+  running: Running;
+  address: string;
+}
+
+class Job {
+  readonly schedulers: Scheduler[] = [];
+
+  private constructor(readonly etcd: Etcd) {}
+
+  static async start(count = 3): Promise<Job> {
+    const job = new Job(await Etcd.start());
+    for (let i = 0; i < count; i++) await job.add();
+    await job.leader();
+    for (let i = 0; i < 4; i++)
+      await ps({
+        scheduler: job.addresses,
+        name: `ps-${i}`,
+        hostLabel: `host-${i}`,
+        connectTimeoutMs: 30_000,
+      });
+    return job;
+  }
+
+  /** Another scheduler process, which stands by at first. */
+  async add(listen = '127.0.0.1:0'): Promise<Scheduler> {
+    const where = ['--listen', listen, '--store', this.etcd.url(), '--store-lease', '2s'];
+    const args = ['scheduler', ...where, '--ps', '4', '--code', '2+1', '--log-format', 'json'];
+    const running = start(args);
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    const { address } = await record(running, 'scheduler.standby');
+    const scheduler = { running, address: address as string };
+    this.schedulers.push(scheduler);
+    return scheduler;
+  }
+
+  get addresses(): string {
+    return this.schedulers.map(({ address }) => address).join(',');
+  }
+
+  /** The first of `candidates` that leads. */
+  leader(candidates = this.schedulers): Promise<Scheduler> {
+    return Promise.any(
+      candidates.map(async (scheduler) => {
+        await record(scheduler.running, 'scheduler.ready');
+        return scheduler;
+      }),
+    );
+  }
+
+  others(than: Scheduler): Scheduler[] {
+    return this.schedulers.filter((scheduler) => scheduler !== than);
+  }
+
+  async training(): Promise<{ trainer: Client; pushers: Pusher[] }> {
+    const trainer = await client(this.addresses, { connectTimeoutMs: 30_000 });
+    await trainer.createTable({ name: 'counts', ...COUNTING });
+    const pushers = [new Pusher(trainer, 'counts', 200, 0)];
+    await pushers[0]!.more(3);
+    return { trainer, pushers };
+  }
+}
+
+describe.skipIf(!hasEtcd)('several schedulers', () => {
+  it('the leader is killed: another one leads, sees failures, and nothing is lost', async () => {
+    const job = await Job.start();
+    const { trainer, pushers } = await job.training();
+    const before = await redundant(trainer, 4);
+    const first = await job.leader();
+    first.running.process.kill('SIGKILL');
+    await job.leader(job.others(first));
+    await trainer.createTable({ name: 'later', ...COUNTING });
+    const after = await redundant(trainer, 4);
+    expect(after.job).toBe(before.job);
+    expect(after.nodes.map(({ id, inc }) => [id, inc])).toEqual(before.nodes.map(({ id, inc }) => [id, inc]));
+    expect(after.tables.map(({ name }) => name)).toEqual(['counts', 'later']);
+    // A newcomer that asks one that stands by is sent to the leader.
+    const [standing] = job.others(first).filter((each) => each.running !== undefined);
+    const late = await client(`${first.address},${standing!.address}`, { connectTimeoutMs: 30_000 });
+    expect(late.tables()).toHaveLength(2);
+    await pushers[0]!.more(3);
+    await expectExactSums(late, 'counts', pushers);
+  });
+
+  it('the leader is stopped and goes on: it ends, and another one leads', async () => {
+    const job = await Job.start(2);
+    const { trainer, pushers } = await job.training();
+    const first = await job.leader();
+    first.running.process.kill('SIGSTOP');
+    const second = await job.leader(job.others(first));
+    await trainer.createTable({ name: 'later', ...COUNTING });
+    first.running.process.kill('SIGCONT');
+    const { code, said } = await first.running.ended;
+    expect([code, said]).toEqual([1, [expect.stringMatching(/^kintsugi: DEPOSED: /)]]);
+    // One that is started again stands by, and takes over from the second.
+    const third = await job.add(first.address);
+    second.running.process.kill('SIGTERM');
+    expect((await second.running.ended).code).toBe(0);
+    await job.leader([third]);
+    await redundant(trainer, 4);
+    await pushers[0]!.more(3);
+    await expectExactSums(trainer, 'counts', pushers);
+  });
+
+  it('etcd is away: training goes on, decisions wait, status says so', async () => {
+    const job = await Job.start(2);
+    const { trainer, pushers } = await job.training();
+    await job.etcd.kill();
+    const waiting = (status: { warnings: string[] }) => status.warnings.some((text) => text.includes('etcd'));
+    await statusWhere(trainer, 'the store missing', waiting);
+    const creating = trainer.createTable({ name: 'later', ...COUNTING });
+    await pushers[0]!.more(20);
+    const { code, stdout } = await kintsugi(['status', '--scheduler', job.addresses]);
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/warning: decisions wait for the store: etcd at /),
+    ]);
+    await job.etcd.start();
+    await creating;
+    const status = await statusWhere(trainer, 'the store back', (each) => !waiting(each));
+    expect(status.tables.map(({ name }) => name)).toEqual(['counts', 'later']);
+    await expectExactSums(trainer, 'counts', pushers);
+  });
+
+  it('a store that cannot be used ends the command with a reason', async () => {
+    for (const [args, text] of [
+      [['--store', 'etcd://127.0.0.1'], /^kintsugi: BAD_ARGUMENT: .*is not of the form/],
+      [['--store', 'etcd://a/b', '--dir', '/tmp/x'], /^kintsugi: BAD_ARGUMENT: .*not in both/],
+      [['--store-ca', '/tmp/x'], /^kintsugi: BAD_ARGUMENT: .*need --store etcds/],
+      [['--store', 'etcd://a/b', '--store-lease', '1500ms'], /^kintsugi: BAD_ARGUMENT: .*whole seconds/],
+    ] as const) {
+      const { code, said } = await kintsugi(['scheduler', '--listen', '127.0.0.1:0', ...args]);
+      expect([code, said]).toEqual([2, [expect.stringMatching(text)]]);
+    }
+  });
+});

@@ -1,0 +1,105 @@
+/** Real etcd servers for tests: one process each, on ports and in a directory of its own. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { onTestFinished } from 'vitest';
+
+export const hasEtcd = spawnSync('etcd', ['--version'], { stdio: 'ignore' }).status === 0;
+if (!hasEtcd) {
+  const what = 'the tests of etcd: it is not installed (Debian: apt-get install etcd-server)';
+  if (process.env.CI) throw new Error(`cannot leave out ${what}`);
+  console.error(`\nLEFT OUT: ${what}`);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+export interface EtcdTls {
+  certFile: string;
+  keyFile: string;
+  caFile: string;
+}
+
+export class Etcd {
+  private child: ChildProcess | undefined;
+
+  private constructor(
+    readonly port: number,
+    private readonly peerPort: number,
+    private readonly directory: string,
+    private readonly tls: EtcdTls | undefined,
+  ) {}
+
+  /** With `tls` clients must show a certificate. Ends with the test. */
+  static async start(tls?: EtcdTls): Promise<Etcd> {
+    const directory = mkdtempSync(join(tmpdir(), 'kintsugi-etcd-'));
+    const etcd = new Etcd(await freePort(), await freePort(), directory, tls);
+    onTestFinished(async () => {
+      await etcd.kill();
+      rmSync(directory, { recursive: true, force: true });
+    });
+    await etcd.start();
+    return etcd;
+  }
+
+  /** After `kill`: on the same directory and ports. */
+  async start(): Promise<void> {
+    const { tls } = this;
+    const client = `${tls ? 'https' : 'http'}://127.0.0.1:${this.port}`;
+    const peer = `http://127.0.0.1:${this.peerPort}`;
+    const args = ['--data-dir', join(this.directory, 'data'), '--name', 'one'];
+    args.push('--listen-client-urls', client, '--advertise-client-urls', client);
+    args.push('--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer);
+    args.push('--initial-cluster', `one=${peer}`);
+    if (tls) {
+      args.push('--cert-file', tls.certFile, '--key-file', tls.keyFile);
+      args.push('--client-cert-auth', '--trusted-ca-file', tls.caFile);
+    }
+    const child = spawn('etcd', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.child = child;
+    const lines: string[] = [];
+    await new Promise<void>((resolve, reject) => {
+      createInterface({ input: child.stderr! }).on('line', (line) => {
+        lines.push(line);
+        if (line.includes('ready to serve client requests')) resolve();
+      });
+      child.once('exit', () => reject(new Error(`etcd ended: ${lines.slice(-5).join(' | ')}`)));
+    });
+  }
+
+  async kill(): Promise<void> {
+    const { child } = this;
+    this.child = undefined;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+  }
+
+  url(prefix = 'jobs/test', credentials = ''): string {
+    return `etcd${this.tls ? 's' : ''}://${credentials}127.0.0.1:${this.port}/${prefix}`;
+  }
+
+  /** What the gateway answers, without TLS. */
+  async ask(path: string, body: object): Promise<Record<string, unknown>> {
+    const url = `http://127.0.0.1:${this.port}${path}`;
+    const answer = await fetch(url, { method: 'POST', body: JSON.stringify(body) });
+    return (await answer.json()) as Record<string, unknown>;
+  }
+
+  /** As when the lease of the leader ends. */
+  async dropLeader(prefix = 'jobs/test'): Promise<void> {
+    const key = Buffer.from(`${prefix}/leader`).toString('base64');
+    await this.ask('/v3/kv/deleterange', { key });
+  }
+}

@@ -1,0 +1,240 @@
+// The store in etcd, with real servers: transactions of any size, one leader, outages, TLS and users.
+import { createServer, request } from 'node:http';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { KintsugiError } from '../../src/errors.js';
+import { parseEtcdUrl, withoutPassword } from '../../src/storage/etcd/location.js';
+import { openEtcdStore } from '../../src/storage/etcd/store.js';
+import { batches, put } from '../../src/storage/etcd/transactions.js';
+import type { StateStore } from '../../src/storage/index.js';
+import { makeCertificates } from '../transport/certificates.js';
+import { Etcd, hasEtcd } from './etcd-server.js';
+
+const map = (entries: Record<string, unknown>) => new Map(Object.entries(entries));
+
+/** A store, and what it tells while it leads. */
+class Candidate {
+  readonly store: StateStore;
+  readonly leaders: (string | undefined)[] = [];
+  readonly problems: (string | undefined)[] = [];
+  readonly deposed: Promise<KintsugiError>;
+  private readonly waiting: (() => void)[] = [];
+  private depose: (error: KintsugiError) => void = () => {};
+
+  constructor(url: string, options: Parameters<typeof openEtcdStore>[1] = {}) {
+    this.store = openEtcdStore(url, options);
+    this.deposed = new Promise((resolve) => {
+      this.depose = resolve;
+    });
+    onTestFinished(() => this.store.close());
+  }
+
+  async lead(address = 'a:1'): Promise<this> {
+    await this.store.election!.lead(address, {
+      onLeader: (leader) => this.leaders.push(leader),
+      onReach: (problem) => {
+        this.problems.push(problem);
+        for (const wake of this.waiting.splice(0)) wake();
+      },
+      onDeposed: (error) => this.depose(error),
+    });
+    return this;
+  }
+
+  async nextReach(): Promise<string | undefined> {
+    await new Promise<void>((resolve) => this.waiting.push(resolve));
+    return this.problems.at(-1);
+  }
+}
+
+const leading = (url: string, options = {}): Promise<Candidate> => new Candidate(url, options).lead();
+
+describe('the URL', () => {
+  it('names servers, a prefix, perhaps a user', () => {
+    expect(parseEtcdUrl('etcd://a:1,b,[::1]:3/jobs/one/')).toEqual({
+      endpoints: [
+        { host: 'a', port: 1 },
+        { host: 'b', port: 2379 },
+        { host: '::1', port: 3 },
+      ],
+      prefix: 'jobs/one/',
+    });
+    const secret = 'etcds://me:p%40ss@a/x';
+    expect(parseEtcdUrl(secret)).toMatchObject({ user: { name: 'me', password: 'p@ss' }, tls: {} });
+    expect(withoutPassword(secret)).toBe('etcds://me:***@a/x');
+  });
+
+  it.each([
+    'etcd://a:1',
+    'etcd://a:1/',
+    'etcd:///x',
+    'etcd://a:0/x',
+    'etcd://a:1,/x',
+    'etcd://me@a/x',
+    'etcd://me:%@a/x',
+    'http://a/x',
+    'etcd://a b/x',
+  ])('"%s" is refused', (url) => {
+    expect(() => parseEtcdUrl(url)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+  });
+
+  it('certificates need TLS, come in pairs, and can be read', () => {
+    for (const [url, options] of [
+      ['etcd://a/x', { caFile: '/f' }],
+      ['etcds://a/x', { certFile: '/f' }],
+      ['etcds://a/x', { caFile: '/there/is/none' }],
+    ] as const)
+      expect(() => parseEtcdUrl(url, options)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+  });
+});
+
+it('operations go together as far as etcd takes them', () => {
+  const sizes = (count: number, bytes: number) =>
+    batches(Array.from({ length: count }, () => put('k', 'x'.repeat(bytes)))).map((batch) => batch.length);
+  expect(sizes(0, 1)).toEqual([]);
+  expect(sizes(250, 1)).toEqual([100, 100, 50]);
+  expect(sizes(5, 400_000)).toEqual([2, 2, 1]);
+});
+
+describe.skipIf(!hasEtcd)('etcd', () => {
+  it('gives entries back to the next leader, whatever their number and size', async () => {
+    const etcd = await Etcd.start();
+    const first = await leading(etcd.url());
+    expect(await first.store.load()).toEqual(new Map());
+    await first.store.write(map({ a: 1, b: { c: 'ä' }, 'name/x': null }));
+    const many = Array.from({ length: 400 }, (_, i): [string, unknown] => [`group/${i}`, { i }]);
+    await first.store.write(new Map([...many, ['b', undefined]]));
+    const large = 'ö'.repeat(900_000);
+    await first.store.write(map({ large, 'group/7': undefined }));
+    const expected = new Map([...many, ['a', 1], ['name/x', null], ['large', large]] as [string, unknown][]);
+    expected.delete('group/7');
+    expect(await first.store.load()).toEqual(expected);
+    await first.store.close();
+
+    const second = await leading(etcd.url());
+    expect(await second.store.load()).toEqual(expected);
+    await second.store.write(map({ large: 'small' }));
+    expect((await second.store.load()).get('large')).toBe('small');
+    expect(await (await leading(etcd.url('jobs/other'))).store.load()).toEqual(new Map());
+    // Nothing is left of what was in pieces or logged.
+    const range = { key: Buffer.from('jobs/test/').toString('base64'), range_end: '' };
+    range.range_end = Buffer.from('jobs/test0').toString('base64');
+    const { count } = await etcd.ask('/v3/kv/range', { ...range, count_only: true });
+    expect(Number(count)).toBe(expected.size + 1);
+  });
+
+  it('a large transaction that is cut off anywhere is there whole or not at all', async () => {
+    const etcd = await Etcd.start();
+    const before = Object.fromEntries(Array.from({ length: 150 }, (_, i) => [`k/${i}`, 'before']));
+    const after = Object.fromEntries(Array.from({ length: 150 }, (_, i) => [`k/${i + 50}`, 'after']));
+    const removed = Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`k/${i}`, undefined]));
+    const seen = new Set<string>();
+    for (let cut = 0; cut <= 7; cut++) {
+      const prefix = `cut/${cut}`;
+      const writer = await leading(etcd.url(prefix));
+      await writer.store.write(map(before));
+      await writer.store.close();
+
+      // Takes so many transactions: one that makes it the leader, and `cut` of the write.
+      let left = 1 + cut;
+      const proxy = createServer((incoming, outgoing) => {
+        if (incoming.url === '/v3/kv/txn' && left-- <= 0) return void incoming.socket.destroy();
+        const { url, method, headers } = incoming;
+        const onward = request({ port: etcd.port, path: url, method, headers }, (answer) => {
+          outgoing.writeHead(answer.statusCode!);
+          answer.pipe(outgoing);
+        });
+        incoming.pipe(onward);
+      });
+      await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+      onTestFinished(() => void proxy.close());
+      const { port } = proxy.address() as { port: number };
+      const cutOff = await leading(`etcd://127.0.0.1:${port}/${prefix}`);
+      const unreachable = cutOff.nextReach();
+      const writing = cutOff.store.write(map({ ...after, ...removed }));
+      writing.catch(() => {});
+      await Promise.race([writing, unreachable]);
+      await etcd.dropLeader(prefix);
+
+      const next = await leading(etcd.url(prefix));
+      const found = Object.fromEntries(await next.store.load());
+      const whole = JSON.stringify(Object.entries(found).sort());
+      const choices = { before: Object.entries(before).sort(), after: Object.entries(after).sort() };
+      const which = Object.entries(choices).find(([, each]) => JSON.stringify(each) === whole)?.[0];
+      expect(which, `cut after ${cut} transactions`).toBeDefined();
+      seen.add(which!);
+      // And it stays so.
+      expect(Object.fromEntries(await next.store.load())).toEqual(found);
+      await next.store.close();
+      await cutOff.store.close();
+    }
+    expect([...seen]).toEqual(['before', 'after']);
+  });
+
+  it('one leads, the others know who, and another leads when it is closed', async () => {
+    const etcd = await Etcd.start();
+    const first = await new Candidate(etcd.url()).lead('first:1');
+    const second = new Candidate(etcd.url());
+    const led = second.lead('second:2');
+    await expect.poll(() => second.leaders).toContain('first:1');
+    await first.store.write(map({ a: 1 }));
+    await first.store.close();
+    await led;
+    expect(await second.store.load()).toEqual(map({ a: 1 }));
+  });
+
+  it('who does not lead any more cannot write, whatever it believes', async () => {
+    const etcd = await Etcd.start();
+    const first = await leading(etcd.url());
+    await first.store.write(map({ a: 1 }));
+    await etcd.dropLeader();
+    const second = await leading(etcd.url());
+    await expect(first.store.write(map({ a: 2 }))).rejects.toMatchObject({ code: 'DEPOSED' });
+    expect((await first.deposed).code).toBe('DEPOSED');
+    await expect(first.store.write(map({ a: 3 }))).rejects.toMatchObject({ code: 'DEPOSED' });
+    expect(await second.store.load()).toEqual(map({ a: 1 }));
+  });
+
+  it('waits while etcd is away, and says so', async () => {
+    const etcd = await Etcd.start();
+    const leader = await leading(etcd.url());
+    const away = leader.nextReach();
+    await etcd.kill();
+    const writing = leader.store.write(map({ a: 1 }));
+    expect(await away).toContain('ECONNREFUSED');
+    const back = leader.nextReach();
+    await etcd.start();
+    await writing;
+    expect(await back).toBeUndefined();
+    expect(await leader.store.load()).toEqual(map({ a: 1 }));
+  });
+
+  it('speaks TLS with a certificate of its own, and with a user', async () => {
+    const { tls, otherCa, remove } = makeCertificates();
+    onTestFinished(remove);
+    const plain = await Etcd.start();
+    await plain.ask('/v3/auth/user/add', { name: 'root', password: 'p@ss' });
+    await plain.ask('/v3/auth/role/add', { name: 'root' });
+    await plain.ask('/v3/auth/user/grant', { user: 'root', role: 'root' });
+    await plain.ask('/v3/auth/enable', {});
+    const known = await leading(plain.url('x', 'root:p%40ss@'));
+    await known.store.write(map({ a: 1 }));
+    expect(await known.store.load()).toEqual(map({ a: 1 }));
+    for (const credentials of ['root:wrong@', 'nobody:p@', ''])
+      await expect(leading(plain.url('x', credentials)), credentials).rejects.toMatchObject({
+        code: 'STORE_FAILED',
+      });
+
+    const secured = await Etcd.start(tls);
+    const leader = await leading(secured.url(), tls);
+    await leader.store.write(map({ b: 2 }));
+    expect(await leader.store.load()).toEqual(map({ b: 2 }));
+    for (const options of [{ caFile: tls.caFile }, { ...tls, caFile: otherCa }]) {
+      const stranger = new Candidate(secured.url(), options);
+      const problem = stranger.nextReach();
+      const ended = expect(stranger.lead()).rejects.toMatchObject({ code: 'CLOSED' });
+      expect(await problem).toMatch(/certificate|alert|ECONNRESET|EPIPE/);
+      await stranger.store.close();
+      await ended;
+    }
+  });
+});
