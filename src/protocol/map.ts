@@ -156,9 +156,14 @@ export function seatOf({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' 
   return FOLLOWS[kind] === 'one' ? index : data.length + index;
 }
 
+/** A parity that is not the target of a move. */
+export function isInUse({ protects, movesMember }: SinkEntry): boolean {
+  return protects && movesMember === undefined;
+}
+
 /** The parity in use of each index. One that is the target of a move is not in use yet. */
 export function parities({ sinks }: Group): SinkEntry[] {
-  return sinks.filter((sink) => sink.protects && sink.movesMember === undefined);
+  return sinks.filter(isInUse);
 }
 
 /** The mirror of data shard `m`, before its cut-over or beside the new owner. */

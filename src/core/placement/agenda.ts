@@ -8,11 +8,11 @@ import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js'
 
 export class Agenda {
   private key = '';
-  private moves: Map<string, PlannedMove> | undefined;
+  private moves: Map<number, PlannedMove> | undefined;
   /** Node of every shard when the plan is done. Some shards were already moving when it was made. */
-  private ends = new Map<string, PeerId>();
+  private ends = new Map<number, PeerId>();
   /** Weights as they were when first read under this key. */
-  private readonly weights = new Map<string, Weight>();
+  private readonly weights = new Map<number, Weight>();
   /** By number of group: as it was when last looked at, and its moves that were left then. */
   private seen: (Group | undefined)[] = [];
   private leftOf: (PlannedMove[] | undefined)[] = [];
@@ -55,7 +55,7 @@ export class Agenda {
   }
 
   /** Undefined if a shard is neither where the plan found it nor where the plan puts it. */
-  private left(groups: readonly Group[], moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
+  private left(groups: readonly Group[], moves: ReadonlyMap<number, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
     for (const group of groups) {
       const { id } = group;
@@ -70,7 +70,7 @@ export class Agenda {
     return open;
   }
 
-  private leftIn(group: Group, moves: ReadonlyMap<string, PlannedMove>): PlannedMove[] | undefined {
+  private leftIn(group: Group, moves: ReadonlyMap<number, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
     for (const seat of seatsOf(group)) {
       const name = seatKey(seat);
@@ -83,6 +83,7 @@ export class Agenda {
   }
 }
 
-function seatKey({ g, kind, index }: Seat): string {
-  return `${g}/${kind}${index}`;
+/** A number, because a large job has tens of thousands of seats and a code at most 255 of a kind. */
+function seatKey({ g, kind, index }: Seat): number {
+  return (g * 2 + (kind === 'P' ? 1 : 0)) * 256 + index;
 }

@@ -29,6 +29,8 @@ export interface PlanInput {
   /** Nodes that are to hold nothing. */
   leaving: readonly NodeEntry[];
   weight(seat: Seat): Weight;
+  /** Only nodes that leave are emptied; nothing is evened out. */
+  emptyOnly?: boolean;
 }
 
 export interface PlannedMove extends Seat {
@@ -136,9 +138,7 @@ class Planner {
 
   run(): PlannedMove[] {
     this.empty();
-    this.partHosts();
-    this.ranking = new Ranking(this.targets, weightOf, (a, b) => a.id - b.id);
-    while (this.improve());
+    if (!this.input.emptyOnly) this.even();
     return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
       g,
       kind,
@@ -147,6 +147,12 @@ class Planner {
       to: node,
       bytes,
     }));
+  }
+
+  private even(): void {
+    this.partHosts();
+    this.ranking = new Ranking(this.targets, weightOf, (a, b) => a.id - b.id);
+    while (this.improve());
   }
 
   private carry(node: Held | undefined, weightShare: WeightShare, sign: 1 | -1): void {

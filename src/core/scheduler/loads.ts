@@ -12,15 +12,16 @@ interface Known extends Weight {
 }
 
 export class Loads {
-  private readonly known = new Map<string, Known>();
+  /** By group and seat. */
+  private readonly known: (Known | undefined)[][] = [];
 
   /** `count`: requests or deltas that the holder of this seat has counted since it has it. */
   update(g: number, seat: number, bytes: number, count: number, now: number): void {
-    const key = `${g}/${seat}`;
-    const before = this.known.get(key);
+    this.known[g] ??= [];
+    const before = this.known[g][seat];
     // A new holder counts from zero.
     if (!before || count < before.count) {
-      this.known.set(key, { bytes, load: before?.load ?? 0, count, at: now });
+      this.known[g][seat] = { bytes, load: before?.load ?? 0, count, at: now };
       return;
     }
     before.bytes = bytes;
@@ -32,7 +33,7 @@ export class Loads {
   }
 
   weight(g: number, seat: number): Weight {
-    const { bytes, load } = this.known.get(`${g}/${seat}`) ?? { bytes: 0, load: 0 };
+    const { bytes, load } = this.known[g]?.[seat] ?? { bytes: 0, load: 0 };
     return { bytes, load };
   }
 }

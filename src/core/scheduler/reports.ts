@@ -6,7 +6,7 @@
  * Sinks and ownerships that were complete once stay so: their numbers are never used again.
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
-import { parities, seatOf } from '../../protocol/map.js';
+import { isInUse, seatOf } from '../../protocol/map.js';
 import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import { changedGroups } from '../placement/group-index.js';
 import { Loads } from './loads.js';
@@ -27,9 +27,9 @@ export class Reports {
   readonly nodes = new Map<PeerId, NodeReport>();
   readonly loads = new Loads();
   private readonly completeSinks = new Set<number>();
-  /** Shard -> the generation that is complete. */
-  private readonly completeShards = new Map<string, number>();
-  private readonly shardRows = new Map<string, number>();
+  /** By group and member: the generation that is complete, and rows. */
+  private readonly completeShards: number[][] = [];
+  private readonly shardRows: number[][] = [];
   private readonly lostShards = new Map<string, LostShard>();
   /** Of the map that was looked at last. */
   private groups: readonly Group[] = [];
@@ -67,7 +67,7 @@ export class Reports {
     this.nodes.set(from, { bytes, rows, recoveries });
     for (const [g, seat, size, count] of heartbeat.held ?? [])
       if (owns(g, seat) || this.holdsParity(from, inc, g, seat)) this.loads.update(g, seat, size, count, now);
-    for (const [g, m, count] of heartbeat.owned) if (owns(g, m)) this.shardRows.set(`${g}/${m}`, count);
+    for (const [g, m, count] of heartbeat.owned) if (owns(g, m)) put(this.shardRows, g, m, count);
     let news = false;
     for (const sid of heartbeat.completeSinks) {
       const sink = this.sinks.get(sid);
@@ -78,7 +78,7 @@ export class Reports {
     }
     for (const [g, m, gen] of heartbeat.completeShards) {
       if (!owns(g, m, gen) || this.isShardComplete(g, m, gen)) continue;
-      this.completeShards.set(`${g}/${m}`, gen);
+      put(this.completeShards, g, m, gen);
       this.touched.add(g);
       news = true;
     }
@@ -89,8 +89,10 @@ export class Reports {
   private holdsParity(node: PeerId, inc: number, g: number, seat: number): boolean {
     const group = this.groups[g];
     if (!group) return false;
-    const here = (sink: SinkEntry) => sink.node === node && sink.inc === inc;
-    return parities(group).some((sink) => here(sink) && seatOf(group, sink) === seat);
+    for (const sink of group.sinks)
+      if (sink.node === node && sink.inc === inc && isInUse(sink) && seatOf(group, sink) === seat)
+        return true;
+    return false;
   }
 
   /** Under way on living and on lost nodes, by the newest report of each. */
@@ -103,12 +105,12 @@ export class Reports {
   }
 
   isShardComplete(g: number, m: number, gen: number): boolean {
-    return this.completeShards.get(`${g}/${m}`) === gen;
+    return this.completeShards[g]?.[m] === gen;
   }
 
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number {
-    return this.shardRows.get(`${g}/${m}`) ?? 0;
+    return this.shardRows[g]?.[m] ?? 0;
   }
 
   /** Takes a report of a loss: true if it is of the owner, and of the newest version of the group. */
@@ -142,4 +144,9 @@ export class Reports {
   forget(node: PeerId): void {
     this.nodes.delete(node);
   }
+}
+
+function put(table: number[][], g: number, m: number, value: number): void {
+  table[g] ??= [];
+  table[g][m] = value;
 }

@@ -183,9 +183,9 @@ export class Phases {
   private plan(): Record<string, number> {
     const { world } = this;
     world.quiet = true;
-    const before = this.cpuMs;
+    const before = this.meter.counts.scheduler.parts.core;
     const reply = world.rebalance();
-    const planMs = this.cpuMs - before;
+    const planMs = this.meter.counts.scheduler.parts.core - before;
     world.quiet = false;
     return { planMs, planned: reply.length, leastMoves: this.leastMoves(), targets: targets(reply) };
   }

@@ -80,7 +80,11 @@ it('makes the plan that the plain planner makes', () => {
   fc.assert(
     fc.property(cases, (c) => {
       const input = inputOf(c);
-      expect(plan(input)).toEqual(plainPlan(input));
+      const moves = plainPlan(input);
+      expect(plan(input)).toEqual(moves);
+      const leaving = new Set(input.leaving.map(({ id }) => id));
+      const emptying = moves.filter(({ from }) => leaving.has(from));
+      expect(plan({ ...input, emptyOnly: true })).toEqual(emptying);
     }),
     { numRuns: 400 },
   );

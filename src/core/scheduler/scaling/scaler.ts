@@ -162,7 +162,7 @@ export class Scaler {
     return this.changes.running;
   }
 
-  private plan(weight: (seat: Seat) => Weight): PlannedMove[] {
+  private plan(weight: (seat: Seat) => Weight, emptyOnly = false): PlannedMove[] {
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
     const nodes = serving.length < this.roster.widest ? present : serving;
@@ -171,6 +171,7 @@ export class Scaler {
       nodes,
       leaving: emptied,
       weight,
+      emptyOnly,
     });
   }
 
@@ -281,10 +282,14 @@ export class Scaler {
     const { running } = this;
     const { leaving, emptied, serving } = this.roster;
     const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
+    // Each node that joins would have a plan made that nobody carries out.
+    if (!balancing && leaving.size === 0) {
+      this.open = [];
+      return [];
+    }
     const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
-    const make = (weight: (seat: Seat) => Weight) =>
-      this.plan(weight).filter((move) => balancing || leaving.has(move.from));
+    const make = (weight: (seat: Seat) => Weight) => this.plan(weight, !balancing);
     const moves = this.agenda.open(key, this.moving.movable, (seat) => this.weigh(seat), make);
     this.open = moves;
     return moves;
