@@ -94,9 +94,10 @@ export class Dataset {
   }
 
   /** Ends the lease. Resolves when that is durable. */
-  async release({ id: lease, range }: Lease, outcome: Outcome): Promise<void> {
+  async release({ id: lease, range, session }: Lease, outcome: Outcome): Promise<void> {
     const { name } = this;
-    await this.session.ask((id) => ({ t: 'release', id, name, number: range.number, lease, ...outcome }));
+    const what = { name, number: range.number, lease, session };
+    await this.session.ask((id) => ({ t: 'release', id, ...what, ...outcome }));
   }
 
   /**

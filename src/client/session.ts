@@ -289,9 +289,11 @@ export class Session {
     this.onReply(message);
   }
 
-  /** A push under the session of a range shows that the range was leased to this client. */
+  /** Who pushes under the session of a range, or releases it, shows that it was leased to this client. */
   private proven(message: Message): Message {
-    const proof = message.t === 'push' && message.client !== undefined && this.leased.get(message.client);
+    const range =
+      message.t === 'push' ? message.client : message.t === 'release' ? message.session : undefined;
+    const proof = range !== undefined && this.leased.get(range);
     return proof ? ({ ...message, proof } as Message) : message;
   }
 
@@ -311,7 +313,7 @@ export class Session {
   async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
     if (this.closed) throw this.closed;
     const id = this.nextTicket++;
-    const message = build(id);
+    const message = this.proven(build(id));
     let timer: NodeJS.Timeout | undefined;
     let limit: NodeJS.Timeout | undefined;
     try {

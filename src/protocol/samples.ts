@@ -114,6 +114,9 @@ export interface Release {
   name: string;
   number: number;
   lease: number;
+  /** Of the range, with its proof: a worker that was given up may have finished it all the same. */
+  session?: PeerId;
+  proof?: Uint8Array;
   outcome: 'finished' | 'returned' | 'failed';
   done: number;
   begun: number;

@@ -249,6 +249,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   release: {
     ...lease,
     id: natural,
+    session: optional(natural),
+    proof,
     outcome: (v) => v === 'finished' || v === 'returned' || v === 'failed',
     done: natural,
     begun: natural,

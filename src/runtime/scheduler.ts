@@ -182,6 +182,7 @@ class SchedulerRuntime {
     const known = this.links.get(link.id);
     if (!known) return;
     this.refusals.during(link, known.peer, message, () => {
+      if (message.t === 'release' && known.role === 'client') this.checkRange(message);
       if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
       else if (message.t === 'status' && !known.role) {
         // For whoever only looks: a session would wait for the store.
@@ -219,6 +220,12 @@ class SchedulerRuntime {
     const own = this.core.map.job;
     if (id === undefined || (job ?? own) !== own || this.proofs.holds(own, id, proof)) return;
     throw new KintsugiError('FORBIDDEN', `a client says that it is client ${id}`);
+  }
+
+  /** Whoever says that a range is finished must have had it. */
+  private checkRange({ session, proof }: MessageOf<'release'>): void {
+    if (session === undefined || this.proofs.holds(this.core.map.job, session, proof)) return;
+    throw new KintsugiError('FORBIDDEN', 'a range is released by a client that never had it');
   }
 
   /** Whoever is given a session is given its proof. */

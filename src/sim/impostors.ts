@@ -11,6 +11,8 @@ import type { Control } from './control.js';
 import { Random } from './random.js';
 import { Violation } from './violation.js';
 
+/** No question has this number. */
+const UNASKED = 4_000_000_000;
 /** Chance per step. */
 const RATE = 0.01;
 
@@ -40,6 +42,7 @@ export class Impostors {
   private toScheduler(from: PeerId): void {
     const { random, control } = this;
     if (!control.scheduler) return;
+    if (random.chance(0.3)) return this.release(from);
     const { map } = control.disk;
     const group = random.pick(map.groups);
     const m = random.below(group.data.length);
@@ -63,6 +66,25 @@ export class Impostors {
     this.refused('a client to the scheduler', message, () =>
       control.scheduler!.step({ kind: 'message', from, role: 'client', message: passed }),
     );
+  }
+
+  /** That a range is finished which it never had. It may say so, and nothing comes of it. */
+  private release(from: PeerId): void {
+    const [dataset] = this.control.disk.datasets ?? [];
+    const [range] = dataset?.open.values() ?? [];
+    if (!dataset || !range) return;
+    const nobodys = { id: UNASKED, lease: UNASKED, session: 0 };
+    const counts = { done: range.begun, begun: range.begun, samples: 1, redone: 0 };
+    const { name } = dataset;
+    this.cluster.count('impostor');
+    this.control.told(from, {
+      t: 'release',
+      name,
+      number: range.number,
+      ...nobodys,
+      ...counts,
+      outcome: 'finished',
+    });
   }
 
   private toNode(from: PeerId): void {

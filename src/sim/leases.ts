@@ -47,11 +47,12 @@ export class Leases {
   /** A message reaches the scheduler: a worker hands back what it has. */
   received(from: PeerId, message: Message): void {
     if (message.t !== 'release') return;
-    const { number, lease } = message;
+    const { number, lease, session, outcome } = message;
     const holder = this.holders.get(number);
     if (holder?.worker === from && holder.lease === lease)
       this.returned.set(number, [...(this.returned.get(number) ?? []), holder]);
-    if (holder?.worker === from || message.outcome === 'finished') this.holders.delete(number);
+    const finished = outcome === 'finished' && session === this.onDisk(number)?.session;
+    if (holder?.worker === from || finished) this.holders.delete(number);
   }
 
   /** The scheduler is gone. What it had decided and could not say any more is on its disk. */

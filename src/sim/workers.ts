@@ -181,11 +181,12 @@ export class Workers {
   private release(
     index: number,
     worker: Worker,
-    { id: lease, range, done, next }: Lease,
+    { id: lease, range, session, done, next }: Lease,
     outcome: Pick<MessageOf<'release'>, 'outcome' | 'batch' | 'code' | 'message'>,
   ): void {
     const samples = range.end - range.begin;
-    const what = { name: NAME, number: range.number, lease, done, begun: next, samples, redone: 0 };
+    const counts = { done, begun: next, samples, redone: 0 };
+    const what = { name: NAME, number: range.number, lease, session, ...counts };
     this.ask(index, worker, (id) => ({ t: 'release', id, ...what, ...outcome }));
   }
 

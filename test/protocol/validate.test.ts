@@ -203,6 +203,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     t: 'release',
     id: 5,
     ...lease,
+    ...{ session: 9, proof },
     ...{ outcome: 'failed', done: 2, begun: 3, samples: 9, redone: 1 },
     ...{ batch: 2, code: 'BAD_DATA', message: 'no' },
   },
@@ -237,7 +238,7 @@ const OPTIONAL: Record<string, string[]> = {
   datasetOpened: ['spec', 'code', 'message'],
   datasetExtended: ['code', 'message'],
   acquired: ['range', 'proof'],
-  release: ['batch', 'code', 'message'],
+  release: ['session', 'proof', 'batch', 'code', 'message'],
   datasetReply: ['status'],
 };
 /** Looked into by nobody but a person: any object will do. */

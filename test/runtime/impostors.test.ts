@@ -137,9 +137,17 @@ it('nobody pushes as another client, or for a range that was not leased to it', 
       expect((await peer.closed).code).toBe(FORBIDDEN);
     }
   }
+  const release = { t: 'release', id: 9, name: 'd', number: 0, lease: range.id, session: range.session };
+  const thief = await attached(all.job.address);
+  const counts = { outcome: 'finished', done: 1, begun: 1, samples: 1, redone: 0 };
+  thief.send({ ...release, ...counts, proof: thief.welcome.proof });
+  expect((await thief.closed).code).toBe(FORBIDDEN);
+  expect(await Dataset.status(all.trainer, 'd')).toMatchObject({ finished: 0, open: 1 });
   // The worker that has the range takes its first number.
   const sequence = new PushSequence(all.trainer, range.session);
   await sequence.push([{ table: 't', keys: firstKeys(100), gradients: new Float32Array(200).fill(1) }]);
+  await dataset.release(range, { outcome: 'finished', done: 1, begun: 1, samples: 4, redone: 0 });
+  expect(await Dataset.status(all.trainer, 'd')).toMatchObject({ finished: 1, open: 0 });
   expect(sequence.counts().every(({ acknowledged, refused }) => acknowledged === 1 && refused === 0)).toBe(
     true,
   );

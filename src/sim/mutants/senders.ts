@@ -26,4 +26,10 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     from: 'client !== from && !this.hooks.holds(client, message.proof)',
     to: 'false',
   },
+  {
+    name: 'senders: anybody may say that a range is finished',
+    file: 'scheduler/samples/samples',
+    from: "outcome === 'finished' && (mine || session === range.session)",
+    to: "outcome === 'finished'",
+  },
 ];

@@ -118,14 +118,14 @@ export class Book {
 
   release(
     from: number,
-    { range, id: lease }: MessageOf<'acquired'>,
+    { range, id: lease, session }: MessageOf<'acquired'>,
     outcome: MessageOf<'release'>['outcome'],
     fields: Partial<MessageOf<'release'>> = {},
   ): void {
     const id = this.nextId++;
     const counts = { done: 0, begun: 0, samples: 10, redone: 0 };
     const number = range?.number ?? -1;
-    this.tell(from, { t: 'release', id, name: 'd', number, lease, outcome, ...counts, ...fields });
+    this.tell(from, { t: 'release', id, name: 'd', number, lease, session, outcome, ...counts, ...fields });
     if (!this.slow) expect(this.answer(from, 'released', id)).toBeDefined();
   }
 

@@ -18,7 +18,13 @@ class Story extends BareScheduler {
   private readonly random: () => number;
   readonly nodes = new Map<string, Identity>();
   private clients: number[] = [];
-  private readonly leases: { client: number; name: string; number: number; lease: number }[] = [];
+  private readonly leases: {
+    client: number;
+    name: string;
+    number: number;
+    lease: number;
+    session: number;
+  }[] = [];
   private id = 1;
 
   constructor(seed: number) {
@@ -91,7 +97,8 @@ class Story extends BareScheduler {
         for (const effect of this.effects) {
           if (effect.kind !== 'send' || effect.message.t !== 'acquired' || !effect.message.range) continue;
           const { number } = effect.message.range;
-          this.leases.push({ client: effect.to, name, number, lease: effect.message.id });
+          const { id: lease, session } = effect.message;
+          this.leases.push({ client: effect.to, name, number, lease, session });
         }
         return;
       }

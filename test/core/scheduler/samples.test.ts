@@ -139,6 +139,8 @@ describe('leases', () => {
     book.release(1, slow, 'returned', { done: 7, begun: 7 });
     book.release(1, slow, 'failed', { batch: 2 });
     expect(book.status()).toMatchObject({ finished: 0, open: 2 });
+    book.release(9, { ...slow, session: slow.session + 1 }, 'finished');
+    expect(book.status()).toMatchObject({ finished: 0, open: 2 });
     book.release(1, slow, 'finished');
     book.release(3, next, 'finished');
     expect(book.status()).toMatchObject({ finished: 1, samples: [10, 0] });

@@ -323,13 +323,13 @@ export class Samples {
   }
 
   private release(from: PeerId, message: MessageOf<'release'>): void {
-    const { id, name, number, lease, outcome, done, begun } = message;
+    const { id, name, number, lease, session, outcome, done, begun } = message;
     const live = this.live.get(name);
     const range = live?.state.open.get(number);
     if (live && range) {
       const mine = range.worker === from && range.lease === lease;
       // A worker that was given up may have finished. Its batches have the same numbers, and all are durable.
-      if (outcome === 'finished') this.finish(live, range, message);
+      if (outcome === 'finished' && (mine || session === range.session)) this.finish(live, range, message);
       else if (mine) {
         report(range, done, begun);
         if (outcome === 'failed') this.fail(live, range, message);
