@@ -302,6 +302,18 @@ export interface NativeAddon {
   sumRows(target: Float32Array, width: number, rows: Float32Array, inverse: Uint32Array): void;
   /** XOR-folds and multiplies; for tests and benchmarks of the kernels: dst ^= c * src. */
   mulAdd(dst: Uint8Array, src: Uint8Array, c: number): void;
+  /**
+   * What the kernel knows of TCP connections, by file descriptor. `out` gets four numbers for each: bytes that
+   * this process wrote, bytes that the other side's kernel acknowledged, 1 while an acknowledgement is waited
+   * for (else 0), and the shortest round trip of late in milliseconds. The first is -1 where nothing is known:
+   * no TCP connection, or not Linux.
+   */
+  tcpStates(fds: Int32Array, out: Float64Array): void;
+  /**
+   * The TCP connections of this process at a local port, without the `known` descriptors: pairs of descriptor
+   * and bytes written. A library that hides its descriptors is found out by what it writes.
+   */
+  tcpWritten(port: number, known: Int32Array): Float64Array;
 }
 
 let loaded: NativeAddon | undefined;

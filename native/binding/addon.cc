@@ -39,6 +39,7 @@ Napi::Object load(Napi::Env env, Napi::Object exports) {
   classes->sink = Napi::Persistent(SinkObject::define(env));
   env.SetInstanceData(classes);
   defineRouter(env, exports);
+  defineTcp(env, exports);
   exports.Set("createMemory", Napi::Function::New<construct<&Classes::memory, 1>>(env, "createMemory"));
   exports.Set("createShard", Napi::Function::New<construct<&Classes::shard, 4>>(env, "createShard"));
   exports.Set("createSink", Napi::Function::New<construct<&Classes::sink, 5>>(env, "createSink"));

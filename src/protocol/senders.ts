@@ -52,6 +52,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   stalled: ['node>scheduler'],
   unrecoverable: ['node>scheduler'],
   moveProgress: ['node>scheduler'],
+  reached: ['node>scheduler'],
   // Decisions.
   welcome: ['scheduler>node', 'scheduler>client'],
   stale: ['scheduler>node', 'scheduler>client'],
@@ -61,6 +62,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   openSessions: ['scheduler>node'],
   confirmedLost: ['scheduler>node'],
   movePace: ['scheduler>node'],
+  reach: ['scheduler>node'],
   leave: ['scheduler>node'],
   // Sessions, tables, changes.
   attach: ['client>scheduler'],

@@ -203,6 +203,8 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     rows: natural,
     held: optional(list(tuple(natural, natural, natural, natural))),
   },
+  reach: { node: natural, inc: natural },
+  reached: { node: natural, inc: natural, silentMs: optional(natural) },
   scale: { id: natural, ps: natural, timeoutMs: natural },
   drain: { id: natural, node: text, timeoutMs: natural, change: optional(natural), restart: optional(bool) },
   rebalance: { id: natural, dryRun: bool, timeoutMs: natural },

@@ -28,6 +28,15 @@ const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
 
 /** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
+/** Time for the other side's kernel to take a connection. After a partition the next attempt is through. */
+const CONNECT_MS = 1000;
+/**
+ * A link is made anew when nothing was acknowledged for so long. After a partition the kernel repeats what was
+ * lost only when the pause since the last attempt has doubled.
+ */
+const GONE_MS = 2000;
+/** A peer that makes a second connection has lost the first one when nothing is acknowledged on it. */
+const DOUBTFUL_MS = 400;
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
 
@@ -166,6 +175,17 @@ export class Peers {
     return total;
   }
 
+  /**
+   * For how long this process of a peer has acknowledged nothing; undefined: there is no link to it, or nothing
+   * can be known. A link without traffic is pinged, so that the next answer tells.
+   */
+  unacknowledgedMs(id: PeerId, inc: number): number | undefined {
+    const peer = this.peers.get(id);
+    if (peer?.inc !== inc) return undefined;
+    peer.link?.hurry();
+    return peer.link?.unacknowledgedMs;
+  }
+
   close(): void {
     this.closed = true;
     for (const [id, peer] of this.peers) this.forget(id, peer);
@@ -221,7 +241,8 @@ export class Peers {
     try {
       const { host, port } = address;
       const { token, tls } = this.options;
-      const link = await dial({ host, port, token, tls, handlers: this.incoming });
+      const handlers = this.incoming;
+      const link = await dial({ host, port, token, tls, handlers, connectMs: CONNECT_MS });
       peer.dialing = false;
       if (this.closed || this.peers.get(id) !== peer) {
         link.close('not needed');
@@ -259,6 +280,7 @@ export class Peers {
 
   private adopt(id: PeerId, peer: Peer, link: Link): void {
     peer.link = link;
+    link.watch(Number.POSITIVE_INFINITY, GONE_MS);
     peer.redials.reset();
     for (const { item, parts } of peer.queue.takeAll()) this.transmit(link, [[item, parts]]);
     if (!peer.lossy) return;
@@ -289,7 +311,8 @@ export class Peers {
     if (known?.link && known.inc === message.inc) {
       // A peer that we cannot dial has only its newest connection: the older one may be dead without our
       // knowing.
-      if (!this.options.resolve(message.peer)) this.replaceLink(known, link);
+      const doubtful = (known.link.unacknowledgedMs ?? 0) > DOUBTFUL_MS;
+      if (doubtful || !this.options.resolve(message.peer)) this.replaceLink(known, link);
       return;
     }
     if (known && known.inc < message.inc) this.forget(message.peer, known);
@@ -315,6 +338,7 @@ export class Peers {
   private replaceLink(peer: Peer, link: Link): void {
     const old = peer.link;
     peer.link = link;
+    link.watch(Number.POSITIVE_INFINITY, GONE_MS);
     if (!old) return;
     this.byLink.delete(old.id);
     old.close('replaced');

@@ -182,6 +182,7 @@ class PsRuntime {
           discard: (bytes) => this.garbage.push(bytes),
           pull: (shard, section) => this.answers.pull(shard, section),
           holds: (session, proof) => this.holds(session, proof),
+          unacknowledgedMs: (peer, inc) => this.peers.unacknowledgedMs(peer, inc),
         });
         // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
         // the machine and time out at once.

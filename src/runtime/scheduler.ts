@@ -8,6 +8,7 @@ import {
   type SchedulerPolicy,
   stateOf,
 } from '../core/scheduler/scheduler.js';
+import type { Silence } from '../core/scheduler/vanishing.js';
 import { describe, KintsugiError } from '../errors.js';
 import { encodeFrame } from '../protocol/frame.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -31,6 +32,11 @@ const TICK_MS = 50;
 const PROBE_AGAIN_MS = 25;
 const PROBE_UNCLEAR_MS = 250;
 const PROBE_LIMIT_MS = 10_000;
+/** A link without traffic is pinged so often: of nodes, and of clients. */
+const NODE_PING_MS = 200;
+const CLIENT_PING_MS = 500;
+/** A client's machine is gone when it has acknowledged nothing for so long. */
+const CLIENT_GONE_MS = 1000;
 
 export interface PoolOptions {
   name: string;
@@ -94,6 +100,8 @@ class SchedulerRuntime {
   private closed = false;
   private storeProblem: string | undefined;
   private readonly failStop: FailStop;
+  /** Of the last tick. */
+  private silent = 0;
   address = '';
 
   private constructor(
@@ -169,8 +177,20 @@ class SchedulerRuntime {
     });
     this.address = formatAddress({ host, port: this.listener.port });
     this.step({ kind: 'tick', now: monotonicMs() });
-    this.timer = setInterval(() => this.step({ kind: 'tick', now: monotonicMs() }), TICK_MS);
+    this.timer = setInterval(() => this.tick(), TICK_MS);
     options.log.info('scheduler.ready', { address: this.address, resumed, transport: this.listener.kind });
+  }
+
+  private tick(): void {
+    const links: Silence[] = [];
+    for (const [node, { id, unacknowledgedMs: ms }] of this.byPeer) {
+      const inc = this.links.get(id)?.inc;
+      if (inc && ms) links.push({ node, inc, ms });
+    }
+    // An empty list takes back what the last one said.
+    if (links.length + this.silent > 0) this.step({ kind: 'silent', links });
+    this.silent = links.length;
+    this.step({ kind: 'tick', now: monotonicMs() });
   }
 
   private notReady(): string | undefined {
@@ -268,6 +288,8 @@ class SchedulerRuntime {
       case 'probe':
         void this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
         return;
+      case 'abandon':
+        return this.abandon(effect.node, effect.inc);
       case 'persist':
         this.options.store.write(effect.changes).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
@@ -278,6 +300,11 @@ class SchedulerRuntime {
 
   private broadcast(frame: Uint8Array): void {
     for (const link of this.byPeer.values()) link.sendEncoded(frame);
+  }
+
+  private abandon(node: PeerId, inc: number): void {
+    const link = this.byPeer.get(node);
+    if (link && this.links.get(link.id)?.inc === inc) link.abandon('its machine has vanished');
   }
 
   /**
@@ -315,7 +342,10 @@ class SchedulerRuntime {
       known.inc = effect.admit.inc;
       this.byPeer.set(effect.admit.peer, known.link);
       // Nodes have incarnations; clients are not probed.
-      if (effect.admit.inc > 0) this.remember(effect.admit.peer, hostOf(known.link.remote));
+      const isNode = effect.admit.inc > 0;
+      if (isNode) known.link.watch(NODE_PING_MS);
+      else known.link.watch(CLIENT_PING_MS, CLIENT_GONE_MS);
+      if (isNode) this.remember(effect.admit.peer, hostOf(known.link.remote));
     }
     known.link.send(this.proven(effect.message));
   }

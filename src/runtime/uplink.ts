@@ -14,6 +14,10 @@ import type { Logger } from './log.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
+/** As for links between peers (peers.ts). */
+const QUIET_MS = 500;
+const GONE_MS = 2000;
+const CONNECT_MS = 1000;
 /** Limit of the welcome after the connection is open: the scheduler writes to its disk before it. */
 const WELCOME_MS = 5000;
 /** Where several schedulers may lead, one that is silent for twice this time is left for another. */
@@ -156,6 +160,7 @@ export class Uplink {
       signal,
       timeoutMs,
       ...(several && { limits: { pingMs: PING_MS } }),
+      connectMs: CONNECT_MS,
       handlers: {
         onOpen: () => {},
         onMessage: (_, header) => {
@@ -181,6 +186,7 @@ export class Uplink {
       throw new KintsugiError('CLOSED', 'closed while connecting');
     }
     this.link = link;
+    link.watch(QUIET_MS, GONE_MS);
     link.send(this.options.introduce(this.identity));
     const onAbort = () => fail(new KintsugiError('ABORTED', `connecting to ${scheduler} was aborted`));
     signal?.addEventListener('abort', onAbort);

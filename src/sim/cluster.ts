@@ -37,6 +37,7 @@ export interface SchedulerSide {
   readonly unrecoverable: boolean;
   receive(from: number, message: Message): void;
   step(input: SchedulerInput): void;
+  tick(): void;
   /** The connection of a peer ended. */
   disconnected(link: number): void;
   /** By what is on the disk. */
@@ -195,7 +196,7 @@ export class Cluster {
   tickSomebody(): void {
     const index = this.random.below(this.actors);
     if (index === 0) {
-      this.control.step({ kind: 'tick', now: this.now });
+      this.control.tick();
       return;
     }
     if (this.isNode(index)) {
@@ -286,6 +287,10 @@ export class Cluster {
     this.network.send(index, 0, message);
   }
 
+  private unacknowledged(at: number, other: number | undefined): number | undefined {
+    return other === undefined ? undefined : this.network.unacknowledgedFor(at, other, this.now);
+  }
+
   private welcomeNode(index: number, actor: NodeActor, welcome: Message & { t: 'welcome' }): void {
     actor.identity = { id: welcome.id, inc: welcome.inc };
     this.actorOf.set(welcome.id, index);
@@ -293,6 +298,7 @@ export class Cluster {
       actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, {
         discard: (bytes) => this.discarded.push(bytes),
         holds: (session, proof) => proof?.[0] === proofOf(session)[0],
+        unacknowledgedMs: (peer) => this.unacknowledged(index, this.actorOf.get(peer)),
       });
       this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
     }

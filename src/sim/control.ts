@@ -16,6 +16,8 @@ import { type Disk, newDisk, type Write } from './disk.js';
 import { lackingMembers, watchLoss } from './loss.js';
 import { Violation } from './violation.js';
 
+const VANISHED_RETRIES = 4;
+
 export class Control implements SchedulerSide {
   private readonly storage: Disk;
   /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
@@ -62,6 +64,7 @@ export class Control implements SchedulerSide {
       reconnectMs: retry * 3,
       silentMs: retry * 20,
       lateMapMs: retry * 4,
+      vanishedMs: retry * VANISHED_RETRIES,
       maxTables: 16,
       sessionMs: retry * 10,
       maxSessions: 64,
@@ -168,6 +171,16 @@ export class Control implements SchedulerSide {
     for (const effect of effects) this.run(effect);
   }
 
+  tick(): void {
+    const { links, network, now } = this.cluster;
+    const silent = [...links.values()].flatMap(({ actor, peer, inc }) => {
+      const ms = network.unacknowledgedFor(0, actor, now);
+      return peer !== undefined && this.cluster.isNode(actor) && ms > 0 ? [{ node: peer, inc, ms }] : [];
+    });
+    this.step({ kind: 'silent', links: silent });
+    this.step({ kind: 'tick', now });
+  }
+
   private reportedLost(message: Message & { t: 'unrecoverable' }): void {
     if (this.scheduler?.map.groups[message.g]?.version !== message.v) return;
     if (!this.cluster.overwhelmed)
@@ -249,7 +262,39 @@ export class Control implements SchedulerSide {
       case 'event':
         cluster.count(effect.name);
         cluster.log(() => `   scheduler ${effect.name} ${JSON.stringify(effect.fields)}`);
+        if (effect.fields.reason === 'vanished') this.checkVanished(effect.fields.node as PeerId);
+        return;
+      case 'abandon':
+        this.abandon(effect.node, effect.inc);
     }
+  }
+
+  private abandon(node: PeerId, inc: number): void {
+    const { cluster } = this;
+    for (const [id, link] of cluster.links) {
+      if (link.peer !== node || link.inc !== inc) continue;
+      cluster.network.cut(link.actor, 0, false);
+      cluster.network.cut(0, link.actor, false);
+      cluster.nodes[link.actor - 1]!.link = 0;
+      this.disconnected(id);
+    }
+  }
+
+  /** Rule 33: nobody has vanished whom most of the others hear, or the scheduler itself. */
+  private checkVanished(node: PeerId): void {
+    const { network, now, retry, actorOf, links } = this.cluster;
+    const actor = actorOf.get(node)!;
+    const recently = retry * VANISHED_RETRIES;
+    this.cluster.count('vanished');
+    if (now - network.healedAt < recently) return;
+    if (network.unacknowledgedFor(0, actor, now) < recently)
+      throw new Violation(`node ${node} was declared vanished though the scheduler hears it`);
+    const others = [...links.values()].filter(
+      (link) => link.actor !== actor && link.peer !== undefined && this.cluster.isNode(link.actor),
+    );
+    const hearing = others.filter((link) => network.unacknowledgedFor(link.actor, actor, now) === 0);
+    if (2 * hearing.length > others.length)
+      throw new Violation(`node ${node} was declared vanished though most of the others hear it`);
   }
 
   /** The disk finishes a write, or the scheduler crashes before it does. */

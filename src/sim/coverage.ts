@@ -15,6 +15,7 @@ const WATCHED: Record<string, string> = {
   restarts: 'restart',
   absences: 'schedulerLinkBreak',
   partitions: 'partition',
+  vanished: 'vanished',
   moves: 'move',
   promotions: 'promotion',
   changesDone: 'change.done',

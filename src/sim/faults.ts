@@ -16,14 +16,17 @@ const times = (counts: Record<Kind, number>): Kind[] =>
   Object.entries(counts).flatMap(([kind, count]) => Array<Kind>(count).fill(kind as Kind));
 
 const MIXTURES: Record<Profile, Kind[]> = {
-  mixed: times({ crash: 8, absence: 2, break: 3, partition: 3, scheduler: 1, move: 2, lag: 1, client: 2 }),
-  absent: times({ crash: 4, absence: 8, break: 2, partition: 1, scheduler: 1, move: 2, lag: 4, client: 1 }),
-  ghosts: times({ crash: 7, absence: 3, break: 6, partition: 1, scheduler: 1, move: 1, lag: 3, client: 3 }),
-  moves: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 1, move: 3, lag: 3, client: 1 }),
-  elastic: times({ crash: 8, absence: 2, break: 3, partition: 1, scheduler: 3, move: 1, lag: 3, client: 1 }),
-  data: times({ crash: 5, absence: 1, break: 3, partition: 1, scheduler: 4, move: 1, lag: 2, client: 8 }),
-  losses: times({ crash: 14, absence: 2, break: 2, partition: 1, scheduler: 1, move: 0, lag: 0, client: 1 }),
+  mixed: times({ crash: 8, absence: 2, break: 3, partition: 5, scheduler: 1, move: 2, lag: 1, client: 2 }),
+  absent: times({ crash: 4, absence: 8, break: 2, partition: 2, scheduler: 1, move: 2, lag: 4, client: 1 }),
+  ghosts: times({ crash: 7, absence: 3, break: 6, partition: 2, scheduler: 1, move: 1, lag: 3, client: 3 }),
+  moves: times({ crash: 8, absence: 2, break: 3, partition: 2, scheduler: 1, move: 3, lag: 3, client: 1 }),
+  elastic: times({ crash: 8, absence: 2, break: 3, partition: 2, scheduler: 3, move: 1, lag: 3, client: 1 }),
+  data: times({ crash: 5, absence: 1, break: 3, partition: 2, scheduler: 4, move: 1, lag: 2, client: 8 }),
+  losses: times({ crash: 14, absence: 2, break: 2, partition: 2, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
+
+/** Who is cut off from whom: a node from all (as a machine that vanishes), from some, or one way only. */
+const PARTITIONS = ['all', 'all', 'all', 'two', 'scheduler', 'some', 'outward', 'inward'] as const;
 
 export class Faults {
   private partitionUntil = 0;
@@ -47,7 +50,7 @@ export class Faults {
     if (!ended && (cluster.faultsLeft > 0 || this.healed)) return;
     this.healed = cluster.faultsLeft <= 0;
     this.partitionUntil = 0;
-    cluster.network.heal();
+    cluster.network.heal(cluster.now);
     cluster.log(() => '** HEAL');
   }
 
@@ -172,10 +175,29 @@ export class Faults {
   private partition(victim: number): void {
     const { cluster } = this;
     if (this.forbidden(victim)) return;
+    const { network, random, now, config } = cluster;
+    const way = random.pick(PARTITIONS);
+    const another = way === 'two' && !config.guarded ? this.anyNode() : victim;
     cluster.count('partition');
-    cluster.log(() => `** PARTITION n${victim}`);
-    cluster.network.partition(Array.from({ length: cluster.actors }, (_, i) => i === victim));
-    this.partitionUntil = cluster.now + 30 + cluster.random.below(400);
+    cluster.count(`partition.${way}`);
+    cluster.log(() => `** PARTITION n${victim} ${way} n${another}`);
+    const all = Array.from({ length: cluster.actors }, (_, i) => i);
+    const others = all.filter((actor) => actor !== victim);
+    const side = (test: (actor: number) => boolean): void => network.partition(all.map(test), now);
+    if (way === 'scheduler') this.part(victim, [0]);
+    else if (way === 'some') this.part(victim, [0, ...others.filter(() => random.chance(0.4))]);
+    else if (way === 'outward') for (const other of others) network.block(victim, other, now);
+    else if (way === 'inward') for (const other of others) network.block(other, victim, now);
+    else side((actor) => actor === victim || actor === another);
+    this.partitionUntil = now + 30 + random.below(400) + (random.chance(0.5) ? cluster.retry * 12 : 0);
+  }
+
+  private part(node: number, others: readonly number[]): void {
+    const { network, now } = this.cluster;
+    for (const other of others) {
+      network.block(node, other, now);
+      network.block(other, node, now);
+    }
   }
 
   /** A planned move of a random shard to a random node; the scheduler refuses what does not fit. */

@@ -38,9 +38,12 @@ export class Network {
   /** Queues with something in them. */
   private active: Queue[] = [];
   private readonly current = new Map<number, Queue>();
-  private readonly blocked = new Set<number>();
+  /** Pair -> since when. */
+  private readonly blocked = new Map<number, number>();
   private readonly lagging = new Map<number, number>();
   readonly wire = new Wire();
+  /** When somebody who was cut off was heard again. */
+  healedAt = 0;
 
   constructor(
     private readonly random: Random,
@@ -134,14 +137,30 @@ export class Network {
     this.active = this.active.filter((queue) => queue.to !== actor);
   }
 
-  partition(side: readonly boolean[]): void {
+  partition(side: readonly boolean[], now: number): void {
     for (let a = 0; a < this.actors; a++) {
-      for (let b = 0; b < this.actors; b++) if (side[a] !== side[b]) this.blocked.add(this.pair(a, b));
+      for (let b = 0; b < this.actors; b++) if (side[a] !== side[b]) this.block(a, b, now);
     }
   }
 
+  /** Nothing gets from one to the other any more. */
+  block(from: number, to: number, now: number): void {
+    const pair = this.pair(from, to);
+    if (!this.blocked.has(pair)) this.blocked.set(pair, now);
+  }
+
+  /** For how long the kernel of one has not acknowledged what the other sent: one way that is blocked suffices. */
+  unacknowledgedFor(a: number, b: number, now: number): number {
+    const since = Math.min(
+      this.blocked.get(this.pair(a, b)) ?? Number.POSITIVE_INFINITY,
+      this.blocked.get(this.pair(b, a)) ?? Number.POSITIVE_INFINITY,
+    );
+    return Math.max(0, now - since);
+  }
+
   /** Nobody is cut off, nothing is slow, nothing sleeps. */
-  heal(): void {
+  heal(now: number): void {
+    if (this.blocked.size > 0) this.healedAt = now;
     for (const queue of this.active) queue.asleepUntil = 0;
     this.blocked.clear();
     this.lagging.clear();

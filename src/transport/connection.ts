@@ -8,10 +8,11 @@ import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { decodeFrame, decodeMessages, encodeMessages, type Outgoing } from '../protocol/frame.js';
 import type { Handshake, ProvedRole } from './auth.js';
 import { bufferOf, type PartBuffer } from './part-memory.js';
+import { type Beat, PULSE, type PulseSocket } from './pulse.js';
 import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from './types.js';
 
 /** A WebSocket of some library. Callbacks of the library call `receive` and `closed` of the connection. */
-export interface Socket {
+export interface Socket extends PulseSocket {
   readonly remote: string;
   readonly bufferedBytes: number;
   /**
@@ -52,6 +53,7 @@ export class Connection implements Link {
   readonly #options: ConnectionOptions;
   #state: 'handshake' | 'open' | 'closed' = 'handshake';
   #deadline: NodeJS.Timeout | undefined;
+  #beat: Beat | undefined;
 
   constructor(socket: Socket, options: ConnectionOptions) {
     this.#socket = socket;
@@ -106,6 +108,25 @@ export class Connection implements Link {
 
   close(reason = 'closed by this side', code: number = CloseCode.NORMAL): void {
     this.#finish(new KintsugiError('CLOSED', reason), code);
+  }
+
+  watch(pingMs: number, goneMs = Number.POSITIVE_INFINITY): void {
+    if (this.#state === 'closed') return;
+    const gone = (): void => this.abandon(`nothing was acknowledged for ${goneMs} ms`);
+    this.#beat ??= PULSE.watch(this.#socket, pingMs, goneMs, gone);
+  }
+
+  get unacknowledgedMs(): number | undefined {
+    return this.#beat?.unacknowledgedMs;
+  }
+
+  hurry(): void {
+    this.#beat?.hurry();
+  }
+
+  abandon(reason: string): void {
+    this.#finish(new KintsugiError('UNREACHABLE', reason));
+    this.#socket.destroy();
   }
 
   /** A message of the library. `bytes` need to be valid only during the call. */
@@ -209,6 +230,7 @@ export class Connection implements Link {
     const wasOpen = this.#state === 'open';
     this.#state = 'closed';
     clearTimeout(this.#deadline);
+    this.#beat?.stop();
     const { handlers, onRefused } = this.#options;
     // Handlers are told in a microtask, because the caller of `send` or `close` has not returned yet.
     queueMicrotask(() => {

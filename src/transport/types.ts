@@ -44,6 +44,17 @@ export interface Link {
    * callback.
    */
   close(reason?: string): void;
+  /**
+   * From now on `unacknowledgedMs` is known. A ping goes out when nothing was sent for `pingMs`; Infinity:
+   * only when it is hurried. The link is abandoned when nothing was acknowledged for `goneMs` (default: never).
+   */
+  watch(pingMs: number, goneMs?: number): void;
+  /** See `Beat` in pulse.ts; undefined also while nobody watches. */
+  readonly unacknowledgedMs: number | undefined;
+  /** Sends a ping soon, if no acknowledgement is waited for. */
+  hurry(): void;
+  /** Closes at once: the other side is gone, so that nothing that is buffered could arrive. */
+  abandon(reason: string): void;
 }
 
 export interface LinkHandlers {
@@ -108,6 +119,8 @@ export interface DialOptions extends LinkOptions {
   signal?: AbortSignal | undefined;
   /** For connecting and the handshake together. */
   timeoutMs?: number | undefined;
+  /** For the TCP connection alone. Default: no limit of its own. */
+  connectMs?: number | undefined;
   /**
    * With it the server must speak TLS and show a certificate that holds; `{}` verifies against the public
    * authorities.

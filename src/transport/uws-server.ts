@@ -29,6 +29,7 @@ import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } fr
 
 interface Ws {
   send(message: Uint8Array, isBinary: boolean): number;
+  ping(message: string): number;
   getBufferedAmount(): number;
   end(code: number, reason: string): void;
   close(): void;
@@ -99,12 +100,17 @@ let scratch = Buffer.allocUnsafeSlow(64 * 1024);
 
 class UwsSocket implements Socket {
   readonly remote: string;
+  fd = -1;
   readonly #ws: Ws;
   readonly #closeMs: number;
   #gone = false;
   #ending: { code: number; reason: string; timer: NodeJS.Timeout } | undefined;
 
-  constructor(ws: Ws, closeMs: number) {
+  constructor(
+    ws: Ws,
+    closeMs: number,
+    readonly hiddenAt: number,
+  ) {
     this.#ws = ws;
     this.#closeMs = closeMs;
     this.remote = Buffer.from(ws.getRemoteAddressAsText()).toString();
@@ -112,6 +118,16 @@ class UwsSocket implements Socket {
 
   get bufferedBytes(): number {
     return this.#gone ? 0 : this.#ws.getBufferedAmount();
+  }
+
+  found(fd: number): void {
+    this.fd = fd;
+  }
+
+  ping(bytes: number): boolean {
+    if (this.#gone || this.#ending || this.#ws.getBufferedAmount() > 0) return false;
+    this.#ws.ping(' '.repeat(bytes));
+    return true;
   }
 
   allocate(bytes: number): Uint8Array {
@@ -149,6 +165,7 @@ class UwsSocket implements Socket {
 
   onClose(): void {
     this.#gone = true;
+    this.fd = -1;
     clearTimeout(this.#ending?.timer);
   }
 }
@@ -169,9 +186,13 @@ export async function listenUws(
   const uws = await loadUws();
   const acceptor = new Acceptor(options, limits);
   const app = uws.App();
-  app.ws(LINK_PATH, behavior(uws, acceptor, limits, payloadLossWorkaround));
+  app.ws(
+    LINK_PATH,
+    behavior(uws, acceptor, limits, payloadLossWorkaround, () => bound),
+  );
   app.any('/*', (response, request) => answer(response, request, options));
   let token: unknown;
+  let bound = port;
   for (let attempt = 0; !token && attempt < (port === 0 ? FREE_PORT_ATTEMPTS : 1); attempt++) {
     const wanted = port === 0 ? await freePort(host) : port;
     token = await new Promise((resolve) =>
@@ -179,9 +200,10 @@ export async function listenUws(
     );
   }
   if (!token) throw listenError(await bindError(host, port), host, port);
+  bound = (uws.us_socket_local_port ?? uws.getSocketPort)!(token);
   let closed: Promise<void> | undefined;
   return {
-    port: (uws.us_socket_local_port ?? uws.getSocketPort)!(token),
+    port: bound,
     kind: 'uws',
     close() {
       if (!closed) {
@@ -193,7 +215,13 @@ export async function listenUws(
   };
 }
 
-function behavior(uws: Uws, acceptor: Acceptor, limits: TransportLimits, workaround: boolean): Behavior {
+function behavior(
+  uws: Uws,
+  acceptor: Acceptor,
+  limits: TransportLimits,
+  workaround: boolean,
+  portNow: () => number,
+): Behavior {
   const open = new Map<Ws, { socket: UwsSocket; connection: Connection }>();
   return {
     maxPayloadLength: limits.maxFrameBytes,
@@ -213,7 +241,7 @@ function behavior(uws: Uws, acceptor: Acceptor, limits: TransportLimits, workaro
     },
     open(ws) {
       if (workaround) ws.subscribe('nothing');
-      const socket = new UwsSocket(ws, limits.closeMs);
+      const socket = new UwsSocket(ws, limits.closeMs, portNow());
       const connection = acceptor.accept(socket);
       open.set(ws, { socket, connection });
       connection.start();

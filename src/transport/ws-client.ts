@@ -5,6 +5,7 @@
  * peers are no browsers and choose the mask: zeros, for which the library skips the pass over the payload.
  * 0.3 against 3 to 4 GB/s.
  */
+import { isIP, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import { describe, KintsugiError } from '../errors.js';
 import { clientHandshake, GATE_HEADER, gatePass } from './auth.js';
@@ -18,7 +19,8 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
   const where = `${host}:${port}`;
   if (signal?.aborted) return Promise.reject(new KintsugiError('ABORTED', `dialing ${where} was aborted`));
   return new Promise((resolve, reject) => {
-    const ws = connect(options, limits.maxFrameBytes);
+    const late = (): void => fail(new KintsugiError('UNREACHABLE', `${where} did not take the connection`));
+    const ws = connect(options, limits.maxFrameBytes, late);
     const socket = new WsSocket(ws, where, limits);
     const settle = (outcome: () => void): void => {
       clearTimeout(timer);
@@ -64,7 +66,11 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
   });
 }
 
-function connect({ host, port, token, tls }: DialOptions, maxFrameBytes: number): WebSocket {
+function connect(
+  { host, port, token, tls, connectMs }: DialOptions,
+  maxFrameBytes: number,
+  late: () => void,
+): WebSocket {
   const name = host.includes(':') ? `[${host}]` : host;
   const secured = tls && clientTlsOptions(tls, host);
   try {
@@ -75,10 +81,31 @@ function connect({ host, port, token, tls }: DialOptions, maxFrameBytes: number)
       skipUTF8Validation: true,
       maxPayload: maxFrameBytes,
       generateMask: (mask) => mask.fill(0),
+      finishRequest: (request) => {
+        if (connectMs !== undefined)
+          request.once('socket', (socket) => connectWithin(socket, host, connectMs, late));
+        request.end();
+      },
     });
   } catch (error) {
     throw new KintsugiError('BAD_ARGUMENT', `"${host}" is no host name`, { cause: error });
   }
+}
+
+/**
+ * A connection that the other side's kernel does not take at once is asked for again, and by the kernel less
+ * and less often: after a partition somebody who asks anew is through first.
+ */
+function connectWithin(socket: Socket, host: string, connectMs: number, late: () => void): void {
+  let timer: NodeJS.Timeout | undefined;
+  const begin = (): void => {
+    timer = setTimeout(late, connectMs);
+  };
+  // Looking up a name takes its own time.
+  if (isIP(host) !== 0) begin();
+  else socket.once('lookup', begin);
+  socket.once('connect', () => clearTimeout(timer));
+  socket.once('close', () => clearTimeout(timer));
 }
 
 function refusal(where: string, error: Error, secured: boolean): KintsugiError {

@@ -6,6 +6,7 @@
  * without the pings here a peer whose machine lost power would hold its connection, and all that is buffered
  * for it, until TCP gives up after a quarter of an hour.
  */
+import type { Socket as TcpSocket } from 'node:net';
 import { WebSocket } from 'ws';
 import { describe } from '../errors.js';
 import type { Connection, Socket } from './connection.js';
@@ -64,6 +65,18 @@ export class WsSocket implements Socket {
 
   get bufferedBytes(): number {
     return this.#ws.bufferedAmount;
+  }
+
+  get fd(): number {
+    // Neither the library nor Node documents where it is. Where it is not, nothing is known of the connection.
+    const { _socket } = this.#ws as unknown as { _socket?: TcpSocket & { _handle?: { fd?: number } | null } };
+    return _socket?._handle?.fd ?? -1;
+  }
+
+  ping(bytes: number): boolean {
+    if (this.#ws.readyState !== WebSocket.OPEN || this.#ws.bufferedAmount > 0) return false;
+    this.#ws.ping(Buffer.alloc(bytes));
+    return true;
   }
 
   allocate(bytes: number): Uint8Array {

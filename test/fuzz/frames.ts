@@ -161,6 +161,8 @@ const FIELDS: Record<Message['t'], object> = {
   replaceSink: { id: 2, g: 3, sid: 12 },
   sinkReplaced: { id: 2, done: true },
   unrecoverable: { ...shard, gen: 4, v: 9, blocks: 3 },
+  reach: { node: 3, inc: 1 },
+  reached: { node: 3, inc: 1, silentMs: 250 },
   confirmedLost: { ...shard, gen: 4, v: 9 },
   createTables: { id: 2, specs: [table] },
   tablesCreated: { id: 2, tables: [table], code: 'LIMIT', message: 'too many' },

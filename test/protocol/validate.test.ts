@@ -150,6 +150,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   stalled: { t: 'stalled', ...stream, v: 9 },
   replaceSink: { t: 'replaceSink', id: 5, g: 0, sid: 4 },
   sinkReplaced: { t: 'sinkReplaced', id: 5, done: true },
+  reach: { t: 'reach', node: 3, inc: 1 },
+  reached: { t: 'reached', node: 3, inc: 1, silentMs: 250 },
   confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
   createTables: { t: 'createTables', id: 5, specs: [spec] },
   tablesCreated: {
@@ -231,6 +233,7 @@ const OPTIONAL: Record<string, string[]> = {
   hello: ['proof'],
   push: ['client', 'proof'],
   welcome: ['proof'],
+  reached: ['silentMs'],
   pushAck: ['client'],
   gap: ['client'],
   lost: ['client'],

@@ -7,6 +7,10 @@ import { TRANSPORT_LIMITS } from '../../src/transport/index.js';
 import { Recorder } from './support.js';
 
 class FakeSocket implements Socket {
+  readonly fd = -1;
+  ping(): boolean {
+    return false;
+  }
   readonly remote = 'nowhere';
   bufferedBytes = 0;
   readonly log: string[] = [];

@@ -8,6 +8,10 @@ import { Recorder } from './support.js';
 
 /** Keeps every frame, as the kernel may, until it is told to let go of it. */
 class SlowSocket implements Socket {
+  readonly fd = -1;
+  ping(): boolean {
+    return false;
+  }
   readonly remote = 'nowhere';
   readonly bufferedBytes = 0;
   readonly frames: { frame: Uint8Array; bytes: Uint8Array; sent: () => void; copied: boolean }[] = [];

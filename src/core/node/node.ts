@@ -48,6 +48,11 @@ export interface NodeHooks {
   pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
   /** `proof` is that of the session of a range. Default: anything is. */
   holds(session: PeerId, proof: Uint8Array | undefined): boolean;
+  /**
+   * For how long the machine of a peer has acknowledged nothing of what it was sent; undefined: there is no
+   * link to it. Whoever asks will ask again, so a link without traffic gets some. Default: no links.
+   */
+  unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
 }
 
 const EMPTY = new Uint8Array(0);
@@ -86,7 +91,7 @@ export class PsNode implements OwnerHost {
     hooks: Partial<NodeHooks> = {},
   ) {
     const pull = (shard: NativeShard, section: Uint8Array) => shard.pull(section);
-    this.hooks = { discard: () => {}, pull, holds: () => true, ...hooks };
+    this.hooks = { discard: () => {}, pull, holds: () => true, unacknowledgedMs: () => undefined, ...hooks };
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.parked = new WaitingMessages(policy, this.waiting);
@@ -290,6 +295,8 @@ export class PsNode implements OwnerHost {
         return this.ownerOf(message)?.onConfirmedLost(message);
       case 'movePace':
         return this.onMovePace(message);
+      case 'reach':
+        return this.onReach(message);
       case 'openSessions':
         return this.onSessions(message);
       case 'want':
@@ -307,6 +314,12 @@ export class PsNode implements OwnerHost {
   private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
     const owner = this.owners.get(`${message.g}/${message.m}`);
     return owner?.gen === message.gen ? owner : undefined;
+  }
+
+  private onReach({ node, inc }: MessageOf<'reach'>): void {
+    const ms = this.hooks.unacknowledgedMs(node, inc);
+    const silentMs = ms && Math.round(ms);
+    this.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
   }
 
   private onSessions(message: MessageOf<'openSessions'>): void {

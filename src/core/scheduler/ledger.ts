@@ -9,6 +9,7 @@ import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import { compareLists, type Entries, entriesOf, entryOf, HEAD_KEY, sessionKey } from './entries.js';
 import type { DurableState, Scaling } from './state.js';
+import type { Silence } from './vanishing.js';
 
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
@@ -21,6 +22,8 @@ export type SchedulerInput =
   | { kind: 'refused'; node: PeerId; inc: number }
   /** Somebody listens there: the process may only be slow to come back. */
   | { kind: 'listening'; node: PeerId; inc: number }
+  /** All links to nodes on which nothing was acknowledged for a while. */
+  | { kind: 'silent'; links: readonly Silence[] }
   /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
   | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
@@ -36,6 +39,8 @@ export type SchedulerEffect =
   /** To every peer that is admitted. */
   | { kind: 'broadcast'; message: Message }
   | { kind: 'probe'; node: PeerId; inc: number; address: string }
+  /** The machine at the other end is gone: the connection is closed without waiting for anything. */
+  | { kind: 'abandon'; node: PeerId; inc: number }
   /** One transaction. The next one comes after `persisted` of this one. */
   | { kind: 'persist'; version: number; changes: Entries };
 

@@ -13,6 +13,7 @@ import type { Samples } from './samples/samples.js';
 import type { Scaler } from './scaling/scaler.js';
 import type { Sessions } from './sessions.js';
 import { byName } from './state.js';
+import { neighbours, type Silence, Vanishing } from './vanishing.js';
 
 /** What the scheduler lends to its membership. */
 export interface MembershipHost {
@@ -27,14 +28,18 @@ export interface MembershipHost {
   /** Forms the groups once enough nodes have joined. */
   form(): void;
   reconfigure(reason: string, fields?: Record<string, unknown>): void;
-  /** More members of a group than it can do without would be missing without this node (rule 30). */
-  indispensable(node: PeerId): boolean;
+  /**
+   * More members of a group than it can do without would be missing without this node, and without those
+   * `besides` (rule 30).
+   */
+  indispensable(node: PeerId, besides: readonly PeerId[]): boolean;
   /** What the node reported means nothing any more. */
   forgetReports(node: PeerId): void;
 }
 
 export class Membership {
   private readonly liveness: Liveness;
+  private readonly vanishing: Vanishing;
   private readonly ledger: Ledger;
   private now = 0;
 
@@ -44,6 +49,7 @@ export class Membership {
   ) {
     this.ledger = host.ledger;
     this.liveness = new Liveness(host.policy);
+    this.vanishing = new Vanishing(host.policy);
     if (restarted) for (const node of this.map.nodes) this.liveness.expect(node);
   }
 
@@ -79,6 +85,7 @@ export class Membership {
     if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
     if (identity === 'left') return this.refuse(link, names.goodbye(join.id ?? 0, join.inc ?? 0)!);
     const { id, inc } = identity;
+    const wasDead = this.liveness.of(id, inc)?.dead === true;
     this.liveness.joined(id, inc, this.now);
     const { name, host, address, machine, standby } = join;
     const entry: NodeEntry = { id, inc, name, host, address, ...(machine && { machine }), standby };
@@ -91,7 +98,8 @@ export class Membership {
     const running = this.map.groups.length > 0;
     this.host.form();
     this.host.reconfigure('join');
-    if (running && listed?.inc !== inc) scaler.joined(entry);
+    const isEmpty = wasDead || !scaler.holders.has(id);
+    if (running && (listed?.inc !== inc || isEmpty)) scaler.joined(entry);
     if (listed?.inc !== inc) this.forgetAbsent();
     this.admit(link, id, inc);
   }
@@ -106,6 +114,12 @@ export class Membership {
     }
     samples.attached(id);
     this.admit(link, id, 0);
+  }
+
+  /** A process that was given up is heard again: others hold what it held, so it gets shards as a new one. */
+  revived(node: PeerId): void {
+    const entry = this.map.nodes.find(({ id }) => id === node);
+    if (entry && this.map.groups.length > 0) this.host.scaler.joined(entry);
   }
 
   private refuse(link: number, message: Message): void {
@@ -142,7 +156,7 @@ export class Membership {
   }
 
   refused(node: PeerId, inc: number): void {
-    if (this.liveness.of(node, inc)?.connected === false) this.lose([node, 'refused']);
+    if (this.liveness.of(node, inc)?.connected === false) this.giveUp([node, 'refused']);
   }
 
   /** Called at the first tick: silence counts from now on. */
@@ -159,24 +173,56 @@ export class Membership {
     this.liveness.slept(slept);
   }
 
-  loseLate(): void {
-    this.lose(...this.liveness.late(this.now));
+  /** Gives up those that are late, and those whose machine has vanished. */
+  lose(): void {
+    this.giveUp(...this.vanished(), ...this.liveness.late(this.now));
+  }
+
+  /** Links to nodes on which nothing was acknowledged for a while; the others are acknowledged. */
+  silent(links: readonly Silence[]): void {
+    const { vanishedMs } = this.host.policy;
+    const isQuiet = ({ node, inc }: Silence): boolean => {
+      const known = this.liveness.of(node, inc);
+      return known?.dead === false && this.now - known.heardAt >= vanishedMs / 4;
+    };
+    this.vanishing.learn(links.filter(isQuiet));
+  }
+
+  reached(from: PeerId, answer: MessageOf<'reached'>): void {
+    this.vanishing.answered(from, answer, this.now);
+  }
+
+  /**
+   * Nothing tells many machines that vanished from a scheduler that is cut off. So when all that are silent
+   * are more than the code restores, they have the time of those that are merely silent.
+   */
+  private vanished(): [PeerId, string][] {
+    if (this.vanishing.all.length === 0) return [];
+    const present = new Set(this.map.nodes.filter((node) => this.isPresent(node)).map(({ id }) => id));
+    const witnesses = (node: PeerId) => neighbours(node, this.map.groups).filter((id) => present.has(id));
+    for (const [to, message] of this.vanishing.ask(this.now, witnesses))
+      this.ledger.now({ kind: 'send', to, message, parts: [] });
+    const gone = this.vanishing.gone(this.now);
+    const silent = this.vanishing.all;
+    if (gone.some((node) => this.host.indispensable(node, silent))) return [];
+    for (const node of gone) this.ledger.now({ kind: 'abandon', node, inc: this.liveness.newest(node)!.inc });
+    return gone.map((node) => [node, 'vanished']);
   }
 
   /**
    * Nodes that are lost together are lost in one decision. Otherwise the repair of the first would count on
    * the second.
    */
-  private lose(...late: [node: PeerId, reason: string][]): void {
-    for (const fields of late.flatMap(([node, reason]) => this.giveUp(node, reason)))
+  private giveUp(...late: [node: PeerId, reason: string][]): void {
+    for (const fields of late.flatMap(([node, reason]) => this.giveUpOne(node, reason)))
       this.host.reconfigure('lost', fields);
   }
 
-  private giveUp(node: PeerId, reason: string): Record<string, unknown>[] {
+  private giveUpOne(node: PeerId, reason: string): Record<string, unknown>[] {
     const known = this.liveness.newest(node);
     if (!known || known.dead) return [];
     const lost = { node, inc: known.inc, reason };
-    if (reason !== 'refused' && this.host.indispensable(node)) {
+    if (reason !== 'refused' && this.host.indispensable(node, [])) {
       if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
       known.suspected = true;
       return [];

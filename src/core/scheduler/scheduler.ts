@@ -37,6 +37,9 @@ export { stateOf } from './entries.js';
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { type DurableState, newJob } from './state.js';
 
+/** Inputs that mark a change themselves, because most of them bring none. */
+const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set(['tick', 'persisted', 'message', 'silent']);
+
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
@@ -97,7 +100,7 @@ export class Scheduler {
         changed: () => this.changed(),
         form: () => this.form(),
         reconfigure: (reason, fields) => this.reconfigure(reason, fields),
-        indispensable: (node) => this.indispensable(node),
+        indispensable: (node, besides) => this.indispensable(node, besides),
         forgetReports: (node) => this.reports.forget(node),
       },
       restarted,
@@ -133,8 +136,7 @@ export class Scheduler {
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
-    // Ticks and heartbeats mark a change themselves, because most of them bring none.
-    if (input.kind !== 'tick' && input.kind !== 'persisted' && input.kind !== 'message') this.changed();
+    if (!QUIET.has(input.kind)) this.changed();
     switch (input.kind) {
       case 'join':
         this.membership.join(input.link, input.message);
@@ -152,6 +154,9 @@ export class Scheduler {
         break;
       case 'refused':
         this.membership.refused(input.node, input.inc);
+        break;
+      case 'silent':
+        this.membership.silent(input.links);
         break;
       case 'move':
         this.scaler.move(input.g, input.member, input.index, input.node);
@@ -181,10 +186,12 @@ export class Scheduler {
     this.computed = undefined;
   }
 
-  private indispensable(node: PeerId): boolean {
+  private indispensable(node: PeerId, besides: readonly PeerId[]): boolean {
     const { groups, pools } = this.map;
     const held = this.index.groupsOf(node).map((g) => groups[g]!);
-    return isIndispensable(node, held, pools, this.view(), (group) => this.reports.isLost(group));
+    const view = this.view();
+    const nodes = view.nodes.filter(({ id }) => !besides.includes(id));
+    return isIndispensable(node, held, pools, { ...view, nodes }, (group) => this.reports.isLost(group));
   }
 
   private get index(): GroupIndex {
@@ -214,7 +221,7 @@ export class Scheduler {
       this.avoided.delete(node);
       this.changed();
     }
-    this.membership.loseLate();
+    this.membership.lose();
     this.scaler.tick(now);
     this.lateMaps.tick(now);
   }
@@ -223,6 +230,7 @@ export class Scheduler {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
     if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
+    if (message.t === 'reached') return this.membership.reached(from, message);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     this.changed();
     switch (message.t) {
@@ -271,6 +279,7 @@ export class Scheduler {
     known.connected = true;
     this.lateMaps.heard(from, heartbeat.epoch, this.now);
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
+    if (revived) this.membership.revived(from);
   }
 
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {

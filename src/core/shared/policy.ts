@@ -93,6 +93,8 @@ export interface SchedulerPolicy {
   reconnectMs: number;
   /** A node that sends nothing is dead after this time. */
   silentMs: number;
+  /** A node whose machine acknowledges nothing, to nobody who has a link to it, is dead after this time. */
+  vanishedMs: number;
   /**
    * Nodes that are dead or have left, and that hold nothing, are remembered up to this number; beyond it,
    * those with the lowest ids are forgotten. A process that comes back under a forgotten identity stops with
@@ -128,6 +130,7 @@ export interface SchedulerPolicy {
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
+  vanishedMs: 700,
   maxAbsentNodes: 1024,
   lateMapMs: 1000,
   maxTables: 4096,

@@ -89,7 +89,7 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'an indispensable node is given up',
     file: 'scheduler/membership',
-    from: "if (reason !== 'refused' && this.host.indispensable(node))",
+    from: "if (reason !== 'refused' && this.host.indispensable(node, []))",
     to: 'if (false)',
   },
   {
