@@ -27,6 +27,8 @@ export interface ChildOptions {
   name: string;
   args: string[];
   cliPath?: string | undefined;
+  /** What the command line begins with; default: nothing. */
+  prefix?: readonly string[] | undefined;
   env?: NodeJS.ProcessEnv | undefined;
   /** Every record, and the raw line for a log file. */
   onEvent(event: RoleEvent, line: string): void;
@@ -48,9 +50,11 @@ export class Child {
 
   constructor(private readonly options: ChildOptions) {
     this.name = options.name;
+    const node = [process.execPath, options.cliPath ?? CLI_PATH];
+    const [program, ...args] = [...(options.prefix ?? []), ...node, ...options.args, '--log-format', 'json'];
     this.process = spawn(
-      process.execPath,
-      [options.cliPath ?? CLI_PATH, ...options.args, '--log-format', 'json'],
+      program!,
+      args,
       {
         stdio: ['pipe', 'ignore', 'pipe'],
         // Roles of one machine talk over loopback without TLS, whatever is set for jobs elsewhere.

@@ -1,0 +1,114 @@
+/** A job whose roles run on machines that can vanish, one machine each. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Client, type ConnectOptions, connect } from '../../src/client/client.js';
+import { Child } from '../../src/local/child.js';
+import type { RoleEvent } from '../../src/local/events.js';
+import { psName } from '../../src/local/processes.js';
+import { Machines } from './machines.js';
+
+const CONNECT_MS = 60_000;
+/** Others than loopback ask for a token. */
+const TOKEN = 'of machines that can vanish';
+const ENV = { KINTSUGI_TOKEN: TOKEN };
+
+export interface LanOptions {
+  ps: number;
+  code: string;
+  /** Further arguments of the scheduler and of each PS. */
+  scheduler?: readonly string[];
+  onEvent?: (event: RoleEvent, line: string) => void;
+}
+
+export interface LanRole {
+  name: string;
+  machine: string;
+  child: Child;
+}
+
+export class Lan {
+  readonly machines = new Machines();
+  readonly ps: LanRole[] = [];
+  readonly events: RoleEvent[] = [];
+  scheduler!: LanRole;
+  address = '';
+  private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-lan-'));
+  private readonly clients: Client[] = [];
+  private readonly emergency = () => this.killAll();
+
+  private constructor(private readonly options: LanOptions) {
+    process.on('exit', this.emergency);
+  }
+
+  static async start(options: LanOptions): Promise<Lan> {
+    const lan = new Lan(options);
+    try {
+      await lan.open();
+      return lan;
+    } catch (error) {
+      await lan.close();
+      throw error;
+    }
+  }
+
+  private async open(): Promise<void> {
+    const { ps, code, scheduler = [] } = this.options;
+    const args = ['scheduler', '--dir', this.directory, '--ps', `${ps}`, '--code', code, ...scheduler];
+    this.scheduler = this.launch('scheduler', this.machines.add(), args);
+    this.address = String((await this.scheduler.child.event('scheduler.ready')).address);
+    await Promise.all(Array.from({ length: ps }, (_, index) => this.startPs(psName(index))));
+  }
+
+  /** A PS on a machine of its own. */
+  async startPs(name: string): Promise<LanRole> {
+    const args = ['ps', '--scheduler', this.address, '--connect-timeout', '60s', '--name', name];
+    const role = this.launch(name, this.machines.add(), [...args, '--host-label', `host-of-${name}`]);
+    await role.child.event('ps.ready');
+    this.ps.push(role);
+    return role;
+  }
+
+  private launch(name: string, machine: string, args: string[]): LanRole {
+    const child = new Child({
+      name,
+      prefix: this.machines.on(machine),
+      args: [...args, '--listen', `${machine}:0`],
+      env: ENV,
+      onEvent: (event, line) => {
+        this.events.push(event);
+        this.options.onEvent?.(event, line);
+      },
+    });
+    return { name, machine, child };
+  }
+
+  /** Another program of the command line, on a machine of its own. */
+  run(name: string, args: string[]): LanRole {
+    const machine = this.machines.add();
+    const prefix = this.machines.on(machine);
+    const onEvent = (event: RoleEvent): void => void this.events.push(event);
+    return { name, machine, child: new Child({ name, prefix, args, env: ENV, onEvent }) };
+  }
+
+  async connect(options: ConnectOptions = {}): Promise<Client> {
+    const client = await connect(this.address, { connectTimeoutMs: CONNECT_MS, token: TOKEN, ...options });
+    this.clients.push(client);
+    return client;
+  }
+
+  async close(): Promise<void> {
+    for (const client of this.clients) await client.close();
+    const roles = [...this.ps, ...(this.scheduler ? [this.scheduler] : [])];
+    for (const { child } of roles) if (child.alive) child.kill();
+    await Promise.all(roles.map(({ child }) => child.exited));
+    this.machines.remove();
+    rmSync(this.directory, { recursive: true, force: true });
+    process.off('exit', this.emergency);
+  }
+
+  private killAll(): void {
+    for (const { child } of this.ps) if (child.alive) child.kill();
+    if (this.scheduler?.child.alive) this.scheduler.child.kill();
+  }
+}
