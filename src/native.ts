@@ -303,10 +303,10 @@ export interface NativeAddon {
   /** XOR-folds and multiplies; for tests and benchmarks of the kernels: dst ^= c * src. */
   mulAdd(dst: Uint8Array, src: Uint8Array, c: number): void;
   /**
-   * What the kernel knows of TCP connections, by file descriptor. `out` gets four numbers for each: bytes that
-   * this process wrote, bytes that the other side's kernel acknowledged, 1 while an acknowledgement is waited
-   * for (else 0), and the shortest round trip of late in milliseconds. The first is -1 where nothing is known:
-   * no TCP connection, or not Linux.
+   * What the kernel knows of TCP connections, by file descriptor. `out` gets four numbers for each: bytes
+   * that this process wrote, bytes that the other side's kernel acknowledged, 1 while an acknowledgement is
+   * waited for (else 0), and the shortest round trip of late in milliseconds. The first is -1 where nothing
+   * is known: no TCP connection, or not Linux.
    */
   tcpStates(fds: Int32Array, out: Float64Array): void;
   /**

@@ -151,6 +151,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/scaling/',
     'bench/scan/',
     'bench/chaos/',
+    'bench/vanish/',
   ],
   ['bench/registry.ts'],
 ];

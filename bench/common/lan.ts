@@ -19,6 +19,8 @@ export interface LanOptions {
   /** Further arguments of the scheduler and of each PS. */
   scheduler?: readonly string[];
   onEvent?: (event: RoleEvent, line: string) => void;
+  /** As of `Child`. */
+  cliPath?: string | undefined;
 }
 
 export interface LanRole {
@@ -75,6 +77,7 @@ export class Lan {
       prefix: this.machines.on(machine),
       args: [...args, '--listen', `${machine}:0`],
       env: ENV,
+      cliPath: this.options.cliPath,
       onEvent: (event, line) => {
         this.events.push(event);
         this.options.onEvent?.(event, line);
@@ -88,7 +91,8 @@ export class Lan {
     const machine = this.machines.add();
     const prefix = this.machines.on(machine);
     const onEvent = (event: RoleEvent): void => void this.events.push(event);
-    return { name, machine, child: new Child({ name, prefix, args, env: ENV, onEvent }) };
+    const { cliPath } = this.options;
+    return { name, machine, child: new Child({ name, prefix, args, env: ENV, cliPath, onEvent }) };
   }
 
   async connect(options: ConnectOptions = {}): Promise<Client> {

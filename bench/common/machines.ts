@@ -1,7 +1,7 @@
 /**
- * Machines that can vanish: network namespaces of this one, each behind a cable of its own to a common switch,
- * to which this process is connected, too. A cable that is pulled loses what is sent, and resets nothing.
- * Needs Linux, root, and the programs `ip` and `iptables`.
+ * Machines that can vanish: network namespaces of this one, each behind a cable of its own to a common
+ * switch, to which this process is connected, too. A cable that is pulled loses what is sent, and resets
+ * nothing. Needs Linux, root, and the programs `ip` and `iptables`.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { KintsugiError } from '../../src/errors.js';
@@ -101,7 +101,13 @@ export class Machines {
     execFileSync(program!, args, { stdio: 'pipe' });
   }
 
-  /** Traffic passes one way only. */
+  /** Nothing passes between the two, and all else does. */
+  part(address: string, other: string): void {
+    this.filter(address, '-A', 'INPUT', '-s', other, '-j', 'DROP');
+    this.filter(address, '-A', 'OUTPUT', '-d', other, '-j', 'DROP');
+  }
+
+  /** Nothing gets in any more, or nothing out. */
   block(address: string, way: Way): void {
     this.filter(address, '-A', way === 'in' ? 'INPUT' : 'OUTPUT', '-j', 'DROP');
   }
@@ -113,12 +119,24 @@ export class Machines {
   }
 
   /**
-   * One of twenty packets is lost, and each is late by 200 ms. Returns what this kernel cannot do: a delay needs
-   * its module sch_netem.
+   * One of twenty packets is lost, and each is late by 200 ms. Returns what this kernel cannot do: a delay
+   * needs its module sch_netem.
    */
   slow(address: string): string | undefined {
     for (const chain of ['INPUT', 'OUTPUT'])
-      this.filter(address, '-A', chain, '-m', 'statistic', '--mode', 'random', '--probability', `${LOST}`, '-j', 'DROP');
+      this.filter(
+        address,
+        '-A',
+        chain,
+        '-m',
+        'statistic',
+        '--mode',
+        'random',
+        '--probability',
+        `${LOST}`,
+        '-j',
+        'DROP',
+      );
     const netem = ['tc', 'qdisc', 'add', 'dev', 'eth0', 'root', 'netem', 'delay', SLOW_DELAY];
     const delayed = spawnSync('ip', ['netns', 'exec', this.spaceOf(address), ...netem]);
     return delayed.status === 0 ? undefined : 'without delay, because this kernel has no sch_netem';

@@ -1,6 +1,6 @@
 /**
- * Pushes and pulls of every shard, begun at a steady pace whatever becomes of the earlier ones, so that a stall
- * shows in all that were begun meanwhile.
+ * Pushes and pulls of every shard, begun at a steady pace whatever becomes of the earlier ones, so that a
+ * stall shows in all that were begun meanwhile.
  */
 import type { Client, Table } from '../../src/client/client.js';
 
@@ -63,7 +63,9 @@ export class Requests {
     );
   }
 
-  /** From now on, for `forMs` and then until all that was begun by then is answered: the longest wait, in ms. */
+  /**
+   * From now on, for `forMs` and then until all that was begun by then is answered: the longest wait, in ms.
+   */
   async longestWait(forMs: number): Promise<number> {
     this.since = monotonicMs();
     this.worstMs = 0;

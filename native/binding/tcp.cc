@@ -1,5 +1,5 @@
-// What the kernel knows of this process's TCP connections: whether the other side's kernel still acknowledges.
-// A kernel does so while its process is stalled or stopped; a machine that vanished does not.
+// What the kernel knows of this process's TCP connections: whether the other side's kernel still
+// acknowledges. A kernel does so while its process is stalled or stopped; a machine that vanished does not.
 #include "binding/objects.h"
 
 #ifdef __linux__

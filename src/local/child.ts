@@ -52,17 +52,13 @@ export class Child {
     this.name = options.name;
     const node = [process.execPath, options.cliPath ?? CLI_PATH];
     const [program, ...args] = [...(options.prefix ?? []), ...node, ...options.args, '--log-format', 'json'];
-    this.process = spawn(
-      program!,
-      args,
-      {
-        stdio: ['pipe', 'ignore', 'pipe'],
-        // Roles of one machine talk over loopback without TLS, whatever is set for jobs elsewhere.
-        env: { ...process.env, KINTSUGI_TLS_CA: '', ...options.env, ...LIFELINE },
-        // A group of its own: Ctrl-C reaches the launcher alone, which then ends the run in order.
-        detached: true,
-      },
-    );
+    this.process = spawn(program!, args, {
+      stdio: ['pipe', 'ignore', 'pipe'],
+      // Roles of one machine talk over loopback without TLS, whatever is set for jobs elsewhere.
+      env: { ...process.env, KINTSUGI_TLS_CA: '', ...options.env, ...LIFELINE },
+      // A group of its own: Ctrl-C reaches the launcher alone, which then ends the run in order.
+      detached: true,
+    });
     this.process.stdin?.on('error', () => {});
     const lines = createInterface({ input: this.process.stderr!, crlfDelay: Number.POSITIVE_INFINITY });
     lines.on('line', (line) => this.onLine(line));

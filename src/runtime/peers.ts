@@ -31,8 +31,8 @@ const MAX_REDIAL_MS = 1000;
 /** Time for the other side's kernel to take a connection. After a partition the next attempt is through. */
 const CONNECT_MS = 1000;
 /**
- * A link is made anew when nothing was acknowledged for so long. After a partition the kernel repeats what was
- * lost only when the pause since the last attempt has doubled.
+ * A link is made anew when nothing was acknowledged for so long. After a partition the kernel repeats what
+ * was lost only when the pause since the last attempt has doubled.
  */
 const GONE_MS = 2000;
 /** A peer that makes a second connection has lost the first one when nothing is acknowledged on it. */
@@ -176,8 +176,8 @@ export class Peers {
   }
 
   /**
-   * For how long this process of a peer has acknowledged nothing; undefined: there is no link to it, or nothing
-   * can be known. A link without traffic is pinged, so that the next answer tells.
+   * For how long this process of a peer has acknowledged nothing; undefined: there is no link to it, or
+   * nothing can be known. A link without traffic is pinged, so that the next answer tells.
    */
   unacknowledgedMs(id: PeerId, inc: number): number | undefined {
     const peer = this.peers.get(id);

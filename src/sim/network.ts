@@ -149,7 +149,10 @@ export class Network {
     if (!this.blocked.has(pair)) this.blocked.set(pair, now);
   }
 
-  /** For how long the kernel of one has not acknowledged what the other sent: one way that is blocked suffices. */
+  /**
+   * For how long the kernel of one has not acknowledged what the other sent: one way that is blocked
+   * suffices.
+   */
   unacknowledgedFor(a: number, b: number, now: number): number {
     const since = Math.min(
       this.blocked.get(this.pair(a, b)) ?? Number.POSITIVE_INFINITY,

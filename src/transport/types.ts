@@ -46,7 +46,8 @@ export interface Link {
   close(reason?: string): void;
   /**
    * From now on `unacknowledgedMs` is known. A ping goes out when nothing was sent for `pingMs`; Infinity:
-   * only when it is hurried. The link is abandoned when nothing was acknowledged for `goneMs` (default: never).
+   * only when it is hurried. The link is abandoned when nothing was acknowledged for `goneMs` (default:
+   * never).
    */
   watch(pingMs: number, goneMs?: number): void;
   /** See `Beat` in pulse.ts; undefined also while nobody watches. */

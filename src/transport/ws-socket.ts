@@ -68,7 +68,8 @@ export class WsSocket implements Socket {
   }
 
   get fd(): number {
-    // Neither the library nor Node documents where it is. Where it is not, nothing is known of the connection.
+    // Neither the library nor Node documents where it is. Where it is not, nothing is known of the
+    // connection.
     const { _socket } = this.#ws as unknown as { _socket?: TcpSocket & { _handle?: { fd?: number } | null } };
     return _socket?._handle?.fd ?? -1;
   }

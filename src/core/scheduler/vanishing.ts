@@ -29,7 +29,10 @@ const ASK_AGAIN = 1 / 7;
 const SILENT_FOR = 1 / 3;
 /** An older answer says nothing of now. */
 const FRESH_FOR = 1 / 2;
-/** A suspect that the others do not hear either will be gone soon: those that vanish together are lost together. */
+/**
+ * A suspect that the others do not hear either will be gone soon: those that vanish together are lost
+ * together.
+ */
 const SOON = 1 / 2;
 const MAX_WITNESSES = 8;
 
@@ -102,7 +105,9 @@ export class Vanishing {
   }
 }
 
-/** Those that hold parts of the same groups, those with most of them first. They have links, if anybody has. */
+/**
+ * Those that hold parts of the same groups, those with most of them first. They have links, if anybody has.
+ */
 export function neighbours(node: PeerId, groups: readonly Group[]): PeerId[] {
   const common = new Map<PeerId, number>();
   for (const group of groups) {

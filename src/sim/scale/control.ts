@@ -138,6 +138,8 @@ export class ControlActor {
         this.meter.on('scheduler', 'store', () => this.packr.pack(effect.changes));
         this.input({ kind: 'persisted', version: effect.version });
         return [];
+      case 'abandon':
+        return [];
       case 'event':
         this.events.set(effect.name, (this.events.get(effect.name) ?? 0) + 1);
         return [];

@@ -1,0 +1,133 @@
+/**
+ * Machines that vanish (rule 33): whom the scheduler asks, what it makes of the answers, and who comes back.
+ */
+import { beforeEach, describe, expect, it } from 'vitest';
+import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/scheduler/scheduler.js';
+import type { Message } from '../../../src/protocol/messages.js';
+import { BareScheduler, type Identity } from './bare.js';
+
+const { vanishedMs, silentMs } = DEFAULT_SCHEDULER_POLICY;
+const STEP_MS = 50;
+
+let bare: BareScheduler;
+let nodes: Identity[];
+beforeEach(() => {
+  bare = new BareScheduler(3, 2, 6);
+  nodes = Array.from({ length: 6 }, (_, i) => bare.join(`ps-${i}`, i === 5 ? { standby: true } : {}));
+  for (const node of nodes) bare.complete(node);
+  bare.tick(STEP_MS);
+});
+
+const lost = (): unknown[] =>
+  bare.effects.flatMap((effect) =>
+    effect.kind === 'event' && effect.name === 'node.lost'
+      ? [[effect.fields.node, effect.fields.reason]]
+      : [],
+  );
+
+interface Story {
+  /** Nodes whose kernel acknowledges nothing to the scheduler. */
+  silent: readonly Identity[];
+  /** What a witness says of a node; undefined: nothing, for it does not answer. */
+  says?: (witness: Identity, node: number, ms: number) => { silentMs?: number } | undefined;
+  /** They still send, though nothing is acknowledged. */
+  talking?: boolean;
+}
+
+/** Time passes until somebody is lost: after how long, who, and why. */
+function untilLost({ silent, says = (_, __, ms) => ({ silentMs: ms }), talking }: Story, limitMs: number) {
+  const asked: number[] = [];
+  for (let ms = STEP_MS; ms <= limitMs; ms += STEP_MS) {
+    for (const node of nodes) if (talking || !silent.includes(node)) bare.complete(node);
+    bare.step({ kind: 'silent', links: silent.map(({ id, inc }) => ({ node: id, inc, ms })) });
+    bare.tick(STEP_MS);
+    if (lost().length > 0) return { ms, lost: lost(), asked };
+    const questions = bare.effects.flatMap((effect) =>
+      effect.kind === 'send' && effect.message.t === 'reach' ? [[effect.to, effect.message] as const] : [],
+    );
+    for (const [to, { node, inc }] of questions) {
+      asked.push(to);
+      const witness = nodes.find(({ id }) => id === to)!;
+      const answer = silent.includes(witness) ? undefined : says(witness, node, ms);
+      const message: Message = { t: 'reached', node, inc, ...answer };
+      if (answer) bare.hear(to, message);
+    }
+  }
+  return { ms: limitMs, lost: [], asked };
+}
+
+describe('a machine that vanishes', () => {
+  it('is lost when its kernel acknowledges nothing to anybody', () => {
+    const [gone] = nodes as [Identity];
+    const story = untilLost({ silent: [gone] }, silentMs);
+    expect(story.lost).toEqual([[gone.id, 'vanished']]);
+    expect(story.ms).toBe(vanishedMs);
+    expect(bare.effects).toContainEqual({ kind: 'abandon', node: gone.id, inc: gone.inc });
+    expect(bare.groups.flatMap(({ data }) => data.map(({ node }) => node))).not.toContain(gone.id);
+  });
+
+  it('is not lost while somebody hears it: it is cut off from the scheduler only', () => {
+    const [gone, friend] = nodes as [Identity, Identity];
+    const says: Story['says'] = ({ id }, _, ms) => ({ silentMs: id === friend.id ? 0 : ms });
+    const story = untilLost({ silent: [gone], says }, 2 * silentMs);
+    expect(story.lost).toEqual([[gone.id, 'silent']]);
+    expect(story.ms).toBeGreaterThan(silentMs - STEP_MS);
+  });
+
+  it('is not lost, and nobody is asked, while it acknowledges on the own link', () => {
+    const story = untilLost({ silent: [] }, 2 * silentMs);
+    expect(story).toMatchObject({ lost: [], asked: [] });
+  });
+
+  it('is not lost while its heartbeats arrive', () => {
+    const story = untilLost({ silent: [nodes[0]!], talking: true }, 2 * silentMs);
+    expect(story).toMatchObject({ lost: [], asked: [] });
+  });
+
+  it('is not lost as long as nobody has a link to it', () => {
+    const says = () => ({});
+    expect(untilLost({ silent: [nodes[0]!], says }, silentMs - STEP_MS).lost).toEqual([]);
+  });
+
+  it('is not lost as long as most do not answer', () => {
+    const [gone, friend] = nodes as [Identity, Identity];
+    const says: Story['says'] = ({ id }, _, ms) => (id === friend.id ? { silentMs: ms } : undefined);
+    expect(untilLost({ silent: [gone], says }, silentMs - STEP_MS).lost).toEqual([]);
+  });
+
+  it('is not lost on the word of those who were asked long ago', () => {
+    const says: Story['says'] = (_, __, ms) => (ms < vanishedMs / 2 ? { silentMs: ms } : undefined);
+    expect(untilLost({ silent: [nodes[0]!], says }, silentMs - STEP_MS).lost).toEqual([]);
+  });
+
+  it('is lost together with another one, in one decision', () => {
+    const two = [nodes[0]!, nodes[1]!];
+    const story = untilLost({ silent: two }, silentMs);
+    expect(story).toMatchObject({ ms: vanishedMs, lost: two.map(({ id }) => [id, 'vanished']) });
+  });
+
+  it('is not lost by this rule together with more than the code restores: the scheduler may be cut off', () => {
+    const story = untilLost({ silent: nodes.slice(0, 3) }, silentMs - STEP_MS);
+    expect(story.lost).toEqual([]);
+  });
+});
+
+describe('a process that was given up and comes back', () => {
+  const changes = (): string[] =>
+    bare.scheduler.status().scaling.changes.map(({ kind, state }) => `${kind} ${state}`);
+
+  it('gets shards as a new one does, when it joins again', () => {
+    const [gone] = nodes as [Identity];
+    untilLost({ silent: [gone] }, silentMs);
+    expect(changes()).toEqual([]);
+    bare.join('ps-0', { ...gone, job: bare.scheduler.map.job });
+    expect(changes()).toEqual(['join running']);
+  });
+
+  it('gets shards likewise when it is heard again on the connection that it had', () => {
+    const [gone] = nodes as [Identity];
+    untilLost({ silent: [gone] }, silentMs);
+    bare.complete(gone);
+    expect(changes()).toEqual(['join running']);
+  });
+});
