@@ -106,7 +106,7 @@ describe('a machine that vanishes', () => {
     expect(story).toMatchObject({ ms: vanishedMs, lost: two.map(({ id }) => [id, 'vanished']) });
   });
 
-  it('is not lost by this rule together with more than the code restores: the scheduler may be cut off', () => {
+  it('is not lost by this rule with more than the code restores: the scheduler may be cut off', () => {
     const story = untilLost({ silent: nodes.slice(0, 3) }, silentMs - STEP_MS);
     expect(story.lost).toEqual([]);
   });
