@@ -21,6 +21,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
+import type { Reach, Reached } from './liveness.js';
 import type { PeerId, TableSpec } from './map.js';
 import type {
   Attach,
