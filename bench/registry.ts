@@ -9,8 +9,10 @@ import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Give
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
+import { ROLLING_FLAGS } from './rolling/options.js';
 import { SCALING_FLAGS } from './scaling/options.js';
 import { SCAN_FLAGS } from './scan/options.js';
+import { TABLES_FLAGS } from './tables/options.js';
 
 interface Benchmark {
   description: string;
@@ -62,6 +64,16 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'training while a job grows and shrinks',
     SCALING_FLAGS,
     () => import('./scaling/bench.js'),
+  ),
+  rolling: benchmark(
+    'every PS of a job under load restarted, one after the other',
+    ROLLING_FLAGS,
+    () => import('./rolling/bench.js'),
+  ),
+  tables: benchmark(
+    'as many tables as a job may have: created, used, and recovered after SIGKILL of one PS',
+    TABLES_FLAGS,
+    () => import('./tables/bench.js'),
   ),
   scan: benchmark(
     'scan, digest, save and load of a large table, and the memory that they need',

@@ -149,6 +149,8 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/overhead/',
     'bench/recovery/',
     'bench/scaling/',
+    'bench/rolling/',
+    'bench/tables/',
     'bench/scan/',
     'bench/chaos/',
     'bench/vanish/',

@@ -157,7 +157,11 @@ export function registerLocal(program: Command): void {
     .option('--ps <n>', 'PS nodes', integer('--ps', 1, 256), 5)
     .option('--workers <n>', 'workers', integer('--workers', 1, 256), 2)
     .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
-    .option('--groups <n>', 'groups of the embedding pool (default: one per PS)', integer('--groups', 1))
+    .option(
+      '--groups <n>',
+      'groups of the embedding pool (default: as many as give a PS 4 to 16 data shards)',
+      integer('--groups', 1),
+    )
     .option('--standby <n>', 'empty PS beyond --ps', integer('--standby', 0, 256), 0)
     .addOption(
       new Option(

@@ -116,7 +116,7 @@ export function registerScheduler(program: Command): void {
     .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
     .option(
       '--groups <n>',
-      'groups of the embedding pool, fixed for the job (default: one per PS)',
+      'groups of the embedding pool, fixed for the job (default: as many as give a PS 4 to 16 data shards)',
       integer('--groups', 1),
     )
     .option(

@@ -24,7 +24,7 @@ export interface LocalClusterOptions {
   ps?: number | undefined;
   /** `k+r`, or `none`; default 4+1. */
   code?: string | undefined;
-  /** Groups of the embedding pool; default one per PS. */
+  /** Groups of the embedding pool; default: as many as give a PS 4 to 16 data shards. */
   groups?: number | undefined;
   /** Further PS without shards, to take over when a node is lost. Default: 0. */
   standby?: number | undefined;

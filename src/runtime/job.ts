@@ -29,13 +29,35 @@ export function parseCode(text: string): CodeSpec {
   return { k, r };
 }
 
+/** Data shards on a PS by default: at least, at most, and a node has one for so many nodes in between. */
+const LEAST_SHARDS = 4;
+const MOST_SHARDS = 16;
+const NODES_PER_SHARD = 6;
+
+/**
+ * Groups of the embedding pool by default: 4 data shards on a PS in a small job, up to 16 in one of a hundred
+ * nodes. What a lost PS held is decoded by as many nodes as it had shards, so a larger job has more of them.
+ * Each shard costs memory and a part of every request. A PS is one thread, so its cores do not count.
+ *
+ * A multiple of the nodes where the code allows it, so that data and parity rotate evenly.
+ */
+export function defaultGroups({ k }: CodeSpec, nodes: number): number {
+  if (k > MOST_SHARDS) return Math.max(1, Math.floor((nodes * MOST_SHARDS) / k));
+  const wanted = Math.min(MOST_SHARDS, Math.max(LEAST_SHARDS, Math.floor(nodes / NODES_PER_SHARD)));
+  const perNode = Math.max(Math.ceil(LEAST_SHARDS / k), Math.floor(wanted / k));
+  return Math.min(MAX_GROUPS, nodes * perNode);
+}
+
 /**
  * The two pools of a job: `embedding` with the given code, and `mirrored`, r copies, for small tables whose
- * lost rows are to be there without decoding. The number of groups defaults to the number of nodes, so that
- * data and parity rotate evenly.
+ * lost rows are to be there without decoding.
  * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT
  */
-export function poolsFor(code: CodeSpec, nodes: number, groups: number = nodes): PoolOptions[] {
+export function poolsFor(
+  code: CodeSpec,
+  nodes: number,
+  groups: number = defaultGroups(code, nodes),
+): PoolOptions[] {
   if (!Number.isInteger(nodes) || nodes < 1)
     throw new KintsugiError('BAD_ARGUMENT', 'a job needs at least one PS');
   if (nodes < code.k + code.r) {

@@ -40,10 +40,17 @@ it.runIf(process.platform === 'linux')(
   async () => {
     const limits = [`maxDeltaBytes=${LIMIT}`, `maxParkedBytes=${LIMIT}`, 'sinkStallMs=3000'];
     const scheduler = started(
-      ['scheduler', '--listen', '127.0.0.1:0', '--ps', `${NODES}`, '--code', '2+1'].concat([
-        '--limit',
-        'silentMs=600000',
-      ]),
+      [
+        'scheduler',
+        '--listen',
+        '127.0.0.1:0',
+        '--ps',
+        `${NODES}`,
+        '--code',
+        '2+1',
+        '--groups',
+        `${NODES}`,
+      ].concat(['--limit', 'silentMs=600000']),
     );
     const { address } = await record(scheduler, 'scheduler.ready');
     const nodes = Array.from({ length: NODES }, (_, i) =>

@@ -9,7 +9,7 @@ let cluster: LocalCluster;
 let client: Client;
 
 beforeEach(async () => {
-  cluster = await startLocalCluster({ code: '2+1', ps: 3 });
+  cluster = await startLocalCluster({ code: '2+1', ps: 3, groups: 3 });
   client = await connect(cluster.address);
   const table = await client.createTable({ name: 'items', dim: 4 });
   const keys = BigUint64Array.from({ length: 500 }, (_, i) => BigInt(i));

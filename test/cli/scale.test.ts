@@ -11,7 +11,7 @@ let client: Client;
 const processes: Running[] = [];
 
 beforeEach(async () => {
-  cluster = await startLocalCluster({ code: '2+1', ps: 3 });
+  cluster = await startLocalCluster({ code: '2+1', ps: 3, groups: 3 });
   client = await connect(cluster.address);
   const table = await client.createTable({ name: 'items', dim: 4 });
   const keys = BigUint64Array.from({ length: 500 }, (_, i) => BigInt(i));

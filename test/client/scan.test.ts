@@ -133,7 +133,7 @@ describe('a scan', () => {
 
 describe('keys in order', () => {
   test.each([1, 1000, 1 << 20])('are complete and ascending, in runs of about %d', async (size) => {
-    const { client } = await startJob({ ps: 3, code: '2+1' });
+    const { client } = await startJob({ ps: 3, code: '2+1', groups: 3 });
     const table = await filled(client, 5000);
     const runs: BigUint64Array[] = [];
     for await (const run of keysInOrder(internalsOf(client).session, table.spec, size)) runs.push(run);

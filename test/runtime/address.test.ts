@@ -1,7 +1,7 @@
 // The forms in which users write addresses, and codes and shapes of jobs.
 import { describe, expect, it } from 'vitest';
 import { formatAddress, NODE_NAME, parseAddress } from '../../src/runtime/address.js';
-import { MAX_GROUPS, parseCode, poolsFor } from '../../src/runtime/job.js';
+import { defaultGroups, MAX_GROUPS, parseCode, poolsFor } from '../../src/runtime/job.js';
 
 const codeOf = (call: () => unknown): string => {
   try {
@@ -71,7 +71,24 @@ describe('codes', () => {
 });
 
 describe('pools of a job', () => {
-  it('have one group per node, and one pool is mirrored', () => {
+  it.each([
+    // [k, nodes, groups, data shards on a PS]
+    [1, 2, 8, 4],
+    [2, 3, 6, 4],
+    [3, 6, 12, 6],
+    [4, 5, 5, 4],
+    [4, 48, 96, 8],
+    [4, 100, 400, 16],
+    [3, 1000, 5 * 1000, 15],
+    [12, 100, 100, 12],
+    [32, 36, 18, 16],
+  ])('%i data shards on %i nodes: %i groups by default', (k, nodes, groups, perNode) => {
+    expect(defaultGroups({ k, r: 1 }, nodes)).toBe(Math.min(groups, MAX_GROUPS));
+    expect((k * groups) / nodes).toBe(perNode);
+    expect(poolsFor({ k, r: 1 }, nodes)[0]!.groups).toBe(defaultGroups({ k, r: 1 }, nodes));
+  });
+
+  it('have a multiple of the nodes as groups, and one pool is mirrored', () => {
     expect(poolsFor({ k: 4, r: 2 }, 8)).toEqual([
       { name: 'embedding', k: 4, r: 2, groups: 8 },
       { name: 'mirrored', k: 1, r: 2, groups: 8 },

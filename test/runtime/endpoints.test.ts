@@ -64,8 +64,8 @@ describe('a job without a token', () => {
       expect(JSON.parse((await get(node.address, '/readyz')).body)).toEqual({ ...own, ready: true });
       const values = gauges((await get(node.address, '/metrics')).body);
       expect(values).toMatchObject({ kintsugi_recovering_shards: 0, kintsugi_epoch: epoch });
-      // Three groups of two data shards and a parity, and three mirrored shards, rotated over three nodes.
-      expect([values.kintsugi_owners, values.kintsugi_sinks]).toEqual([3, 2]);
+      // Six groups of two data shards and a parity, and three mirrored shards, rotated over three nodes.
+      expect([values.kintsugi_owners, values.kintsugi_sinks]).toEqual([5, 3]);
       expect(values.kintsugi_engine_bytes).toBeGreaterThan(0);
       expect(values.kintsugi_sent_payload_bytes).toBeGreaterThan(0);
       expect(values.kintsugi_sent_messages).toBeGreaterThan(0);

@@ -56,7 +56,7 @@ export class Scheduler {
   /** Undefined when something changed since. */
   private computed: Condition | undefined;
   private redundancyBefore: Redundancy = 'forming';
-  private warningsBefore = '';
+  private warnedBefore: Pick<Condition, 'hosts' | 'shards'> = { hosts: undefined, shards: undefined };
   /** Something that placement depends on changed since repair had nothing to do. */
   private unsettled = true;
   private unannounced = true;
@@ -384,11 +384,13 @@ export class Scheduler {
 
   private announceRedundancy(): void {
     this.unannounced = false;
-    const { state, warnings } = this.condition;
-    const message = warnings.join('; ');
-    if (message !== '' && message !== this.warningsBefore)
-      this.ledger.afterwards({ kind: 'event', name: 'hosts.warning', fields: { message } });
-    this.warningsBefore = message;
+    const { state, hosts, shards } = this.condition;
+    const before = this.warnedBefore;
+    this.warnedBefore = { hosts, shards };
+    if (hosts !== undefined && hosts !== before.hosts)
+      this.ledger.afterwards({ kind: 'event', name: 'hosts.warning', fields: { message: hosts } });
+    if (shards !== undefined && shards !== before.shards)
+      this.ledger.afterwards({ kind: 'event', name: 'shards.warning', fields: { message: shards } });
     if (state === this.redundancyBefore) return;
     this.redundancyBefore = state;
     const fields = { state, epoch: this.map.epoch };

@@ -9,6 +9,7 @@ import type {
   Redundancy,
   ScalingStatus,
 } from '../../protocol/messages.js';
+import { crowdingProblem } from '../placement/crowding.js';
 import { domainsProblem } from '../placement/domains.js';
 import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
 import type { LostShard } from './reports.js';
@@ -96,7 +97,9 @@ export interface Condition {
   readonly map: ClusterMap;
   readonly state: Redundancy;
   readonly reasons: readonly string[];
-  readonly warnings: readonly string[];
+  /** About host labels, and about the number of shards; undefined: nothing is wrong. */
+  readonly hosts: string | undefined;
+  readonly shards: string | undefined;
   readonly nodesAlive: number;
 }
 
@@ -105,10 +108,12 @@ export function conditionOf(input: StatusInput): Condition {
   return { map: input.state.map, ...redundancyOf(input), ...nodesOf(input) };
 }
 
-export function nodesOf({ state, view }: StatusInput): Pick<Condition, 'warnings' | 'nodesAlive'> {
+export function nodesOf({ state, view }: StatusInput): Pick<Condition, 'hosts' | 'shards' | 'nodesAlive'> {
   const alive = state.map.nodes.filter(({ id, inc }) => view.alive(id, inc));
-  const problem = domainsProblem(alive);
-  return { warnings: problem === undefined ? [] : [problem], nodesAlive: alive.length };
+  const hosts = domainsProblem(alive);
+  const formed = state.map.groups.length > 0;
+  const shards = formed ? crowdingProblem(state.map.pools, alive) : undefined;
+  return { hosts, shards, nodesAlive: alive.length };
 }
 
 export function summaryOf({ map, state, reasons, nodesAlive }: Condition): JobSummary {
@@ -116,7 +121,7 @@ export function summaryOf({ map, state, reasons, nodesAlive }: Condition): JobSu
   return { epoch: map.epoch, redundancy: state, reasons, nodesAlive, nodesKnown, tables };
 }
 
-export function statusOf(input: StatusInput, { state, reasons, warnings }: Condition): JobStatus {
+export function statusOf(input: StatusInput, { state, reasons, hosts, shards }: Condition): JobStatus {
   const { map } = input.state;
   const load = shardsPerNode(map.groups);
   const data = new Map<PeerId, number>();
@@ -147,7 +152,7 @@ export function statusOf(input: StatusInput, { state, reasons, warnings }: Condi
     epoch: map.epoch,
     redundancy: state,
     reasons: [...reasons],
-    warnings: [...warnings],
+    warnings: [hosts, shards].filter((warning) => warning !== undefined),
     nodes,
     pools: map.pools.map((pool) => ({
       name: pool.name,

@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import { BareScheduler, type Identity } from './bare.js';
 
-const warnings = (job: BareScheduler) =>
+const warnings = (job: BareScheduler, name = 'hosts.warning') =>
   job.effects.flatMap((effect) =>
-    effect.kind === 'event' && effect.name === 'hosts.warning' ? [effect.fields.message] : [],
+    effect.kind === 'event' && effect.name === name ? [effect.fields.message] : [],
   );
 
 describe('the summary', () => {
@@ -96,5 +96,22 @@ describe('a warning of host labels', () => {
     expect(warnings(job)).toEqual([]);
     job.join('d', { machine: 'n' });
     expect(job.scheduler.status().warnings).toEqual([]);
+  });
+});
+
+describe('a warning of the number of shards', () => {
+  it('is given beyond 64 data shards on a PS, and not for 64', () => {
+    const fits = new BareScheduler(1, 1, 128);
+    for (const name of ['a', 'b']) fits.join(name);
+    expect(fits.groups.length).toBe(128);
+    expect([warnings(fits, 'shards.warning'), fits.scheduler.status().warnings]).toEqual([[], []]);
+    const job = new BareScheduler(1, 1, 129);
+    for (const name of ['a', 'b']) job.join(name);
+    const [said] = job.scheduler.status().warnings;
+    expect(said).toMatch(/^a PS holds 65 data shards, and more than 64 cost more .* Start more PS;/);
+    expect(warnings(job, 'shards.warning')).toEqual([said]);
+    expect(warnings(job)).toEqual([]);
+    job.attach();
+    expect(warnings(job, 'shards.warning')).toEqual([]);
   });
 });

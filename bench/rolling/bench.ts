@@ -1,0 +1,169 @@
+/**
+ * `kintsugi bench rolling`: every PS of a job under load is restarted, one after the other. Each status that
+ * is taken meanwhile must say that redundancy is complete, and no request may be refused.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Client, connect } from '../../src/client/client.js';
+import { Processes, psName } from '../../src/local/processes.js';
+import { bytesText, countText, timeText } from '../../src/local/text.js';
+import { monotonicMs } from '../../src/runtime/log.js';
+import { restart } from '../../src/tools/restart.js';
+import { rebalance } from '../../src/tools/scaling.js';
+import type { Given } from '../common/flags.js';
+import { BenchReport } from '../common/report.js';
+import { localOptions } from '../common/training/cluster.js';
+import { Load } from './load.js';
+import { parseRollingOptions, type ROLLING_FLAGS, type RollingOptions } from './options.js';
+
+const CODE = { name: '4+1', code: '4+1', k: 4 };
+const STATUS_MS = 20;
+/** A PS drains in this time and is up again. */
+const STEP_SECONDS = 30;
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Counts statuses until it is told to stop. */
+class Watch {
+  statuses = 0;
+  readonly notFull: string[] = [];
+  private running = true;
+
+  constructor(private readonly client: Client) {}
+
+  async run(): Promise<void> {
+    while (this.running) {
+      const { redundancy, reasons } = await this.client.status();
+      this.statuses++;
+      if (redundancy !== 'full') this.notFull.push(`${redundancy}: ${reasons.join('; ')}`);
+      await pause(STATUS_MS);
+    }
+  }
+
+  stop(): void {
+    this.running = false;
+  }
+}
+
+/** What each PS moved and took, in milliseconds. */
+interface Step {
+  name: string;
+  bytes: number;
+  ms: number;
+}
+
+async function byCommand(client: Client, options: RollingOptions): Promise<Step[]> {
+  const { timeoutMs, tell } = options;
+  const all = await restart(client, {
+    timeoutMs,
+    onRestarted: ({ name, bytesMoved, drainMs, awayMs }) =>
+      tell(`${name}: ${bytesText(bytesMoved)} in ${timeText(drainMs)}, away for ${timeText(awayMs)}`),
+  });
+  return all.map(({ name, bytesMoved, drainMs, awayMs }) => ({
+    name,
+    bytes: bytesMoved,
+    ms: drainMs + awayMs,
+  }));
+}
+
+async function bySignal(client: Client, cluster: Processes, options: RollingOptions): Promise<Step[]> {
+  const steps: Step[] = [];
+  for (let index = 0; index < options.ps; index++) {
+    const [name, begun] = [psName(index), monotonicMs()];
+    const { code } = await cluster.terminate(name);
+    if (code !== 0) options.tell(`${name} was not drained: exit ${code}`);
+    await cluster.startPs(index);
+    const { scaling } = await client.status();
+    const bytes = scaling.changes.findLast(({ leaving }) => leaving.includes(name))?.bytesMoved ?? 0;
+    steps.push({ name, bytes, ms: monotonicMs() - begun });
+    options.tell(`${name}: ${bytesText(bytes)} in ${timeText(monotonicMs() - begun)}`);
+  }
+  await rebalance(client, { timeoutMs: options.timeoutMs });
+  return steps;
+}
+
+async function story(client: Client, cluster: Processes, options: RollingOptions, report: BenchReport) {
+  const { dim, batch, tell } = options;
+  const table = await client.createTable({
+    ...{ name: 'items', dim, optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } },
+  });
+  const load = new Load(client, table, batch);
+  const rows = await load.fill(options.bytes);
+  const { nodes } = await client.status();
+  const held = nodes.reduce((sum, { bytes }) => sum + bytes, 0) / nodes.length;
+  tell(`${countText(rows)} rows, ${bytesText(held)} a PS`);
+  const watch = new Watch(client);
+  const running = Promise.all([load.run(), watch.run()]);
+  const calm = options.calmSeconds * 1000;
+  const first = monotonicMs();
+  await pause(calm);
+  const begun = monotonicMs();
+  const steps = options.sigterm ? await bySignal(client, cluster, options) : await byCommand(client, options);
+  const ended = monotonicMs();
+  await pause(calm);
+  const last = monotonicMs();
+  load.stop();
+  watch.stop();
+  await running;
+  const [before, meanwhile, after] = [
+    load.between(first, begun),
+    load.between(begun, ended),
+    load.between(ended, last),
+  ];
+  Object.assign(report.parameters, { rows, bytes: Math.round(held) });
+  for (const step of steps)
+    report.add({
+      name: step.name,
+      unit: '(MiB; s)',
+      values: { moved: step.bytes / 2 ** 20, took: step.ms / 1000 },
+    });
+  report.add({ name: 'all', unit: '(s)', values: { took: (ended - begun) / 1000 } });
+  const spans = { before, meanwhile, after };
+  for (const [name, { perSecond, slowestMs }] of Object.entries(spans))
+    report.add({
+      name,
+      unit: '(a step is a push and a pull)',
+      values: { 'steps/s': perSecond, 'keys/s': perSecond * batch, 'slowest ms': slowestMs },
+    });
+  report.parameters.statuses = watch.statuses;
+  report.details = { steps, spans, notFull: watch.notFull.slice(0, 20), refused: load.refused.slice(0, 20) };
+  report.atMost('slowest restart of a PS (s)', Math.max(...steps.map(({ ms }) => ms)) / 1000, STEP_SECONDS);
+  report.exactly('statuses in which redundancy is not full', watch.notFull.length, 0);
+  report.exactly('requests refused', load.refused.length, 0);
+  report.exactly('rows that are wrong', await load.wrongRows(), 0);
+}
+
+/** @throws BAD_ARGUMENT, TIMEOUT when a PS does not come back */
+export async function run(given: Given<typeof ROLLING_FLAGS>): Promise<void> {
+  const options = parseRollingOptions(given);
+  const { ps, dim, batch, sigterm } = options;
+  const report = new BenchReport('rolling', options);
+  Object.assign(report.parameters, {
+    ps,
+    code: CODE.code,
+    dim,
+    batch,
+    timeoutMs: options.timeoutMs,
+    sigterm,
+  });
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-rolling-'));
+  const cluster = new Processes({
+    options: { ...localOptions({ ps }, CODE), groups: undefined },
+    directory,
+    onEvent: () => {},
+    onBack: () => {},
+  });
+  try {
+    await cluster.startScheduler();
+    await Promise.all(Array.from({ length: ps }, (_, index) => cluster.startPs(index)));
+    const client = await connect(cluster.address);
+    await cluster.race(story(client, cluster, options, report));
+    await client.close();
+    await cluster.stop();
+  } finally {
+    await cluster.abandon();
+    rmSync(directory, { recursive: true, force: true });
+  }
+  report.finish();
+}
