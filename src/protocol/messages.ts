@@ -282,6 +282,7 @@ export interface Checked {
 }
 
 // ---- scheduler
+/** What changed since the last one. Now and then, and after a whole map, it has everything. */
 export interface Heartbeat {
   t: 'heartbeat';
   inc: number;
@@ -290,7 +291,8 @@ export interface Heartbeat {
   completeSinks: number[];
   /** (group, member, gen) of owners that are ACTIVE and lack nothing. */
   completeShards: [g: number, m: number, gen: number][];
-  recoveries: RecoveryStats[];
+  /** All of this node; absent: as before. */
+  recoveries?: RecoveryStats[];
   /** Rows of each data shard that is complete. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;

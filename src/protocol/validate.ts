@@ -197,7 +197,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     epoch: natural,
     completeSinks: list(natural),
     completeShards: list(tuple(natural, natural, natural)),
-    recoveries: list(recovery),
+    recoveries: optional(list(recovery)),
     owned: list(tuple(natural, natural, natural)),
     bytes: natural,
     rows: natural,

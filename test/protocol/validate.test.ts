@@ -229,7 +229,7 @@ const OPTIONAL: Record<string, string[]> = {
   drain: ['change', 'restart'],
   leave: ['restart'],
   changeReply: ['code', 'message'],
-  heartbeat: ['held'],
+  heartbeat: ['held', 'recoveries'],
   hello: ['proof'],
   push: ['client', 'proof'],
   welcome: ['proof'],

@@ -1,20 +1,7 @@
 /** What a node reports to the scheduler about its shards and sinks. */
-import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
+import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
-
-/** What the scheduler decides on: it is told at once when this changes. */
-export function completeness(
-  owners: Iterable<Owner>,
-  sinks: Iterable<Sink>,
-): Pick<Heartbeat, 'completeSinks' | 'completeShards'> {
-  const completeSinks: number[] = [];
-  for (const sink of sinks) if (sink.complete) completeSinks.push(sink.sid);
-  const completeShards: Heartbeat['completeShards'] = [];
-  for (const owner of owners)
-    if (owner.complete) completeShards.push([owner.group.id, owner.member, owner.gen]);
-  return { completeSinks, completeShards };
-}
 
 /** Something that belongs on this node is not there yet, and not because of a planned move. */
 export function isLacking(owners: readonly Owner[], sinks: readonly Sink[]): boolean {
@@ -29,28 +16,104 @@ export function movesLeft(sinks: readonly Sink[]): MessageOf<'moveProgress'>['it
   });
 }
 
-export function holdings(
-  owners: Iterable<Owner>,
-  sinks: Iterable<Sink>,
-): Pick<Heartbeat, 'recoveries' | 'owned' | 'rows' | 'held'> {
-  const recoveries: RecoveryStats[] = [];
-  const owned: Heartbeat['owned'] = [];
-  const held: NonNullable<Heartbeat['held']> = [];
-  let rows = 0;
-  for (const owner of owners) {
-    const stats = owner.recoveryStats();
-    if (stats) recoveries.push(stats);
-    let shardRows = 0;
-    for (const table of owner.native.stats()) shardRows += table.rows;
-    rows += shardRows;
+/** What is reported of a data shard or a sink. */
+export type ReportedOwner = Pick<
+  Owner,
+  'group' | 'member' | 'gen' | 'complete' | 'requests' | 'recoveryStats'
+> & {
+  native: Pick<Owner['native'], 'stats' | 'bytes'>;
+};
+export type ReportedSink = Pick<Sink, 'sid' | 'complete' | 'followsOne' | 'groupId' | 'seat' | 'deltas'> & {
+  native: Pick<Sink['native'], 'bytes'>;
+};
+
+/** In heartbeats: how soon a size or a count is told again, and everything. */
+const SIZES_AFTER = 5;
+const EVERYTHING_AFTER = 15;
+
+/** What the scheduler was told of a data shard or a sink of this process. */
+interface Told {
+  complete: boolean;
+  rows: number;
+  count: number;
+  at: number;
+}
+
+/** A heartbeat without who sends it. */
+export type Report = Pick<
+  Heartbeat,
+  'completeSinks' | 'completeShards' | 'recoveries' | 'owned' | 'held' | 'rows'
+>;
+
+/**
+ * What changed since the last heartbeat. What is complete is told at once. Sizes and counts are told some
+ * heartbeats apart, and only of what was used. Everything is told now and then, and when `everything` was
+ * called: the scheduler may have lost what it knew.
+ */
+export class Reporter {
+  private told = new WeakMap<ReportedOwner | ReportedSink, Told>();
+  private sentAt = Number.NEGATIVE_INFINITY;
+  private everythingAt = Number.NEGATIVE_INFINITY;
+  private recoveries = '';
+
+  constructor(private readonly heartbeatMs: number) {}
+
+  /** The next report has everything. */
+  everything(): void {
+    this.everythingAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Undefined: it is not time. */
+  report(now: number, owners: readonly ReportedOwner[], sinks: readonly ReportedSink[]): Report | undefined {
+    const whole = now - this.everythingAt >= EVERYTHING_AFTER * this.heartbeatMs;
+    const differs = (holder: ReportedOwner | ReportedSink) =>
+      holder.complete !== (this.told.get(holder)?.complete ?? false);
+    const due = whole || now - this.sentAt >= this.heartbeatMs;
+    if (!due && !owners.some(differs) && !sinks.some(differs)) return undefined;
+    this.sentAt = now;
+    if (whole) {
+      this.everythingAt = now;
+      this.told = new WeakMap();
+    }
+    const report: Report = { completeSinks: [], completeShards: [], owned: [], held: [], rows: 0 };
+    for (const sink of sinks) this.addSink(sink, now, report);
+    for (const owner of owners) this.addOwner(owner, now, report);
+    const recoveries = owners.flatMap((owner) => owner.recoveryStats() ?? []);
+    const text = JSON.stringify(recoveries);
+    if (whole || text !== this.recoveries) report.recoveries = recoveries;
+    this.recoveries = text;
+    return report;
+  }
+
+  private addSink(sink: ReportedSink, now: number, report: Report): void {
+    const { complete, deltas: count } = sink;
+    const before = this.told.get(sink);
+    if (complete && !before?.complete) report.completeSinks.push(sink.sid);
+    if (!this.changed(before, complete, count, now)) return;
+    this.told.set(sink, { complete, rows: 0, count, at: now });
+    if (complete && !sink.followsOne) report.held!.push([sink.groupId, sink.seat, sink.native.bytes, count]);
+  }
+
+  private addOwner(owner: ReportedOwner, now: number, report: Report): void {
+    const { complete, requests: count, group, member } = owner;
+    const before = this.told.get(owner);
+    if (complete && !before?.complete) report.completeShards.push([group.id, member, owner.gen]);
+    if (!this.changed(before, complete, count, now)) {
+      report.rows += before!.rows;
+      return;
+    }
+    let rows = 0;
+    for (const table of owner.native.stats()) rows += table.rows;
+    this.told.set(owner, { complete, rows, count, at: now });
+    report.rows += rows;
     // Statistics of an incomplete shard are too low.
-    if (!owner.complete) continue;
-    owned.push([owner.group.id, owner.member, shardRows]);
-    held.push([owner.group.id, owner.member, owner.native.bytes, owner.requests]);
+    if (!complete) return;
+    report.owned.push([group.id, member, rows]);
+    report.held!.push([group.id, member, owner.native.bytes, count]);
   }
-  for (const sink of sinks) {
-    if (!sink.followsOne && sink.complete)
-      held.push([sink.groupId, sink.seat, sink.native.bytes, sink.deltas]);
+
+  private changed(before: Told | undefined, complete: boolean, count: number, now: number): boolean {
+    if (!before || before.complete !== complete) return true;
+    return (before.count !== count || !complete) && now - before.at >= SIZES_AFTER * this.heartbeatMs;
   }
-  return { recoveries, owned, rows, held };
 }

@@ -25,7 +25,7 @@ import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
-import { completeness, holdings, isLacking, movesLeft } from './heartbeat.js';
+import { isLacking, movesLeft, Reporter } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
 import { Sinks } from './sinks.js';
@@ -78,9 +78,8 @@ export class PsNode implements OwnerHost {
   private readonly serving = new Set<Deferred>();
   private readonly replies: Replies;
   private readonly queries: Queries;
-  private heartbeatAt = Number.NEGATIVE_INFINITY;
+  private readonly reporter: Reporter;
   private sessionsAt = Number.NEGATIVE_INFINITY;
-  private lastReport = '';
 
   constructor(
     readonly id: PeerId,
@@ -99,6 +98,7 @@ export class PsNode implements OwnerHost {
     this.replies = new Replies(this.out, policy.maxRowsBytes);
     this.queries = new Queries(this);
     this.sinks = new Sinks(this, native, memory);
+    this.reporter = new Reporter(policy.heartbeatMs);
   }
 
   step(input: NodeInput): Effect[] {
@@ -183,6 +183,8 @@ export class PsNode implements OwnerHost {
    * which one is here.
    */
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
+    // It comes with a welcome, too: a scheduler that was started again knows nothing of this node.
+    if (message.t === 'map') this.reporter.everything();
     const change = changeBy(this.map, message);
     if (typeof change === 'string') return;
     const before = this.map;
@@ -197,7 +199,6 @@ export class PsNode implements OwnerHost {
     this.sinks.onMap(map, groups);
     this.applyVersions(map, groups);
     if (map.tables !== before.tables) for (const owner of this.owners.values()) owner.onTables(map);
-    this.lastReport = '';
     for (const { from, message: parked, parts } of this.parked.takeAll())
       this.receiveParked(from, parked, parts);
   }
@@ -376,7 +377,7 @@ export class PsNode implements OwnerHost {
     for (const owner of owners) owner.tick();
     this.dirty.clear();
     this.sinks.tick();
-    this.heartbeat(now);
+    this.heartbeat(now, owners, this.sinks.all());
     this.askForSessions(now);
   }
 
@@ -392,16 +393,11 @@ export class PsNode implements OwnerHost {
   }
 
   /** Sent at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */
-  private heartbeat(now: number): void {
-    const news = completeness(this.owners.values(), this.sinks.all());
-    const report = `${news.completeSinks.join()}/${news.completeShards.join()}`;
-    if (report === this.lastReport && now - this.heartbeatAt < this.policy.heartbeatMs) return;
-    this.lastReport = report;
-    this.heartbeatAt = now;
+  private heartbeat(now: number, owners: readonly Owner[], sinks: readonly Sink[]): void {
+    const report = this.reporter.report(now, owners, sinks);
+    if (!report) return;
     const { inc, map, memory } = this;
-    const held = holdings(this.owners.values(), this.sinks.all());
-    const bytes = memory.usedBytes;
-    this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes, ...news, ...held });
+    this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes: memory.usedBytes, ...report });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {

@@ -1,8 +1,11 @@
 /** What each shard weighs, from heartbeats: its bytes, and how often it is asked per second. */
 import type { Weight } from '../placement/balance.js';
 
-/** Weight of the newest interval in the moving average. A placement must not follow every short burst. */
-const LEARN = 0.2;
+/**
+ * The moving average forgets a part 1 - 1/e of what was in this time, however often it hears of the shard. A
+ * placement must not follow every short burst.
+ */
+const LEARN_MS = 1000;
 /** Shorter intervals are too noisy to measure a rate. */
 const LEAST_MS = 100;
 
@@ -27,7 +30,7 @@ export class Loads {
     before.bytes = bytes;
     if (now - before.at < LEAST_MS) return;
     const rate = ((count - before.count) * 1000) / (now - before.at);
-    before.load += LEARN * (rate - before.load);
+    before.load += (1 - Math.exp((before.at - now) / LEARN_MS)) * (rate - before.load);
     before.count = count;
     before.at = now;
   }

@@ -20,7 +20,7 @@ export interface LostShard {
   blocks: number;
 }
 
-type NodeReport = Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>;
+type NodeReport = Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
 
 export class Reports {
   /** The newest of each node. */
@@ -63,7 +63,8 @@ export class Reports {
       const entry = this.groups[g]?.data[m];
       return entry?.node === from && entry.inc === inc && (gen === undefined || gen === entry.gen);
     };
-    const recoveries = heartbeat.recoveries.filter(({ g, m, gen }) => owns(g, m, gen));
+    const known = heartbeat.recoveries ?? this.nodes.get(from)?.recoveries ?? [];
+    const recoveries = known.filter(({ g, m, gen }) => owns(g, m, gen));
     this.nodes.set(from, { bytes, rows, recoveries });
     for (const [g, seat, size, count] of heartbeat.held ?? [])
       if (owns(g, seat) || this.holdsParity(from, inc, g, seat)) this.loads.update(g, seat, size, count, now);

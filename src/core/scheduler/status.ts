@@ -19,7 +19,7 @@ export interface StatusInput {
   state: DurableState;
   view: ClusterView;
   lost: LostShard[];
-  reports: ReadonlyMap<PeerId, Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
+  reports: ReadonlyMap<PeerId, Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>>;
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number;
   scaling(): ScalingStatus;

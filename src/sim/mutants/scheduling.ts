@@ -57,6 +57,26 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'heartbeat: a shard that became complete is left out until everything is told',
+    file: 'node/heartbeat',
+    from: 'if (complete && !before?.complete)\n            report.completeShards',
+    to: 'if (complete && !before)\n            report.completeShards',
+    scenario: {
+      test: 'test/core/node/heartbeat.test.ts',
+      because: 'everything is told soon after, so that it is only late',
+    },
+  },
+  {
+    name: 'heartbeat: recoveries that are not named again are forgotten',
+    file: 'scheduler/reports',
+    from: 'this.nodes.get(from)?.recoveries ?? []',
+    to: '[]',
+    scenario: {
+      test: 'test/core/node/heartbeat.test.ts',
+      because: 'recoveries are told to people only',
+    },
+  },
+  {
     name: 'map: a peer that lacks changes for long gets no whole map',
     file: 'scheduler/late-maps',
     from: "this.ledger.answer(peer, { t: 'map', map: this.ledger.map });",

@@ -2,10 +2,8 @@
  * Simulated PS: they hold what the map gives them, and report it as real ones do, with the real code that
  * makes a heartbeat. What is lost or moves is complete after a time.
  */
-import { completeness, holdings } from '../../core/node/heartbeat.js';
-import type { Owner } from '../../core/shard/owner.js';
+import { type ReportedOwner, type ReportedSink, Reporter } from '../../core/node/heartbeat.js';
 import { DEFAULT_POLICY } from '../../core/shared/policy.js';
-import type { Sink } from '../../core/sink/sink.js';
 import type { ClusterMap, DataEntry, Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { seatOf } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
@@ -21,12 +19,6 @@ const TAKEOVER_MS = 60;
 const SHARD_BYTES = 64 << 20;
 const SHARD_ROWS = 500_000;
 
-type HeldOwner = Pick<Owner, 'group' | 'member' | 'gen' | 'complete' | 'requests' | 'recoveryStats'> & {
-  native: Pick<Owner['native'], 'stats' | 'bytes'>;
-};
-type HeldSink = Pick<Sink, 'sid' | 'complete' | 'followsOne' | 'groupId' | 'seat' | 'deltas'> & {
-  native: Pick<Sink['native'], 'bytes'>;
-};
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
 export interface SimNode {
@@ -41,12 +33,13 @@ export interface SimNode {
   link: number;
   /** Of the newest map that it has. */
   epoch: number;
-  owners: Map<string, Writable<HeldOwner>>;
-  sinks: Map<number, Writable<HeldSink>>;
+  owners: Map<string, Writable<ReportedOwner>>;
+  sinks: Map<number, Writable<ReportedSink>>;
   heartbeatAt: number;
   sessionsAt: number;
   /** What is complete has changed since the last heartbeat. */
   news: boolean;
+  readonly reporter: Reporter;
 }
 
 export class Nodes {
@@ -70,6 +63,7 @@ export class Nodes {
       ...{ index, name: `ps-${index + 1}`, host: `host-${host + 1}`, address: addressOf(index) },
       ...{ id: 0, inc: 0, up: true, link: 0, epoch: 0, owners: new Map(), sinks: new Map() },
       ...{ heartbeatAt: Number.POSITIVE_INFINITY, sessionsAt: 0, news: false },
+      reporter: new Reporter(DEFAULT_POLICY.heartbeatMs),
     };
     this.all.push(node);
     return node;
@@ -86,6 +80,7 @@ export class Nodes {
 
   welcome(node: SimNode, { id, inc, map }: MessageOf<'welcome'>, now: number): void {
     Object.assign(node, { id, inc });
+    node.reporter.everything();
     this.byId.set(id, node);
     // Every process has a rhythm of its own.
     node.heartbeatAt = now + TICK_MS * this.random.below(DEFAULT_POLICY.heartbeatMs / TICK_MS);
@@ -155,7 +150,7 @@ export class Nodes {
       ...{ group, member: m, gen, complete: init, requests: 0 },
       native: { stats: () => [{ rows: SHARD_ROWS + m }], bytes: SHARD_BYTES + m },
       recoveryStats: () => (init ? undefined : stats),
-    } as unknown as Writable<HeldOwner>;
+    } as unknown as Writable<ReportedOwner>;
     node.owners.set(key, owner);
     node.news = true;
     if (!init) this.complete(node, owner, now + (mirror ? TAKEOVER_MS : this.copyMs()));
@@ -212,12 +207,11 @@ export class Nodes {
     const sinks = [...node.sinks.values()];
     for (const owner of owners) owner.requests += 200 + this.random.below(20);
     for (const sink of sinks) sink.deltas += 200 + this.random.below(20);
-    const [real, realSinks] = [owners as unknown as Owner[], sinks as unknown as Sink[]];
+    const report = node.reporter.report(now, owners, sinks);
+    if (!report) return;
     const { inc, epoch } = node;
-    const news = completeness(real, realSinks);
-    const held = holdings(real, realSinks);
     const bytes = SHARD_BYTES * (owners.length + sinks.length);
-    const heartbeat = { t: 'heartbeat' as const, inc, epoch, bytes, ...news, ...held };
+    const heartbeat = { t: 'heartbeat' as const, inc, epoch, bytes, ...report };
     this.newest = heartbeat;
     this.send(node, heartbeat);
   }
