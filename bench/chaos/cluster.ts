@@ -1,8 +1,9 @@
 /**
  * A cluster of real role processes, each behind a proxy of its own: peers reach a PS only at the proxy's
- * address, which it advertises, and everyone reaches the scheduler through the scheduler's proxy, which
- * survives it.
+ * address, which it advertises, and everyone reaches a scheduler through that scheduler's proxy, which
+ * survives it. Of several schedulers the one that leads is the one that faults hit.
  */
+import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,6 +20,9 @@ export interface ClusterOptions {
   code: string;
   groups: number | undefined;
   recoveryRate: string | undefined;
+  schedulers: number;
+  /** URL of an etcd; undefined: the scheduler has a directory. */
+  store: string | undefined;
   secrets: Secrets;
   onEvent(event: RoleEvent, line: string): void;
   /** A PS ended by itself, in order: it was emptied and told to leave, or something is wrong. */
@@ -38,7 +42,12 @@ export interface Role {
 
 export class Cluster {
   readonly roles = new Map<string, Role>();
-  private readonly front = new TcpProxy(false);
+  /** Of each scheduler, by its name. */
+  private readonly fronts = new Map<string, TcpProxy>();
+  private leader = '';
+  private led: (() => void)[] = [];
+  /** Each run is a job of its own. */
+  private readonly job = randomUUID();
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
   private stopping = false;
   private readonly emergency = () => this.killAll();
@@ -49,24 +58,46 @@ export class Cluster {
 
   /** Where everyone reaches the scheduler, whichever process it is. */
   get address(): string {
-    return this.front.address;
+    return [...this.fronts.values()].map(({ address }) => address).join(',');
+  }
+
+  /** The scheduler that leads, or led last. */
+  get scheduler(): Role {
+    return this.role(this.leader);
+  }
+
+  /** Resolves when a scheduler begins to lead from now on. */
+  nextLeader(): Promise<void> {
+    return new Promise((resolve) => this.led.push(resolve));
   }
 
   async start(): Promise<void> {
-    await this.front.open();
-    await this.startScheduler();
+    const { schedulers } = this.options;
+    const names = Array.from({ length: schedulers }, (_, i) => (i === 0 ? 'scheduler' : `scheduler-${i}`));
+    for (const name of names) {
+      const front = new TcpProxy(false);
+      await front.open();
+      this.fronts.set(name, front);
+    }
+    const leads = this.nextLeader();
+    for (const name of names) await this.startScheduler(name);
+    await leads;
     await Promise.all(Array.from({ length: this.options.ps }, (_, index) => this.startPs(psName(index))));
   }
 
-  async startScheduler(): Promise<void> {
-    const { ps, code, groups } = this.options;
+  async startScheduler(name: string): Promise<void> {
+    const { ps, code, groups, store } = this.options;
+    const front = this.fronts.get(name)!;
     const shape = ['--ps', `${ps}`, '--code', code];
     if (groups !== undefined) shape.push('--groups', `${groups}`);
-    const directory = join(this.directory, 'scheduler');
-    const args = ['scheduler', '--listen', '127.0.0.1:0', '--dir', directory, ...shape];
-    const role = this.launch('scheduler', args, this.front);
-    const ready = await role.child.event('scheduler.ready');
-    this.front.aim(parseAddress(String(ready.address)).port);
+    const where =
+      store === undefined
+        ? ['--dir', join(this.directory, 'scheduler')]
+        : ['--store', `${store}/${this.job}`, '--advertise', front.address];
+    const args = ['scheduler', '--listen', '127.0.0.1:0', ...where, ...shape];
+    const role = this.launch(name, args, front);
+    const up = await role.child.event(store === undefined ? 'scheduler.ready' : 'scheduler.standby');
+    front.aim(parseAddress(String(up.address)).port);
     role.ready = true;
   }
 
@@ -93,14 +124,29 @@ export class Cluster {
     const { tls, token, nodeToken } = this.options.secrets;
     if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
     const env = { KINTSUGI_TOKEN: token, KINTSUGI_NODE_TOKEN: nodeToken };
-    const child = new Child({ name, args, env, onEvent });
+    const child: Child = new Child({
+      ...{ name, args, env },
+      onEvent: (event, line) => {
+        if (event.event === 'scheduler.ready') {
+          this.leader = name;
+          for (const resolve of this.led.splice(0)) resolve();
+        }
+        onEvent(event, line);
+      },
+    });
     const role: Role = { name, child, proxy, ready: false, suspended: false };
     this.roles.set(name, role);
     void child.exited.then((exit) => {
       role.ready = false;
       this.disconnect(role);
       if (child.expected || this.stopping) return;
-      if (name === 'scheduler' || exit.code !== 0) return onDeath(child.deathOf(exit));
+      // It was stopped for longer than its lease. As under any supervisor, it is started again.
+      const death = child.deathOf(exit);
+      if (this.fronts.has(name) && death.message.includes('DEPOSED'))
+        return void this.startScheduler(name).catch((error: KintsugiError) => {
+          if (!this.stopping) onDeath(error);
+        });
+      if (this.fronts.has(name) || exit.code !== 0) return onDeath(death);
       this.roles.delete(name);
       onLeft(role);
     });
@@ -110,13 +156,13 @@ export class Cluster {
   /** PS that are up and not suspended. */
   get running(): Role[] {
     return [...this.roles.values()].filter(
-      (role) => role.name !== 'scheduler' && role.ready && !role.suspended,
+      (role) => !this.fronts.has(role.name) && role.ready && !role.suspended,
     );
   }
 
   /** PS that are up, or will be again. */
   get size(): number {
-    return this.roles.size - 1;
+    return this.roles.size - this.fronts.size;
   }
 
   role(name: string): Role {
@@ -132,7 +178,7 @@ export class Cluster {
 
   /** The role's process is gone, and so are its connections and its port. */
   private disconnect({ name, proxy, child }: Role): void {
-    if (proxy !== this.front) proxy.close();
+    if (!this.fronts.has(name)) proxy.close();
     else if (this.roles.get(name)?.child === child) proxy.lose();
   }
 
@@ -155,7 +201,7 @@ export class Cluster {
     this.stopping = true;
     for (const role of this.roles.values()) if (role.suspended) role.child.signal('SIGCONT');
     await Promise.all([...this.roles.values()].map((role) => role.child.stop()));
-    this.front.close();
+    for (const front of this.fronts.values()) front.close();
     rmSync(this.directory, { recursive: true, force: true });
     process.off('exit', this.emergency);
   }

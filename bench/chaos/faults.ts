@@ -276,7 +276,7 @@ export class Faults {
   }
 
   private holdScheduler(): boolean {
-    return !this.schedulerDown && this.hold('holdScheduler', this.options.cluster.role('scheduler'));
+    return !this.schedulerDown && this.hold('holdScheduler', this.options.cluster.scheduler);
   }
 
   private hold(kind: FaultKind, role: Role): boolean {
@@ -290,12 +290,12 @@ export class Faults {
   }
 
   private cutScheduler(): boolean {
-    const scheduler = this.options.cluster.role('scheduler');
+    const { scheduler } = this.options.cluster;
     const count = this.cut(scheduler);
     if (count === 0) return false;
     this.unsure = true;
     this.during(() => pause(NOTICE_MS));
-    return this.count('cutScheduler', ['scheduler'], `${count} connections`);
+    return this.count('cutScheduler', [scheduler.name], `${count} connections`);
   }
 
   private killScheduler(andPs: boolean): boolean {
@@ -303,19 +303,21 @@ export class Faults {
     const victims = andPs ? this.victims(1) : [];
     if (!victims) return false;
     const { cluster } = this.options;
-    const { child } = cluster.role('scheduler');
+    const { name, child } = cluster.scheduler;
+    const led = cluster.nextLeader();
     this.schedulerDown = true;
     this.unsure = true;
-    cluster.kill('scheduler');
+    cluster.kill(name);
     for (const role of victims) this.killRole(role);
     this.during(async () => {
       await child.exited;
       await pause(this.between(0, 1500));
-      await cluster.startScheduler();
+      await cluster.startScheduler(name);
+      await led;
       this.schedulerDown = false;
       await pause(NOTICE_MS);
     });
-    const names = ['scheduler', ...victims.map((role) => role.name)];
+    const names = [name, ...victims.map((role) => role.name)];
     return this.count(andPs ? 'killSchedulerAndPs' : 'killScheduler', names);
   }
 
@@ -326,14 +328,15 @@ export class Faults {
     const forMs = this.between(500, 8000);
     this.schedulerDown = true;
     this.unsure = true;
-    cluster.suspend('scheduler');
+    const { name } = cluster.scheduler;
+    cluster.suspend(name);
     this.during(async () => {
       await pause(forMs);
-      cluster.resume('scheduler');
+      cluster.resume(name);
       this.schedulerDown = false;
       await pause(NOTICE_MS);
     });
-    return this.count('stopScheduler', ['scheduler'], `for ${Math.round(forMs)} ms`);
+    return this.count('stopScheduler', [name], `for ${Math.round(forMs)} ms`);
   }
 
   private killClient(): boolean {

@@ -1,4 +1,5 @@
 /** What `bench chaos` can be told. */
+import { KintsugiError } from '../../src/errors.js';
 import { parseCode, poolsFor } from '../../src/runtime/job.js';
 import {
   COMMON_FLAGS,
@@ -27,6 +28,9 @@ export interface ChaosOptions {
   faultPauseMs: [least: number, most: number];
   /** As of `ps`: a slow recovery is hit by more further faults. */
   recoveryRate: string | undefined;
+  /** How many schedulers run, and the etcd that they use; undefined: one, on its disk. */
+  schedulers: number;
+  store: string | undefined;
   /** With certificates, and with two tokens, that are made on the spot. */
   tls: boolean;
   token: boolean;
@@ -54,6 +58,8 @@ export const CHAOS_FLAGS = {
   rows: { value: 'n', help: 'rows that the clients share', standard: '20000' },
   pause: { value: 'ms', help: 'between two pushes of a client', standard: '8' },
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
+  schedulers: { value: 'n', help: 'schedulers, of which one leads; several need --store', standard: '1' },
+  store: { value: 'url', help: 'etcd for the scheduler, which runs already: etcd://host:2379/prefix' },
   tls: { help: 'with certificates that are made on the spot' },
   token: { help: 'with tokens, one of clients and one of nodes, that are made on the spot' },
 } as const satisfies Flags;
@@ -61,7 +67,7 @@ export const CHAOS_FLAGS = {
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
 export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOptions {
   const flags = completed(CHAOS_FLAGS, given);
-  const { groups, smoke = false, tls = false, token = false, recoveryRate, json, log } = flags;
+  const { groups, smoke = false, tls = false, token = false, recoveryRate, json, log, store } = flags;
   const minutes = number(flags, 'minutes');
   const options: ChaosOptions = {
     minutes,
@@ -75,9 +81,12 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     faultPauseMs: [100, 1900],
     // A short run must at least have seen some.
     faultGoal: smoke ? 3 : Math.floor(minutes * FAULTS_PER_MINUTE),
-    ...{ smoke, tls, token, recoveryRate, json, log },
+    schedulers: whole(flags, 'schedulers', 1),
+    ...{ smoke, tls, token, recoveryRate, json, log, store },
     tell: teller(flags),
   };
+  if (options.schedulers > 1 && store === undefined)
+    throw new KintsugiError('BAD_ARGUMENT', 'several schedulers need --store etcd://host:2379/prefix');
   poolsFor(parseCode(options.code), options.ps, options.groups);
   return options;
 }

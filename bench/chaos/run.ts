@@ -60,6 +60,8 @@ export class Run {
       code: options.code,
       groups: options.groups,
       recoveryRate: options.recoveryRate,
+      schedulers: options.schedulers,
+      store: options.store,
       secrets,
       onEvent: (event, line) => this.onEvent(event, line),
       onLeft: (role) => {

@@ -46,7 +46,13 @@ test('random failures lose nothing, repeat nothing and leave the bits of a quiet
 });
 
 test('flags that make no sense are refused before anything is started', async () => {
-  for (const flags of [['--minutes', 'x'], ['--ps', '2'], ['--no-such-flag'], ['rest']]) {
+  for (const flags of [
+    ['--schedulers', '3'],
+    ['--minutes', 'x'],
+    ['--ps', '2'],
+    ['--no-such-flag'],
+    ['rest'],
+  ]) {
     const output = await kintsugi(['bench', 'chaos', ...flags]);
     expect(output.code).toBe(2);
     expect(output.said.at(-1)).toMatch(/^kintsugi: (BAD_ARGUMENT|NOT_ENOUGH_NODES): /);

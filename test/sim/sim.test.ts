@@ -133,7 +133,7 @@ describe('mutants', () => {
   it.each(MUTANTS)('$name: its text is in the compiled core', (mutant) => {
     const compiled = readFileSync(
       new URL(
-        `../../dist/src/${mutant.file.startsWith('protocol/') ? '' : 'core/'}${mutant.file}.js`,
+        `../../dist/src/${/^(protocol|storage)\//.test(mutant.file) ? '' : 'core/'}${mutant.file}.js`,
         import.meta.url,
       ),
       'utf8',

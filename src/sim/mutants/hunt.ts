@@ -24,7 +24,7 @@ const scratch = join(root, `build/mutants-${process.pid}`);
 
 /** Below what is compiled: of the core, unless it says so. */
 function pathOf({ file }: Mutant): string {
-  return file.startsWith('protocol/') ? `${file}.js` : join('core', `${file}.js`);
+  return /^(protocol|storage)\//.test(file) ? `${file}.js` : join('core', `${file}.js`);
 }
 
 function edited(mutant: Mutant): string {

@@ -51,6 +51,27 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: 'this.tell',
   },
   {
+    name: 'leadership: two leaders write, because a write does not compare the key of the leader',
+    file: 'storage/etcd/store',
+    from: "compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }]",
+    to: 'compare: []',
+    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
+  },
+  {
+    name: 'leadership: a write that was refused counts as durable',
+    file: 'storage/etcd/store',
+    from: 'if (!answer.succeeded)',
+    to: 'if (false)',
+    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
+  },
+  {
+    name: 'store: a transaction that is larger than etcd takes is not logged first',
+    file: 'storage/etcd/store',
+    from: 'if (split.length <= 1)',
+    to: 'if (split.length > 1) { for (const batch of split) await this.transact(batch); return; } else',
+    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
+  },
+  {
     name: 'store: counters are not written',
     file: 'scheduler/ledger',
     from: 'touched.add(HEAD_KEY);',
