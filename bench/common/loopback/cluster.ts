@@ -36,7 +36,12 @@ export class OnePs {
     const directory = mkdtempSync(join(tmpdir(), 'kintsugi-bench-'));
     const children: Child[] = [];
     const launch = (name: string, args: string[]): Child => {
-      const child = new Child({ name, args, env: { KINTSUGI_TOKEN: '', KINTSUGI_NODE_TOKEN: '' }, onEvent: () => {} });
+      const child = new Child({
+        name,
+        args,
+        env: { KINTSUGI_TOKEN: '', KINTSUGI_NODE_TOKEN: '' },
+        onEvent: () => {},
+      });
       children.push(child);
       return child;
     };
