@@ -93,7 +93,7 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
     connectTimeoutMs: flags.connectTimeout,
     log,
     onStale: end,
-    onFailed: end,
+    onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
   try {
     const cause = await Promise.race([stopped, ended, ps.left]);

@@ -4,6 +4,9 @@
  * the error to whoever started it. The command line then ends its process with exit code 1; in a library the
  * process of the host lives on.
  *
+ * Where the system refuses memory in the midst of a step, for example for a shard that is taken over, the
+ * role ends likewise, with MEMORY_LIMIT.
+ *
  * What is wrong with a message is no such exception: the core throws it before it changes anything, and only
  * the connection that brought the message closes.
  */
@@ -45,7 +48,10 @@ export class FailStop {
   private fail(cause: unknown): void {
     const { role, onFailed } = this.options;
     const message = describe(cause);
-    this.error = new KintsugiError('INTERNAL', `the ${role} has ended: ${message}`, { cause });
+    // No invariant is broken, but what was begun cannot be taken back: a shard must have its slabs.
+    const refused = (cause as { code?: unknown } | undefined)?.code === 'MEMORY_LIMIT';
+    const code = refused ? 'MEMORY_LIMIT' : 'INTERNAL';
+    this.error = new KintsugiError(code, `the ${role} has ended: ${message}`, { cause });
     const stack = cause instanceof Error ? cause.stack : undefined;
     this.report({ message, stack, state: this.state() });
     this.options.stop().catch((error: unknown) => this.report({ message: describe(error) }));

@@ -66,6 +66,7 @@ interface Peer {
   timer: NodeJS.Timeout | undefined;
   /** Kept while it is dialed. */
   readonly queue: WaitingList<Message>;
+  readonly queued: WaitingBytes;
   /** Messages may have been lost since the peer was last told that it is up. */
   lossy: boolean;
 }
@@ -170,7 +171,7 @@ export class Peers {
   /** Bytes that are kept until they are sent: posted, waiting for a connection, or in one. */
   get outgoingBytes(): number {
     let total = 0;
-    for (const { link, queue } of this.peers.values()) total += (link?.bufferedBytes ?? 0) + queue.bytes;
+    for (const { link, queued } of this.peers.values()) total += (link?.bufferedBytes ?? 0) + queued.used;
     for (const { bytes } of this.posted.values()) total += bytes;
     return total;
   }
@@ -206,17 +207,15 @@ export class Peers {
   }
 
   private add(id: PeerId, inc: number): Peer {
+    const queued = new WaitingBytes(MAX_QUEUED_BYTES);
     const peer: Peer = {
       link: undefined,
       inc,
       dialing: false,
       redials: new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS }),
       timer: undefined,
-      queue: new WaitingList({
-        maxCount: MAX_QUEUED_MESSAGES,
-        account: new WaitingBytes(MAX_QUEUED_BYTES),
-        atLimit: 'refuse',
-      }),
+      queue: new WaitingList({ maxCount: MAX_QUEUED_MESSAGES, account: queued, atLimit: 'refuse' }),
+      queued,
       lossy: false,
     };
     this.peers.set(id, peer);

@@ -58,7 +58,7 @@ export interface PsOptions {
   log: Logger;
   /** Called when this process must stop: a newer one took its name, or the scheduler serves another job. */
   onStale?: ((error: KintsugiError) => void) | undefined;
-  /** Called when this node has ended because an invariant is broken (INTERNAL); it is closed already. */
+  /** Called when this node has ended (INTERNAL, or MEMORY_LIMIT of the system); it is closed already. */
   onFailed?: ((error: KintsugiError) => void) | undefined;
 }
 

@@ -80,6 +80,32 @@ describe('a PS', () => {
     },
   );
 
+  it('that the system refuses memory for a shard that it takes over ends with MEMORY_LIMIT', async () => {
+    const { failed, options } = watch();
+    const job = await cluster({ ps: 5, code: '2+2', groups: 1, ...options });
+    const trainer = await client(job.address);
+    const table = await trainer.createTable({ name: 't', ...COUNTING });
+    await redundant(trainer, 5);
+    await table.push(firstKeys(100), new Float32Array(200).fill(1));
+    const { activated } = Owner.prototype;
+    let refused = false;
+    vi.spyOn(Owner.prototype, 'activated').mockImplementation(function (this: Owner, dedup, extents) {
+      const adopt = () => {
+        refused = true;
+        throw Object.assign(new Error('the system refuses memory for the table'), { code: 'MEMORY_LIMIT' });
+      };
+      const refuses = !refused && extents.length > 0;
+      activated.call(refuses ? Object.create(this, { native: { value: { adopt } } }) : this, dedup, extents);
+    });
+    const { data } = trainer.clusterMap.groups[0]!;
+    const owner = trainer.clusterMap.nodes.find(({ id }) => id === data[0]!.node)!;
+    await job.kill(Number(owner.name.replace('ps-', '')));
+    const { role, error } = await failed;
+    expect([error.code, error.message]).toEqual(['MEMORY_LIMIT', expect.stringContaining('refuses memory')]);
+    await noticed(trainer, role);
+    expect(await table.pull(firstKeys(100))).toEqual(new Float32Array(200).fill(1));
+  });
+
   it('ends also when its log cannot take the record', async () => {
     const { failed, options } = watch();
     const error = () => {

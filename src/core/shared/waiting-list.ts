@@ -35,11 +35,6 @@ export class WaitingList<T> {
     return this.entries.length;
   }
 
-  /** Of all that waits. */
-  get bytes(): number {
-    return this.entries.reduce((sum, { bytes }) => sum + bytes, 0);
-  }
-
   get first(): WaitingEntry<T> | undefined {
     return this.entries[0];
   }
