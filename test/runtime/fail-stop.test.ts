@@ -55,7 +55,7 @@ function breakOnce<T extends object>(prototype: T, method: keyof T & string): vo
 
 describe('a PS', () => {
   it.each([
-    ['while it follows a map', Owner.prototype, 'onGroup'],
+    ['while it follows a map', Owner.prototype, 'onTables'],
     ['in a tick', Owner.prototype, 'tick'],
     ['in a flush', Owner.prototype, 'flush'],
   ] as const)(
