@@ -80,7 +80,7 @@ describe('the pace of a change', () => {
     expect(granted(4000)).toBeLessThan(3 * before);
   });
 
-  it('is what is left in the time that is left, twice over, where moves go to', () => {
+  it('is twice what is left in the time that is left of three quarters, where moves go to', () => {
     const deadlines = new Deadlines();
     const timed = { id: 1, timeoutMs: 20_000 };
     const target = (sid: number, node: number) => ({
@@ -89,15 +89,15 @@ describe('the pace of a change', () => {
     deadlines.tick(0, [timed]);
     const [one, two] = [target(1, 7), target(2, 8)];
     expect(deadlines.paces(0, [{ id: 2, timeoutMs: 0 }], [one], MIB)).toEqual(new Map());
-    expect(deadlines.paces(0, [timed], [one], 60 * MIB)).toEqual(new Map([[7, 10 * MIB]]));
+    expect(deadlines.paces(0, [timed], [one], 35 * MIB)).toEqual(new Map([[7, 10 * MIB]]));
     expect(deadlines.paces(10_000, [timed], [one, two], 0)).toEqual(
       new Map([
-        [7, 8 * MIB],
-        [8, 8 * MIB],
+        [7, 16 * MIB],
+        [8, 16 * MIB],
       ]),
     );
     deadlines.reported(one, (5 * MIB) / 4096, 10_000);
-    expect(deadlines.paces(10_000, [timed], [one], 0)).toEqual(new Map([[7, 3 * MIB]]));
+    expect(deadlines.paces(10_000, [timed], [one], 0)).toEqual(new Map([[7, 6 * MIB]]));
     // The time is up: the rest is to be there at once.
     expect(deadlines.paces(30_000, [timed], [one], 0)).toEqual(new Map([[7, 30 * MIB]]));
   });

@@ -14,6 +14,8 @@ import type { Change } from '../state.js';
 const BLOCK_BYTES = 4096;
 /** The rate is so much higher than what is left needs: a move also takes time in which nothing is copied. */
 const MARGIN = 2;
+/** Moves aim at this part of the time. The rest is for what cannot be planned, such as a busy machine. */
+const AIM = 0.75;
 /** At least so much time is left, also when the time of a change is up and it comes further. */
 const LEAST_MS = 1000;
 
@@ -87,7 +89,7 @@ export class Deadlines {
     const paces = new Map<PeerId, number>();
     const times = running
       .filter(({ timeoutMs }) => timeoutMs > 0)
-      .map(({ id, timeoutMs }) => (this.since.get(id) ?? now) + timeoutMs - now);
+      .map(({ id, timeoutMs }) => (this.since.get(id) ?? now) + AIM * timeoutMs - now);
     if (times.length === 0) return paces;
     const bytes = underWay.reduce((sum, target) => sum + this.workLeft(target), waiting);
     const perSecond = (MARGIN * bytes * 1000) / Math.max(LEAST_MS, Math.min(...times));
