@@ -50,6 +50,19 @@ describe('the scale simulation', () => {
     expect(found.world.redundant).toBe(true);
   });
 
+  it('what a loss sends to each receiver does not grow with the job', () => {
+    const short = { steadyMs: 200, leasesMs: 100, movesMs: 100 };
+    const bytesOf = (ps: number, groups: number): number => {
+      const large = scaleConfig({ ps, workers: 4, groups }, { ...SHORT, ...short });
+      const phases = new Phases(large, new Meter(() => 0), undefined).run();
+      return phases.find(({ name }) => name === 'loss of one PS')!.figures.mapBytes!;
+    };
+    // The PS that is lost holds 10 of 100, 400 or 800 shards.
+    const [small, ...large] = [bytesOf(10, 20), bytesOf(40, 80), bytesOf(80, 160)];
+    for (const bytes of large) expect(bytes).toBeLessThan(1.2 * small!);
+    expect(small).toBeLessThan(1024);
+  });
+
   it('a scale-out moves no more than it must', () => {
     const { planned, leastMoves } = phase('scale-out').figures;
     expect(planned).toBeGreaterThan(0);
