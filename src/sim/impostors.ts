@@ -4,7 +4,7 @@
  * must be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness
  * of its own, so that the schedules are the same with and without it.
  */
-import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import { type Group, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Heartbeat, Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';
 import type { Control } from './control.js';
@@ -38,6 +38,11 @@ export class Impostors {
     else this.toClient();
   }
 
+  /** A group may have no sink for a while. */
+  private anySink({ sinks }: Group): number {
+    return sinks.length === 0 ? 0 : this.random.pick(sinks).sid;
+  }
+
   /** As the owner of a shard: that it has everything, that it has lost something, that its sink is slow. */
   private toScheduler(from: PeerId): void {
     const { random, control } = this;
@@ -47,7 +52,7 @@ export class Impostors {
     const group = random.pick(map.groups);
     const m = random.below(group.data.length);
     const { gen, inc } = group.data[m]!;
-    const { sid } = random.pick(group.sinks);
+    const sid = this.anySink(group);
     const stream = { g: group.id, m, sid, gen, v: group.version };
     const heartbeat: Heartbeat = {
       ...{ t: 'heartbeat', inc, epoch: map.epoch, bytes: 0, rows: 0, recoveries: [], owned: [] },
@@ -95,7 +100,7 @@ export class Impostors {
     const group = random.pick(map.groups);
     const m = random.below(group.data.length);
     const { gen } = group.data[m]!;
-    const { sid } = random.pick(group.sinks);
+    const sid = this.anySink(group);
     const stream = { g: group.id, m, sid, gen };
     const message = random.pick<Message>([
       { t: 'map', map: { ...map, epoch: map.epoch + 1000, groups: [] } },
