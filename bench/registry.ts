@@ -13,6 +13,7 @@ import { ROLLING_FLAGS } from './rolling/options.js';
 import { SCALING_FLAGS } from './scaling/options.js';
 import { SCAN_FLAGS } from './scan/options.js';
 import { TABLES_FLAGS } from './tables/options.js';
+import { VANISH_FLAGS } from './vanish/options.js';
 
 interface Benchmark {
   description: string;
@@ -79,6 +80,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'scan, digest, save and load of a large table, and the memory that they need',
     SCAN_FLAGS,
     () => import('./scan/bench.js'),
+  ),
+  vanish: benchmark(
+    'machines that vanish under load and return (Linux, as root)',
+    VANISH_FLAGS,
+    () => import('./vanish/bench.js'),
   ),
   chaos: benchmark(
     'random faults under load for minutes, then a proof that nothing was lost',

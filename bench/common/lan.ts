@@ -1,4 +1,5 @@
 /** A job whose roles run on machines that can vanish, one machine each. */
+import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -86,13 +87,12 @@ export class Lan {
     return { name, machine, child };
   }
 
-  /** Another program of the command line, on a machine of its own. */
-  run(name: string, args: string[]): LanRole {
+  /** Any program, on a machine of its own. It is for the caller to end it. */
+  run(program: string, args: readonly string[]): { machine: string; process: ChildProcess } {
     const machine = this.machines.add();
-    const prefix = this.machines.on(machine);
-    const onEvent = (event: RoleEvent): void => void this.events.push(event);
-    const { cliPath } = this.options;
-    return { name, machine, child: new Child({ name, prefix, args, env: ENV, cliPath, onEvent }) };
+    const [first, ...rest] = [...this.machines.on(machine), program, ...args];
+    const stdio = ['ignore', 'pipe', 'inherit'] as const;
+    return { machine, process: spawn(first!, rest, { stdio: [...stdio], env: { ...process.env, ...ENV } }) };
   }
 
   async connect(options: ConnectOptions = {}): Promise<Client> {

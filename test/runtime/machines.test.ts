@@ -2,17 +2,21 @@
  * Machines that vanish, are parted or hear nobody: network namespaces, and the real programs in them. They
  * need Linux and root; elsewhere this file says so and is left out.
  */
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Lan, type LanRole } from '../../bench/common/lan.js';
 import { whyNoMachines } from '../../bench/common/machines.js';
 import { Requests } from '../../bench/vanish/requests.js';
 import type { Client } from '../../src/client/client.js';
+import { Dataset } from '../../src/client/dataset.js';
 import { checkPushes } from '../../src/tools/audit.js';
 import { CLI } from '../cli/support.js';
 
 const why = whyNoMachines();
 if (why !== undefined) process.stderr.write(`\nLEFT OUT: machines that vanish: ${why}\n\n`);
 
+const HOLDS_RANGE = fileURLToPath(new URL('../fixtures/holds-range.mjs', import.meta.url));
 /** A stopped process lives. */
 const STOPPED_MS = 3000;
 const POLL_MS = 50;
@@ -92,6 +96,22 @@ describe.runIf(why === undefined)('a job on machines of its own', () => {
     lan.machines.clear(cut.machine);
     await until(isWhole);
   }, 60_000);
+
+  it("gives a worker's range to another one when its machine vanishes", async () => {
+    const files = [{ name: 'f', size: 100, rangeBytes: 100 }];
+    const spec = { files, batch: 4, epochs: 1, seed: 1, shuffle: false, staleness: 0 };
+    const worker = lan.run(process.execPath, [HOLDS_RANGE, lan.address, JSON.stringify(spec)]);
+    try {
+      const [said] = (await once(worker.process.stdout!, 'data')) as [Buffer];
+      expect(said.toString()).toBe('has range 0\n');
+      lan.machines.unplug(worker.machine);
+      const lease = await (await Dataset.open(client, 'd', spec)).acquire(0);
+      expect(lease?.range.number).toBe(0);
+      expect(lan.events.map(({ event }) => event)).toContain('worker.lost');
+    } finally {
+      worker.process.kill('SIGKILL');
+    }
+  }, 20_000);
 
   it('has every push exactly once after all that', async () => {
     requests.stop();
