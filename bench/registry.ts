@@ -72,7 +72,7 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     () => import('./rolling/bench.js'),
   ),
   tables: benchmark(
-    'as many tables as a job may have: created, used, and recovered after SIGKILL of one PS',
+    'as many tables as a job may have, and SIGKILL of one PS',
     TABLES_FLAGS,
     () => import('./tables/bench.js'),
   ),

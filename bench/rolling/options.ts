@@ -38,7 +38,7 @@ export const ROLLING_FLAGS = {
   batch: { value: 'n', help: 'keys of a push and of a pull', standard: '1000', smoke: '100' },
   calm: { value: 'seconds', help: 'load before and after', standard: '10', smoke: '0.5' },
   timeout: { value: 'seconds', help: 'for each step of the restart', standard: '30' },
-  sigterm: { help: 'send SIGTERM to each PS and start it again, instead of "kintsugi restart --rolling"' },
+  sigterm: { help: 'SIGTERM and a start, instead of "kintsugi restart --rolling"' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT */
