@@ -140,9 +140,9 @@ test('what one refuses at its start ends all, with its code', async () => {
 }, 120_000);
 
 test('one that crashes again and again is given up: the others are drained, exit 1 and LIMIT', async () => {
-  const address = await startScheduler('none', 1);
-  const other = role(flags(address, 1, 'b'));
-  await ready(other, 'b-0');
+  const address = await startScheduler('1+1', 2);
+  const others = role(flags(address, 2, 'b'));
+  await Promise.all([ready(others, 'b-0'), ready(others, 'b-1')]);
   const a = role(flags(address, 2, 'a'));
   await Promise.all([ready(a, 'a-0'), ready(a, 'a-1')]);
   let after = 0;
