@@ -392,7 +392,11 @@ export async function startScheduler(options: SchedulerOptions): Promise<Running
   const { token, nodeToken, metricsToken, tls } = options;
   const secrets = { token, nodeToken, metricsToken, tls };
   const standby = await Standby.start({ ...options, secrets }, election, (address) =>
-    SchedulerRuntime.start({ ...options, listen: address }),
+    SchedulerRuntime.start({ ...options, listen: address }).catch(async (error: unknown) => {
+      // Another one may be able to.
+      await options.store.close();
+      throw error;
+    }),
   );
   const close = async () => {
     await standby.close();

@@ -132,6 +132,17 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     await expectExactSums(trainer, 'counts', pushers);
   });
 
+  it('one that cannot resume the job gives the lease back, and ends', async () => {
+    const etcd = await Etcd.start();
+    const key = Buffer.from('jobs/test/entry/state').toString('base64');
+    await etcd.ask('/v3/kv/put', { key, value: Buffer.from('{"format":99}').toString('base64') });
+    const args = ['scheduler', '--listen', '127.0.0.1:0', '--store', etcd.url(), '--log-format', 'json'];
+    const { code, said } = await kintsugi(args);
+    expect([code, said]).toEqual([1, [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*format 99/)]]);
+    const leader = Buffer.from('jobs/test/leader').toString('base64');
+    expect(await etcd.ask('/v3/kv/range', { key: leader })).not.toHaveProperty('kvs');
+  });
+
   it('a store that cannot be used ends the command with a reason', async () => {
     for (const [args, text] of [
       [['--store', 'etcd://127.0.0.1'], /^kintsugi: BAD_ARGUMENT: .*is not of the form/],
