@@ -2,9 +2,12 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { parseRollingOptions } from '../../bench/rolling/options.js';
 import { kintsugi } from '../cli/support.js';
+
+// Many processes are started, one after the other.
+vi.setConfig({ testTimeout: 280_000 });
 
 let directory = '';
 beforeAll(() => {

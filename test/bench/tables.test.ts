@@ -2,8 +2,11 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { kintsugi } from '../cli/support.js';
+
+// Many processes are started, one after the other.
+vi.setConfig({ testTimeout: 280_000 });
 
 let directory = '';
 beforeAll(() => {
