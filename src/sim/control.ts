@@ -169,6 +169,7 @@ export class Control implements SchedulerSide {
     this.changes.look(this.tickedAt, this.scheduler.changes);
     if (this.scheduler.map !== before) this.checkDecision(before, this.scheduler.map);
     for (const effect of effects) this.run(effect);
+    this.cluster.leases.settled();
   }
 
   tick(): void {

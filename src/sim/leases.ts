@@ -20,6 +20,11 @@ export class Leases {
    * meanwhile. It reaches its worker after the release, and the worker ignores it.
    */
   private readonly returned = new Map<number, Holder[]>();
+  /**
+   * range -> a lease that a worker was told of and that the disk does not have. One transaction may hold a
+   * lease and its loss. Then the loss is told in the same step.
+   */
+  private readonly doubtful = new Map<number, Holder>();
 
   constructor(private readonly disk: () => DurableState) {}
 
@@ -27,6 +32,8 @@ export class Leases {
   sent(to: PeerId, message: Message): void {
     if (message.t === 'acquired' && message.range) this.leased(to, message, message.range.number);
     if (message.t !== 'rangeLost') return;
+    const doubt = this.doubtful.get(message.number);
+    if (doubt?.worker === to && doubt.lease === message.lease) this.doubtful.delete(message.number);
     const holder = this.holders.get(message.number);
     if (holder?.worker === to && holder.lease === message.lease) this.holders.delete(message.number);
   }
@@ -34,14 +41,23 @@ export class Leases {
   private leased(worker: PeerId, { id, session, done }: MessageOf<'acquired'>, number: number): void {
     if (this.returned.get(number)?.some((old) => old.worker === worker && old.lease === id)) return;
     const range = this.onDisk(number);
-    if (range?.worker !== worker || range.lease !== id || range.session !== session || range.done > done)
-      throw new Violation(`client ${worker} was told of a lease on range ${number} that is not on the disk`);
+    if (range?.worker !== worker || range.lease !== id || range.session !== session || range.done > done) {
+      this.settled();
+      this.doubtful.set(number, { worker, lease: id });
+      return;
+    }
     const holder = this.holders.get(number);
     if (holder && (holder.worker !== worker || holder.lease !== id))
       throw new Violation(
         `range ${number} was given to client ${worker} while client ${holder.worker} has it`,
       );
     this.holders.set(number, { worker, lease: id });
+  }
+
+  /** The scheduler has sent all messages of a step. */
+  settled(): void {
+    for (const [number, { worker }] of this.doubtful)
+      throw new Violation(`client ${worker} was told of a lease on range ${number} that is not on the disk`);
   }
 
   /** A message reaches the scheduler: a worker hands back what it has. */
