@@ -158,7 +158,7 @@ describe('a push that is larger than a frame', () => {
   });
 
   it('is counted exactly by an audit', async () => {
-    const job = await connected({ code: '1+1' }, { audit: true });
+    const job = await connected({ code: '1+1', groups: 2 }, { audit: true });
     await large(job, 30_000, 200);
     const counts = job.pushCounts();
     expect(counts.some(({ sent }) => sent > 2)).toBe(true);
