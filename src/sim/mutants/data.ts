@@ -56,8 +56,8 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'codec: a push does not say whose it is',
     file: 'protocol/validate',
-    from: 'return header;',
-    to: "if (header.t === 'push') delete header.client; return header;",
+    from: 'const message = header;',
+    to: "const message = header; if (message.t === 'push') delete message.client;",
   },
   {
     name: 'codec: tombstones are refused',

@@ -35,7 +35,7 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
   {
     name: 'move: the old owner goes on after the cut-over',
     file: 'node/node',
-    from: 'this.dropOwner(key, owner);',
+    from: 'this.dropOwner(key, known);',
     to: '{}',
   },
   {

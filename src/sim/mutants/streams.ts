@@ -246,7 +246,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'a sink that the system refused memory is created again, empty',
     file: 'node/sinks',
-    from: 'this.failed.add(sid);',
+    from: 'this.failed.set(sid, group);',
     to: '',
     scenario: {
       test: 'test/core/sink/memory.test.ts',
