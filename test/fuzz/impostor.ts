@@ -7,6 +7,7 @@
 import { type ClusterMap, SCHEDULER } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend } from '../../src/protocol/senders.js';
+import { toMessage } from '../../src/protocol/validate.js';
 import { parseAddress } from '../../src/runtime/address.js';
 import { dial, type Link } from '../../src/transport/index.js';
 import { SAMPLES } from './frames.js';
@@ -82,7 +83,8 @@ export class Impostor {
       handlers: {
         onOpen: () => {},
         onMessage: (_, header) => {
-          if (header.t === 'welcome') this.learn(header as unknown as MessageOf<'welcome'>);
+          // Groups are packed on the wire.
+          if (header.t === 'welcome') this.learn(toMessage(header) as MessageOf<'welcome'>);
           if (header.t === 'stale') this.self = undefined;
           if (header.t === 'welcome' || header.t === 'stale') welcomed();
           if (header.id === LAST) end();

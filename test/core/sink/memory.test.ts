@@ -40,6 +40,23 @@ it('is replaced elsewhere when a delta does not fit', () => {
   expectAllDone(2);
 });
 
+it('is not created again when its group changes', () => {
+  cluster = new Cluster({ k: 2, r: 2, spares: 2 });
+  pushToAll();
+  const { node, sid } = sinkEntry();
+  vi.spyOn(cluster.sink(0).native, 'apply').mockReturnValue(PushStatus.MEMORY_LIMIT);
+  pushToAll();
+  const { version } = cluster.map.groups[0]!;
+  cluster.crash(3);
+  cluster.settle();
+  expect(cluster.map.groups[0]!.version).toBeGreaterThan(version);
+  expect(sinkEntry().sid).toBe(sid);
+  expect(cluster.nodeById(node).node!.sinkAt(sid)).toBeUndefined();
+  cluster.advance(30_000);
+  expect(sinkEntry().node).not.toBe(node);
+  expectAllDone(2);
+});
+
 it('is replaced elsewhere when the extents of a member do not fit', () => {
   cluster = new Cluster({ k: 2, r: 1, spares: 2 });
   pushToAll();
