@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Client, connect } from '../../src/client/client.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
 import type { RestartedNode } from '../../src/tools/restart.js';
+import { statusWhere } from '../runtime/support.js';
 import { kintsugi, record, start } from './support.js';
 
 let cluster: LocalCluster;
@@ -44,6 +45,7 @@ test('restart --rolling restarts all, one after the other', async () => {
 test('one that is not started again ends the command; nothing is lost', async () => {
   const extra = start(['ps', '--scheduler', cluster.address, '--name', 'extra', '--log-format', 'json']);
   await record(extra, 'ps.ready');
+  await statusWhere(client, 'four PS wanted', ({ scaling }) => scaling.wanted === 4);
   const { code, stderr } = await run('extra', '--timeout', '1s');
   expect({ code, stderr }).toEqual({
     code: 1,
