@@ -266,6 +266,27 @@ export interface SectionPart {
   end: number;
 }
 
+/** What a request asks of one table: keys, and of a push all rows that go with them (keys.length x width). */
+export interface SplitCall {
+  table: number;
+  /** floats per row */
+  width: number;
+  keys: BigUint64Array;
+  rows?: Float32Array;
+}
+
+/** Calls, split by shard into sections. All lists are flat. */
+export interface Split {
+  /** Of each call: positions of its keys, grouped by shard, in input order within one. */
+  orders: Uint32Array[];
+  /** (call, start, end): keys `order[start..end)` of a call. */
+  pieces: Uint32Array;
+  /** (shard, first piece, number of pieces, bytes of the REQUEST section), by round and node. */
+  sections: Uint32Array;
+  /** (round, node, first section, number of sections, bytes): sections that go to one node together. */
+  runs: Float64Array;
+}
+
 export interface NativeAddon {
   /** The instruction set the kernels use: 'scalar' | 'avx2' | 'avx512-gfni'. */
   readonly isa: string;
@@ -284,6 +305,39 @@ export interface NativeAddon {
   partition(keys: BigUint64Array, shards: number): Partition;
   /** A REQUEST section, of `requestBytes`; in `into` from byte `at` on, if it fits there. */
   encodeRequest(mode: 0 | 1, parts: SectionPart[], into?: Uint8Array, at?: number): Uint8Array;
+  /**
+   * Splits calls by shard; `nodes` has a number for the node of each shard. What goes to a shard beyond
+   * `sectionBytes` of keys and rows goes in further sections, and sections beyond `roundBytes` in further
+   * rounds. `each`: a call with one key per shard, its shard's number in `keys`; every section gets that one.
+   */
+  split(
+    calls: readonly SplitCall[],
+    nodes: Uint32Array,
+    sectionBytes: number,
+    roundBytes: number,
+    each?: number,
+  ): Split;
+  /** `count` REQUEST sections from `first` on, one after the other; in `into` from byte `at`, if they fit. */
+  encodeSections(
+    mode: 0 | 1,
+    calls: readonly SplitCall[],
+    split: Split,
+    first: number,
+    count: number,
+    into?: Uint8Array,
+    at?: number,
+  ): Uint8Array;
+  /**
+   * Copies ROWS sections to the places of their rows in the targets, one target and width per call. `items`:
+   * (section, bytes) of each ROWS section in `rows`. @throws BAD_FRAME when they do not fit
+   */
+  scatterSections(
+    targets: readonly Float32Array[],
+    widths: Uint32Array,
+    split: Split,
+    items: Uint32Array,
+    rows: Uint8Array,
+  ): void;
   /** Copies the rows at byte `offset` of a ROWS section to their positions; returns the offset after them. */
   scatterRows(
     target: Float32Array,

@@ -40,6 +40,7 @@ Napi::Object load(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(classes);
   defineRouter(env, exports);
   defineTcp(env, exports);
+  defineSplit(env, exports);
   exports.Set("createMemory", Napi::Function::New<construct<&Classes::memory, 1>>(env, "createMemory"));
   exports.Set("createShard", Napi::Function::New<construct<&Classes::shard, 4>>(env, "createShard"));
   exports.Set("createSink", Napi::Function::New<construct<&Classes::sink, 5>>(env, "createSink"));

@@ -63,6 +63,14 @@ class Arguments {
 /** A finite number in [0, limit] that is an integer. */
 bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
 
+/** It is a typed array of this kind. */
+inline bool is(Napi::Value value, napi_typedarray_type type) {
+  return value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == type;
+}
+
+/** Most shards that keys are split into. */
+inline constexpr std::uint32_t kMaxShards = 1 << 20;
+
 bool readOptimizer(Napi::Value value, OptimizerParams& out);
 bool readTable(Napi::Value value, TableSpec& out);
 

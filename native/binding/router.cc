@@ -10,8 +10,6 @@
 namespace kintsugi::binding {
 namespace {
 
-constexpr std::uint32_t kMaxShards = 1 << 20;
-
 Napi::Value partitionKeys(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Arguments arguments(info);
@@ -28,10 +26,6 @@ Napi::Value partitionKeys(const Napi::CallbackInfo& info) {
   object.Set("order", order);
   object.Set("starts", starts);
   return object;
-}
-
-bool is(Napi::Value value, napi_typedarray_type type) {
-  return value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == type;
 }
 
 bool readPart(Napi::Value value, SectionPart& part) {

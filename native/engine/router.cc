@@ -1,5 +1,7 @@
 #include "engine/router.h"
 
+#include <algorithm>
+
 #include "engine/hash.h"
 #include "engine/scratch.h"
 #include "engine/sections.h"
@@ -66,6 +68,105 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
     at += padding;
   }
   return true;
+}
+
+namespace {
+
+/** Bytes of a key and its row. */
+std::uint64_t rowBytes(const Call& call) { return 8 + std::uint64_t{call.width} * 4; }
+
+/** Bytes that a piece adds to a REQUEST section. */
+std::uint64_t pieceBytes(const Call& call, const Piece& piece) {
+  const std::uint64_t count = piece.end - piece.start;
+  return kRequestTableBytes + count * 8 + (call.rows ? alignUp(count * call.width * 4, 8) : 0);
+}
+
+/** Cuts what goes to one shard into sections. */
+class Cutter {
+ public:
+  Cutter(const std::vector<Call>& calls, std::uint32_t each, std::uint64_t limit, Split& out)
+      : calls_(calls), each_(each), limit_(limit), out_(out) {}
+
+  void add(std::uint32_t shard, std::uint32_t call, std::uint32_t start, std::uint32_t end) {
+    const std::uint64_t row = rowBytes(calls_[call]);
+    while (start < end) {
+      if (used_ && used_ + row > limit_) finish(shard);
+      const std::uint64_t fit = limit_ > used_ ? (limit_ - used_) / row : 0;
+      const std::uint64_t rows = std::min<std::uint64_t>(end - start, std::max<std::uint64_t>(1, fit));
+      const Piece piece{call, start, start + static_cast<std::uint32_t>(rows)};
+      out_.pieces.push_back(piece);
+      bytes_ += pieceBytes(calls_[call], piece);
+      used_ += rows * row;
+      start = piece.end;
+    }
+  }
+
+  void finish(std::uint32_t shard) {
+    if (!used_) return;
+    if (each_ != kNoCall) {
+      const Piece piece{each_, shard, shard + 1};
+      out_.pieces.push_back(piece);
+      bytes_ += pieceBytes(calls_[each_], piece);
+      used_ += rowBytes(calls_[each_]);
+    }
+    const auto pieces = static_cast<std::uint32_t>(out_.pieces.size()) - first_;
+    out_.sections.push_back({shard, first_, pieces, static_cast<std::uint32_t>(8 + bytes_)});
+    weights_.push_back(used_);
+    first_ += pieces;
+    bytes_ = used_ = 0;
+  }
+
+  /** Bytes of keys and rows of each section. */
+  const std::vector<std::uint64_t>& weights() const { return weights_; }
+
+ private:
+  const std::vector<Call>& calls_;
+  std::uint32_t each_;
+  std::uint64_t limit_;
+  Split& out_;
+  std::uint32_t first_ = 0;
+  std::uint64_t bytes_ = 0, used_ = 0;
+  std::vector<std::uint64_t> weights_;
+};
+
+}  // namespace
+
+void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t*>& starts,
+           const std::uint32_t* nodes, std::uint32_t shards, std::uint32_t each, SplitLimits limits,
+           Split& out) {
+  Cutter cutter(calls, each, limits.sectionBytes, out);
+  for (std::uint32_t shard = 0; shard < shards; shard++) {
+    for (std::uint32_t call = 0; call < calls.size(); call++)
+      if (call != each) cutter.add(shard, call, starts[call][shard], starts[call][shard + 1]);
+    cutter.finish(shard);
+  }
+  // In the order of the shards a round takes as much as it may; in it, sections are sorted by node.
+  std::vector<SplitSection> sorted;
+  sorted.reserve(out.sections.size());
+  std::vector<std::uint32_t> order;
+  std::uint32_t round = 0;
+  for (std::size_t from = 0, to = 0; from < out.sections.size(); from = to, round++) {
+    std::uint64_t bytes = 0;
+    for (; to < out.sections.size(); to++) {
+      if (to > from && bytes + cutter.weights()[to] > limits.roundBytes) break;
+      bytes += cutter.weights()[to];
+    }
+    order.resize(to - from);
+    for (std::size_t i = from; i < to; i++) order[i - from] = static_cast<std::uint32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return nodes[out.sections[a].shard] < nodes[out.sections[b].shard];
+    });
+    for (const std::uint32_t i : order) {
+      const SplitSection& section = out.sections[i];
+      const std::uint32_t node = nodes[section.shard];
+      if (out.runs.empty() || out.runs.back().round != round || out.runs.back().node != node)
+        out.runs.push_back({round, node, static_cast<std::uint32_t>(sorted.size()), 0, 0});
+      out.runs.back().sections++;
+      out.runs.back().bytes += section.bytes;
+      sorted.push_back(section);
+    }
+  }
+  out.sections = std::move(sorted);
 }
 
 std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t width,

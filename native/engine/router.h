@@ -27,6 +27,50 @@ std::size_t requestBytes(const std::vector<SectionPart>& parts);
 /** False if an index in `order` is out of range. */
 bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, std::uint8_t* out);
 
+/** What a request asks of one table: keys, and of a push the rows that go with them. */
+struct Call {
+  std::uint32_t table, width;
+  const std::uint64_t* keys;
+  const float* rows;  // nullptr: a pull
+  std::size_t keyCount;
+};
+
+/** Keys order[start..end) of a call. */
+struct Piece {
+  std::uint32_t call, start, end;
+};
+
+/** What goes to one shard at once. */
+struct SplitSection {
+  std::uint32_t shard, firstPiece, pieces, bytes;
+};
+
+/** Sections that go to one node together, one after the other in `Split::sections`. */
+struct Run {
+  std::uint32_t round, node, firstSection, sections;
+  std::uint64_t bytes;
+};
+
+/** Requests as sections, by round and node. */
+struct Split {
+  std::vector<Piece> pieces;
+  std::vector<SplitSection> sections;
+  std::vector<Run> runs;
+};
+
+struct SplitLimits {
+  std::uint64_t sectionBytes;  // of keys and rows in a section; a shard gets further ones for the rest
+  std::uint64_t roundBytes;    // of keys and rows in a round
+};
+
+inline constexpr std::uint32_t kNoCall = 0xFFFFFFFF;
+
+/** Splits calls by shard. `order` and `starts` of each call are of `partition`, `nodes` has the node of each
+ * shard. Of call `each` every section gets the key with the number of its shard; kNoCall: there is none. */
+void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t*>& starts,
+           const std::uint32_t* nodes, std::uint32_t shards, std::uint32_t each, SplitLimits limits,
+           Split& out);
+
 /** Rows of a ROWS section at `offset` to target[order[start..end)]; the offset after them, or 0 if something
  * does not fit. */
 std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t width,

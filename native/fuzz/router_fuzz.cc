@@ -45,6 +45,87 @@ void splitAndJoin(Input& in) {
   CHECK(back == rows);
 }
 
+/** Several tables at once, in sections and rounds of any size: every key is in one section, that of its
+ * shard. */
+void splitCalls(Input& in) {
+  const std::uint32_t shards = 1 + in.below(9), tables = 1 + in.below(3);
+  const bool push = in.below(2), counted = in.below(2);
+  const SplitLimits limits{1 + in.below(400), 1 + in.below(2000)};
+  std::vector<std::vector<std::uint64_t>> keys(tables + counted);
+  std::vector<std::vector<float>> rows(keys.size());
+  std::vector<std::uint32_t> nodes, width;
+  for (std::uint32_t s = 0; s < shards; s++) nodes.push_back(in.below(4));
+  for (std::uint32_t t = 0; t < keys.size(); t++) {
+    const bool each = counted && t == tables;
+    width.push_back(each ? 1 : 1 + in.below(5));
+    for (std::uint32_t n = each ? shards : in.below(40); n; n--)
+      keys[t].push_back(each ? keys[t].size() : in.below(2) ? in.u8() : in.u64());
+    for (std::size_t x = 0; x < keys[t].size() * width[t]; x++) rows[t].push_back(static_cast<float>(x));
+  }
+  std::vector<Call> calls;
+  std::vector<std::vector<std::uint32_t>> orders, starts;
+  std::vector<const std::uint32_t*> firsts;
+  static const float kNothing = 0;
+  for (std::uint32_t t = 0; t < keys.size(); t++) {
+    calls.push_back({t, width[t], keys[t].data(),
+                     push ? (rows[t].empty() ? &kNothing : rows[t].data()) : nullptr, keys[t].size()});
+    orders.emplace_back(keys[t].size());
+    starts.emplace_back(shards + 1);
+    partition(keys[t].data(), keys[t].size(), shards, orders[t].data(), starts[t].data());
+  }
+  for (const auto& list : starts) firsts.push_back(list.data());
+  if (counted) {
+    for (std::uint32_t s = 0; s < shards; s++) orders[tables][s] = s;
+  }
+  Split out;
+  split(calls, firsts, nodes.data(), shards, counted ? tables : kNoCall, limits, out);
+  std::vector<std::size_t> seen(tables);
+  std::size_t pieces = 0, section = 0;
+  for (std::size_t i = 0; i < out.runs.size(); i++) {
+    const Run& run = out.runs[i];
+    CHECK_EQ(std::size_t{run.firstSection}, section);
+    CHECK(i == 0 || out.runs[i - 1].round < run.round ||
+          (out.runs[i - 1].round == run.round && out.runs[i - 1].node < run.node));
+    std::uint64_t runBytes = 0;
+    for (std::uint32_t n = 0; n < run.sections; n++, section++) {
+      const SplitSection& each = out.sections[section];
+      CHECK(each.shard < shards && nodes[each.shard] == run.node && each.pieces > 0);
+      std::vector<SectionPart> parts;
+      std::uint64_t weight = 0;
+      std::uint32_t count = 0;
+      for (std::uint32_t j = 0; j < each.pieces; j++) {
+        const Piece& piece = out.pieces[each.firstPiece + j];
+        const Call& call = calls[piece.call];
+        CHECK(piece.start < piece.end && piece.end <= call.keyCount);
+        parts.push_back({call.table, call.width, call.keys, call.rows, call.keyCount,
+                         orders[piece.call].data(), piece.start, piece.end});
+        if (counted && piece.call == tables) {
+          CHECK(j + 1 == each.pieces && piece.start == each.shard && piece.end == each.shard + 1);
+          continue;
+        }
+        CHECK(piece.start >= starts[piece.call][each.shard] &&
+              piece.end <= starts[piece.call][each.shard + 1]);
+        seen[piece.call] += piece.end - piece.start;
+        count += piece.end - piece.start;
+        weight += (piece.end - piece.start) * (8 + std::uint64_t{call.width} * 4);
+      }
+      CHECK(weight <= limits.sectionBytes || count == 1);
+      CHECK(!counted || out.pieces[each.firstPiece + each.pieces - 1].call == tables);
+      pieces += each.pieces;
+      Bytes bytes(requestBytes(parts));
+      CHECK_EQ(bytes.size(), std::size_t{each.bytes});
+      CHECK(encodeRequest(0, parts, bytes.data()));
+      Request request;
+      CHECK(parseRequest(view(bytes), push, request));
+      runBytes += each.bytes;
+    }
+    CHECK_EQ(runBytes, run.bytes);
+  }
+  CHECK_EQ(section, out.sections.size());
+  CHECK_EQ(pieces, out.pieces.size());
+  for (std::uint32_t t = 0; t < tables; t++) CHECK_EQ(seen[t], keys[t].size());
+}
+
 /** Indices as they come: every call says no, or stays inside its arrays. */
 void wildIndices(Input& in) {
   const std::uint32_t width = 1 + in.below(4), count = in.below(16), rowCount = in.below(16);
@@ -81,9 +162,12 @@ void uniqueAndBack(Input& in) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input in(data, size);
-  switch (in.below(3)) {
+  switch (in.below(4)) {
     case 0:
       splitAndJoin(in);
+      break;
+    case 3:
+      splitCalls(in);
       break;
     case 1:
       wildIndices(in);

@@ -3,9 +3,9 @@
  * Also under the numbers of another session, see sequence.ts.
  */
 import { KintsugiError } from '../errors.js';
-import { loadNative, type SectionPart } from '../native.js';
+import { loadNative, type SplitCall } from '../native.js';
 import { checkArray, checkFields, checkOptions } from '../options.js';
-import { locate, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
+import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
 import { PartMemory } from '../transport/index.js';
 import { auditKeys, auditTable } from './audit.js';
 import {
@@ -20,16 +20,20 @@ import {
   type RequestOptions,
 } from './options.js';
 import {
-  cut,
   encodeRounds,
-  type Plan,
-  piecesByShard,
+  type PoolCalls,
   type Round,
   rowBytes,
   SECTION_BYTES,
-  type TableCall,
+  scatter,
+  sectionCounts,
 } from './sections.js';
 import type { Session } from './session.js';
+
+/** What a request asks of one table: keys, and the rows that go with them. */
+interface TableCall extends SplitCall {
+  spec: TableSpec;
+}
 
 /** What rows consist of: the values and their gradients, or whole rows with optimizer state. */
 export type Mode = 'values' | 'rows';
@@ -80,22 +84,24 @@ export class Requests {
     const calls = requests.map((request): TableCall => {
       checkFields<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
       const spec = this.specOf(request.table);
-      return { spec, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
+      return { spec, table: spec.id, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
     });
     const results = calls.map((call, i) => target(call, requests[i]?.into));
-    for (const { items, pieces, done } of this.rounds(calls, mode)) {
-      const onRows = (item: number, rows: Uint8Array) => {
-        let offset = 0;
-        for (const { call, part } of pieces[item] ?? []) {
-          const { width, order, start, end } = part;
-          // The caller's own memory: it may have been transferred to somewhere else by now.
-          if (results[call]!.length === 0)
-            throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
-          offset = this.native.scatterRows(results[call]!, width, order, start, end, rows, offset);
-        }
+    const pools = this.pools(calls);
+    const targets = pools.map(({ calls: mine }) => ({
+      rows: mine.map((call) => results[calls.indexOf(call as TableCall)]!),
+      widths: Uint32Array.from(mine, ({ width }) => width),
+    }));
+    for (const round of this.encoded(pools, mode)) {
+      const { lists, done } = round;
+      const onRows = (items: Uint32Array, rows: Uint8Array) => {
+        // The caller's own memory: it may have been transferred to somewhere else by now.
+        if (results.some(({ length }, i) => length === 0 && calls[i]!.keys.length > 0))
+          throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
+        scatter(this.native, round, targets, items, rows);
       };
       try {
-        await this.session.request((ticket) => ({ kind: 'pull', ticket, items }), options, { onRows });
+        await this.session.request((ticket) => ({ kind: 'pull', ticket, lists }), options, { onRows });
       } finally {
         done();
       }
@@ -115,7 +121,9 @@ export class Requests {
     checkOptions('push', options, REQUEST_OPTIONS);
     checkArray('push: requests', requests);
     const calls = requests.map((request) => this.pushCall(request, mode));
-    const rounds = this.rounds(mode === 'values' ? this.distinct(calls) : calls, mode, turn?.client);
+    const pools = this.pools(mode === 'values' ? this.distinct(calls) : calls);
+    if (this.audit) for (const each of pools) this.addAudit(each, mode, turn?.client);
+    const rounds = this.encoded(pools, mode);
     await turn?.begins;
     for (const [index, round] of rounds.entries()) {
       const last = index === rounds.length - 1;
@@ -139,7 +147,7 @@ export class Requests {
       const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
       throw new KintsugiError(code, `table "${spec.name}": ${text}`);
     }
-    return { spec, keys, width, rows: request.gradients };
+    return { spec, table: spec.id, keys, width, rows: request.gradients };
   }
 
   /**
@@ -163,45 +171,41 @@ export class Requests {
   skip(requests: readonly PullRequest[], client: number): void {
     const calls = requests.map(({ table, keys }): TableCall => {
       const spec = this.specOf(table);
-      return { spec, keys: checkKeys(keys), width: spec.dim };
+      return { spec, table: spec.id, keys: checkKeys(keys), width: spec.dim };
     });
-    const items = this.session.map.pools.flatMap((pool) =>
-      [...piecesByShard(this.native, calls, pool)].map(([shard, list]) => {
-        const { group, member } = locate(pool, shard);
-        return { g: group, m: member, count: cut(list).length };
+    const items = this.pools(calls).flatMap((each) =>
+      [...sectionCounts(this.native, this.session.map, each)].map(([shard, count]) => {
+        const { group, member } = locate(each.pool, shard);
+        return { g: group, m: member, count };
       }),
     );
     this.session.step({ kind: 'skip', client, items });
   }
 
-  /**
-   * Splits calls by shard: a section per shard with all its tables, or several where that would be too large.
-   */
-  private rounds(calls: TableCall[], mode: Mode, client = this.session.id): Round[] {
-    const { map } = this.session;
-    const plans: Plan[] = [];
-    for (const pool of map.pools) {
-      for (const [shard, list] of piecesByShard(this.native, calls, pool)) {
-        for (const pieces of cut(list)) {
-          const parts = pieces.map((piece) => piece.part);
-          if (this.audit && parts.some((part) => part.rows))
-            parts.push(this.auditPart(pool, shard, mode, client));
-          plans.push({ pool, shard, pieces, parts });
-        }
-      }
-    }
-    return encodeRounds(this.native, this.memory, map, mode === 'rows' ? 1 : 0, plans);
+  /** Calls with keys, by the pool of their tables. */
+  private pools(calls: readonly TableCall[]): PoolCalls[] {
+    return this.session.map.pools.flatMap((pool) => {
+      const mine = calls.filter(({ spec, keys }) => spec.pool === pool.name && keys.length > 0);
+      return mine.length > 0 ? [{ pool, calls: mine }] : [];
+    });
+  }
+
+  /** A section per shard with all its tables, or several where that would be too large. */
+  private encoded(pools: readonly PoolCalls[], mode: Mode): Round[] {
+    return encodeRounds(this.native, this.memory, this.session.map, mode === 'rows' ? 1 : 0, pools);
   }
 
   // ---- audit
 
-  private auditPart(pool: Pool, shard: number, mode: Mode, client: number): SectionPart {
+  /** Every section of a push also adds to a row that counts the pushes of session `client` to its shard. */
+  private addAudit(pushed: PoolCalls, mode: Mode, client = this.session.id): void {
     if (mode === 'rows') throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot assign rows');
-    const spec = this.specOf(auditTable(pool).name);
+    const { pool, calls } = pushed;
+    const { id: table } = this.specOf(auditTable(pool).name);
     const keys = auditKeys(this.native, pool, client);
-    const order = Uint32Array.of(shard);
-    const rows = new Float32Array(keys.length).fill(1);
-    return { table: spec.id, width: 1, keys, rows, order, start: 0, end: 1 };
+    const rows = new Float32Array(shardCount(pool)).fill(1);
+    pushed.calls = [...calls, { table, width: 1, keys, rows }];
+    pushed.each = calls.length;
   }
 
   /** Pushes per shard under the numbers of session `client`; default: this client's own. */

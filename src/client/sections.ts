@@ -1,18 +1,12 @@
 /**
- * Pushes and pulls are cut into sections and rounds. A section goes to one shard at once. A round is what is
- * under way at once. Both stay far below the largest frame, also where they grow on the way: a delta carries
- * optimizer state and slots, up to four times the bytes of its push.
+ * Pushes and pulls are cut into sections and rounds, by the engine: JavaScript touches each node, not each
+ * shard. A section goes to one shard at once. A round is what is under way at once. Both stay far below the
+ * largest frame, also where they grow on the way: a delta carries optimizer state and slots, up to four times
+ * the bytes of its push.
  */
-import type { ShardSection } from '../core/client/client.js';
-import type { NativeAddon, SectionPart } from '../native.js';
-import {
-  type ClusterMap,
-  locate,
-  type PeerId,
-  type Pool,
-  shardCount,
-  type TableSpec,
-} from '../protocol/map.js';
+import { PLACE_WORDS, type SectionList } from '../core/client/client.js';
+import type { NativeAddon, Split, SplitCall } from '../native.js';
+import { type ClusterMap, locate, type Pool, shardCount } from '../protocol/map.js';
 import type { PartBuffer, PartMemory } from '../transport/index.js';
 
 /**
@@ -22,39 +16,35 @@ import type { PartBuffer, PartMemory } from '../transport/index.js';
 export const SECTION_BYTES = 4 << 20;
 /** Sections of one push or pull that are under way at once; the next ones follow when these are answered. */
 export const ROUND_BYTES = 16 << 20;
-/** Sections of one round: an answer has one part for each. */
-export const ROUND_SECTIONS = 4096;
 /** Below so many bytes to one node, sections have memory of their own and are copied into their frame. */
 const ARRANGED_FROM = 16_384;
 
-/** What a request asks of one table: keys, and the rows that go with them. */
-export interface TableCall {
-  spec: TableSpec;
-  keys: BigUint64Array;
-  width: number;
-  rows?: Float32Array;
-}
+/** Words of a section in `Split.sections`, and fields of a run in `Split.runs`. */
+const SECTION_WORDS = 4;
+const RUN_FIELDS = 5;
 
-/** The keys of one table that go to one shard; of a pull, where its rows go. */
-export interface Piece {
-  call: number;
-  part: SectionPart;
-}
-
-/** What one shard is asked at once. */
-export interface Plan {
+/** What a request asks of the tables of one pool. */
+export interface PoolCalls {
   pool: Pool;
-  shard: number;
-  pieces: Piece[];
-  /** Parts of the pieces, and an audit row if there is one. */
-  parts: SectionPart[];
+  calls: readonly SplitCall[];
+  /** Number of the call of which every section gets one row, that of its shard. */
+  each?: number | undefined;
 }
 
-/** Sections that go together. */
+/** Sections of one pool in a round. */
+export interface RoundPart {
+  /** Index in what `encodeRounds` was given. */
+  pool: number;
+  split: Split;
+  /** Number of the first one in `split`. */
+  first: number;
+  count: number;
+}
+
+/** Sections that go together. They are numbered in the order of `lists`, and of `parts`. */
 export interface Round {
-  items: ShardSection[];
-  /** Of each item. */
-  pieces: Piece[][];
+  lists: readonly SectionList[];
+  parts: readonly RoundPart[];
   bytes: number;
   /** To be called when no section is needed any more: their memory is used again. */
   done(): void;
@@ -63,66 +53,47 @@ export interface Round {
 /** Bytes of a key and its row. */
 export const rowBytes = (width: number): number => 8 + width * 4;
 
-/** What goes to each shard of a pool. Constant work in JavaScript per shard and table. */
-export function piecesByShard(
+/** The node of each shard of a pool; kept as long as the map. */
+const nodes = new WeakMap<ClusterMap, Map<string, Uint32Array>>();
+
+function nodesOf(map: ClusterMap, pool: Pool): Uint32Array {
+  let ofMap = nodes.get(map);
+  if (!ofMap) {
+    ofMap = new Map();
+    nodes.set(map, ofMap);
+  }
+  let list = ofMap.get(pool.name);
+  if (!list) {
+    list = Uint32Array.from({ length: shardCount(pool) }, (_, shard) => {
+      const { group, member } = locate(pool, shard);
+      return map.groups[group]?.data[member]?.node ?? 0;
+    });
+    ofMap.set(pool.name, list);
+  }
+  return list;
+}
+
+/** How many sections go to each shard that gets one. They depend on nothing but keys and widths. */
+export function sectionCounts(
   native: NativeAddon,
-  calls: readonly TableCall[],
-  pool: Pool,
-): Map<number, Piece[]> {
-  const shards = shardCount(pool);
-  const byShard = new Map<number, Piece[]>();
-  for (const [index, call] of calls.entries()) {
-    if (call.spec.pool !== pool.name || call.keys.length === 0) continue;
-    const { order, starts } = native.partition(call.keys, shards);
-    for (let shard = 0; shard < shards; shard++) {
-      const [start, end] = [starts[shard]!, starts[shard + 1]!];
-      if (start === end) continue;
-      const { keys, width, rows } = call;
-      const part: SectionPart = { table: call.spec.id, width, keys, order, start, end };
-      if (rows) part.rows = rows;
-      const known = byShard.get(shard);
-      if (known) known.push({ call: index, part });
-      else byShard.set(shard, [{ call: index, part }]);
-    }
-  }
-  return byShard;
+  map: ClusterMap,
+  { pool, calls }: PoolCalls,
+): Map<number, number> {
+  const counts = new Map<number, number>();
+  const { sections } = native.split(calls, nodesOf(map, pool), SECTION_BYTES, ROUND_BYTES);
+  for (let i = 0; i < sections.length; i += SECTION_WORDS)
+    counts.set(sections[i]!, (counts.get(sections[i]!) ?? 0) + 1);
+  return counts;
 }
 
-/** The pieces of one shard, cut so that no list holds more than a section may (but at least one row). */
-export function cut(pieces: readonly Piece[]): Piece[][] {
-  const lists: Piece[][] = [];
-  let list: Piece[] = [];
-  let used = 0;
-  for (const { call, part } of pieces) {
-    const each = rowBytes(part.width);
-    for (let start = part.start; start < part.end; ) {
-      if (used > 0 && used + each > SECTION_BYTES) {
-        lists.push(list);
-        list = [];
-        used = 0;
-      }
-      const rows = Math.max(1, Math.floor((SECTION_BYTES - used) / each));
-      const end = Math.min(part.end, start + rows);
-      list.push({ call, part: { ...part, start, end } });
-      used += (end - start) * each;
-      start = end;
-    }
-  }
-  if (list.length > 0) lists.push(list);
-  return lists;
+/** Sections that go to one node. */
+interface Run {
+  part: RoundPart;
+  node: number;
+  first: number;
+  count: number;
+  bytes: number;
 }
-
-/** Bytes of a REQUEST section. */
-function requestBytes(parts: readonly SectionPart[]): number {
-  let bytes = 8 + 16 * parts.length;
-  for (const { start, end, width, rows } of parts)
-    bytes += 8 * (end - start) + (rows ? 8 * Math.ceil(((end - start) * width) / 2) : 0);
-  return bytes;
-}
-
-/** Bytes of keys and rows, whichever way they go: a pull is measured by its answer. */
-const weight = (plan: Plan): number =>
-  plan.parts.reduce((sum, part) => sum + (part.end - part.start) * rowBytes(part.width), 0);
 
 /** Sections in order, as many together as a round may hold. All are encoded before this returns. */
 export function encodeRounds(
@@ -130,21 +101,23 @@ export function encodeRounds(
   memory: PartMemory,
   map: ClusterMap,
   mode: 0 | 1,
-  plans: readonly Plan[],
+  pools: readonly PoolCalls[],
 ): Round[] {
-  const rounds: Round[] = [];
-  for (let from = 0; from < plans.length; ) {
-    let bytes = 0;
-    let to = from;
-    for (; to < plans.length && to - from < ROUND_SECTIONS; to++) {
-      const more = weight(plans[to]!);
-      if (to > from && bytes + more > ROUND_BYTES) break;
-      bytes += more;
+  const rounds: Run[][] = [];
+  for (const [index, { pool, calls, each }] of pools.entries()) {
+    // Together they have one round's bytes.
+    const split = native.split(calls, nodesOf(map, pool), SECTION_BYTES, ROUND_BYTES / pools.length, each);
+    for (let i = 0; i < split.runs.length; i += RUN_FIELDS) {
+      const [number = 0, node = 0, first = 0, count = 0, bytes = 0] = split.runs.subarray(i, i + RUN_FIELDS);
+      rounds[number] ??= [];
+      const round = rounds[number];
+      const last = round.at(-1)?.part;
+      const part = last?.pool === index ? last : { pool: index, split, first, count: 0 };
+      part.count += count;
+      round.push({ part, node, first, count, bytes });
     }
-    rounds.push(encodeRound(native, memory, map, mode, plans.slice(from, to), bytes));
-    from = to;
   }
-  return rounds;
+  return rounds.map((runs) => encodeRound(native, memory, mode, pools, runs));
 }
 
 /**
@@ -154,28 +127,70 @@ export function encodeRounds(
 function encodeRound(
   native: NativeAddon,
   memory: PartMemory,
-  map: ClusterMap,
   mode: 0 | 1,
-  plans: readonly Plan[],
-  bytes: number,
+  pools: readonly PoolCalls[],
+  runs: readonly Run[],
 ): Round {
-  const buffers = new Map<PeerId, PartBuffer>();
-  const places = plans.map(({ pool, shard, parts }) => {
-    const { group: g, member: m } = locate(pool, shard);
-    const node = map.groups[g]?.data[m]?.node ?? 0;
-    return { g, m, node, parts, size: requestBytes(parts) };
-  });
-  const perNode = new Map<PeerId, number>();
-  for (const { node, size } of places) perNode.set(node, (perNode.get(node) ?? 0) + size);
-  for (const [node, size] of perNode) if (size >= ARRANGED_FROM) buffers.set(node, memory.open(size));
-  const items = places.map(({ g, m, node, parts }): ShardSection => {
+  const sizes = new Map<number, number>();
+  for (const { node, bytes } of runs) sizes.set(node, (sizes.get(node) ?? 0) + bytes);
+  const buffers = new Map<number, PartBuffer>();
+  for (const [node, size] of sizes) if (size >= ARRANGED_FROM) buffers.set(node, memory.open(size));
+  let total = 0;
+  const lists = runs.map(({ part, node, first, count, bytes: size }): SectionList => {
+    const { pool, calls } = pools[part.pool]!;
     const buffer = buffers.get(node);
-    const section = native.encodeRequest(mode, parts, buffer?.memory, buffer?.at);
-    buffer?.took(section);
-    return { g, m, section };
+    const bytes = native.encodeSections(mode, calls, part.split, first, count, buffer?.memory, buffer?.at);
+    buffer?.took(bytes);
+    total += size;
+    return { places: placesOf(pool, part.split, first, count), bytes };
   });
   const done = () => {
     for (const buffer of buffers.values()) buffer.close();
   };
-  return { items, pieces: plans.map((plan) => plan.pieces), bytes, done };
+  return { lists, parts: [...new Set(runs.map(({ part }) => part))], bytes: total, done };
+}
+
+function placesOf(pool: Pool, { sections }: Split, first: number, count: number): Uint32Array {
+  const { k, firstGroup } = pool;
+  const places = new Uint32Array(count * PLACE_WORDS);
+  for (let i = 0; i < count; i++) {
+    const at = (first + i) * SECTION_WORDS;
+    const shard = sections[at]!;
+    places[i * PLACE_WORDS] = firstGroup + Math.floor(shard / k);
+    places[i * PLACE_WORDS + 1] = shard % k;
+    places[i * PLACE_WORDS + 2] = sections[at + 3]!;
+  }
+  return places;
+}
+
+/**
+ * Puts rows of a round to their places. `items`: (number of the section in the round, bytes) of each, which
+ * are changed. @throws BAD_FRAME when they do not fit
+ */
+export function scatter(
+  native: NativeAddon,
+  { parts }: Round,
+  targets: readonly { rows: Float32Array[]; widths: Uint32Array }[],
+  items: Uint32Array,
+  rows: Uint8Array,
+): void {
+  let [from, start] = [0, 0];
+  while (from < items.length) {
+    let base = 0;
+    const part = parts.find(({ count }) => {
+      if (items[from]! < base + count) return true;
+      base += count;
+      return false;
+    });
+    if (!part) return;
+    let [to, end] = [from, start];
+    for (; to < items.length && items[to]! >= base && items[to]! < base + part.count; to += 2) {
+      items[to] = items[to]! - base + part.first;
+      end += items[to + 1]!;
+    }
+    const target = targets[part.pool]!;
+    const [mine, bytes] = [items.subarray(from, to), rows.subarray(start, end)];
+    native.scatterSections(target.rows, target.widths, part.split, mine, bytes);
+    [from, start] = [to, end];
+  }
 }

@@ -7,7 +7,7 @@ import {
   DEFAULT_CLIENT_POLICY,
   PsClientCore,
   type Query,
-  type ShardSection,
+  type SectionList,
 } from '../core/client/client.js';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -30,7 +30,7 @@ const DEFAULT_IN_FLIGHT_BYTES = 256 << 20;
 
 /** What a push sends; `done` is called when no section is kept any more. */
 export interface Sections {
-  items: ShardSection[];
+  lists: readonly SectionList[];
   bytes: number;
   done(): void;
 }
@@ -38,7 +38,8 @@ export interface Sections {
 export interface Waiting {
   resolve(answer?: Message): void;
   reject(error: Error): void;
-  onRows?: (item: number, rows: Uint8Array) => void;
+  /** `items`: (section, bytes) of each, as `ClientEffect` has them. */
+  onRows?: (items: Uint32Array, rows: Uint8Array) => void;
   onAnswer?: (message: Message, parts: readonly Uint8Array[]) => unknown;
   answer?: unknown;
 }
@@ -151,7 +152,7 @@ export class Session {
           begun = true;
           this.held.set(ticket, sections);
           const client = whose && { client: whose.client };
-          return { kind: 'push', ticket, items: sections.items, ...client };
+          return { kind: 'push', ticket, lists: sections.lists, ...client };
         },
         options,
         {},
@@ -404,7 +405,7 @@ export class Session {
   private read(effect: ClientEffect & { kind: 'rows' | 'answer' }): Error | undefined {
     const waiting = this.waiting.get(effect.ticket);
     try {
-      if (effect.kind === 'rows') waiting?.onRows?.(effect.item, effect.rows);
+      if (effect.kind === 'rows') waiting?.onRows?.(effect.items, effect.rows);
       else if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
       return undefined;
     } catch (error) {

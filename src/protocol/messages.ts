@@ -87,24 +87,25 @@ export interface Hello {
 
 // ---- client -> owner
 /**
- * parts: one REQUEST section per item. Numbers per (client, shard) are contiguous from 1 (rule 5). An empty
- * section: the push was withdrawn; unless it is applied already it only takes its number, and is refused with
- * ABORTED. `client`: whose pushes these are, when it is not the sender: batches of a range of samples have
- * its session, whoever works on it, and `proof` is that of the lease.
+ * `items`: (g, m, cseq, bytes), packed (items.ts). part: their REQUEST sections, one after the other. Numbers
+ * per (client, shard) are contiguous from 1 (rule 5). An empty section: the push was withdrawn; unless it is
+ * applied already it only takes its number, and is refused with ABORTED. `client`: whose pushes these are,
+ * when it is not the sender: batches of a range of samples have its session, whoever works on it, and `proof`
+ * is that of the lease.
  */
 export interface Push {
   t: 'push';
   epoch: number;
   client?: PeerId;
   proof?: Uint8Array;
-  items: [g: number, m: number, cseq: number][];
+  items: Uint8Array;
 }
-/** parts: one REQUEST section per item; `full` asks for values + optimizer state. */
+/** `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. */
 export interface Pull {
   t: 'pull';
   epoch: number;
   id: number;
-  items: [g: number, m: number][];
+  items: Uint8Array;
 }
 /**
  * A page of the keys of a table of one shard: in the order of their slots, from slot `from` on, or in the
@@ -128,21 +129,25 @@ export interface ShardStats extends ShardOf {
 }
 
 // ---- owner -> client
+/** `items`: (g, m, cseq), packed. `refused`: those that were refused, by their index in `items`, and why. */
 export interface PushAck {
   t: 'pushAck';
   client?: PeerId;
-  items: [g: number, m: number, cseq: number, refused?: Refusal][];
+  items: Uint8Array;
+  refused?: [index: number, code: Refusal][];
 }
 export interface Gap extends ShardOf {
   t: 'gap';
   client?: PeerId;
   expected: number;
 }
-/** parts: one ROWS section per item, which is an index into the pull's items. */
+/**
+ * `items`: (index into the pull's items, bytes), packed. part: their ROWS sections, one after the other.
+ */
 export interface Rows {
   t: 'rows';
   id: number;
-  items: number[];
+  items: Uint8Array;
 }
 /**
  * Items of a pull (index) or of a push (negative: see cseq) that cannot be served here. WRONG_OWNER: retry

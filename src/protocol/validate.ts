@@ -4,6 +4,7 @@
  * engine.
  */
 import { ERROR_CODES, KintsugiError } from '../errors.js';
+import { areItems, type ItemKind } from './items.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
@@ -40,6 +41,10 @@ function wrongField(checks: readonly [string, Check][], value: Record<string, un
   for (const [name, check] of checks) if (!check(value[name])) return name;
   return undefined;
 }
+const itemsOf =
+  (kind: ItemKind): Check =>
+  (v) =>
+    areItems(kind, v);
 const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
 const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
@@ -122,8 +127,8 @@ const dataset = record({
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text, proof },
-  push: { epoch: natural, client: optional(natural), proof, items: list(tuple(natural, natural, natural)) },
-  pull: { epoch: natural, id: natural, items: list(tuple(natural, natural)) },
+  push: { epoch: natural, client: optional(natural), proof, items: itemsOf('push') },
+  pull: { epoch: natural, id: natural, items: itemsOf('pull') },
   keys: {
     ...shard,
     epoch: natural,
@@ -134,9 +139,13 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     max: natural,
   },
   shardStats: { ...shard, epoch: natural, id: natural },
-  pushAck: { client: optional(natural), items: list(tuple(natural, natural, natural, optional(code))) },
+  pushAck: {
+    client: optional(natural),
+    items: itemsOf('pushAck'),
+    refused: optional(list(tuple(natural, code))),
+  },
   gap: { ...shard, client: optional(natural), expected: natural },
-  rows: { id: natural, items: list(natural) },
+  rows: { id: natural, items: itemsOf('rows') },
   reject: {
     id: natural,
     items: list(

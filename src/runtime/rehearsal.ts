@@ -10,6 +10,7 @@ import { DEFAULT_POLICY } from '../core/shared/policy.js';
 import { invariant } from '../errors.js';
 import { loadNative } from '../native.js';
 import { decodeFrame, encodeFrame } from '../protocol/frame.js';
+import { packItems } from '../protocol/items.js';
 import {
   CAPABILITIES,
   type ClusterMap,
@@ -61,7 +62,8 @@ class Rehearsal {
       for (let m = 0; m < SHARDS; m++) {
         const owner = m === 0 ? LOST : OTHER;
         const rows = this.request(cseq - 1, new Float32Array((ROWS / PUSHES) * DIM).fill(cseq));
-        this.send(CLIENT, owner, { t: 'push', epoch: 1, items: [[0, m, cseq]] }, [rows]);
+        const items = packItems('push', [[0, m, cseq, rows.byteLength]]);
+        this.send(CLIENT, owner, { t: 'push', epoch: 1, items }, [rows]);
       }
       this.tick();
     }
@@ -72,8 +74,9 @@ class Rehearsal {
       this.tick();
       if (this.nodes.get(SPARE)?.ownerAt(0, 0)?.complete) return true;
       // Requests for rows that are not back yet.
-      const pull: Message = { t: 'pull', epoch: 2, id: tick, items: [[0, 0]] };
-      this.send(CLIENT, SPARE, pull, [this.request(tick % PUSHES)]);
+      const wanted = this.request(tick % PUSHES);
+      const items = packItems('pull', [[0, 0, wanted.byteLength]]);
+      this.send(CLIENT, SPARE, { t: 'pull', epoch: 2, id: tick, items }, [wanted]);
     }
     return false;
   }

@@ -4,6 +4,7 @@
  * must be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness
  * of its own, so that the schedules are the same with and without it.
  */
+import { packItems } from '../protocol/items.js';
 import { type Group, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Heartbeat, Message } from '../protocol/messages.js';
 import type { Cluster } from './cluster.js';
@@ -110,7 +111,7 @@ export class Impostors {
       { t: 'committed', ...stream, committed: 1 },
       { t: 'open', ...stream, v: 0, attempt: 1 },
       // Under a session that it was not given.
-      { t: 'push', epoch: 0, client: from + 1, items: [[group.id, m, 1]] },
+      { t: 'push', epoch: 0, client: from + 1, items: packItems('push', [[group.id, m, 1, 0]]) },
     ]);
     const passed = cluster.network.wire.passed(message);
     const parts = message.t === 'push' ? [new Uint8Array(0)] : [];

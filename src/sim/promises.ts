@@ -4,6 +4,7 @@
  * however well the schedule goes on.
  */
 import type { PsNode } from '../core/node/node.js';
+import { unpackItems } from '../protocol/items.js';
 import type { ClusterMap, PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
@@ -67,11 +68,13 @@ export class Promises {
   /**
    * Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard.
    */
-  private checkDurable(from: number, to: PeerId, { client = to, items }: MessageOf<'pushAck'>): void {
+  private checkDurable(from: number, to: PeerId, message: MessageOf<'pushAck'>): void {
+    const { client = to } = message;
+    const refusals = new Map(message.refused);
     const node = this.cluster.nodes[from - 1]?.node;
-    for (const [g, m, cseq, refused] of items) {
+    for (const [index, [g = 0, m = 0, cseq = 0]] of unpackItems('pushAck', message.items).entries()) {
       // Not an answer of the stream: the session is over, whatever its pushes were.
-      if (refused === 'SESSION_EXPIRED') continue;
+      if (refusals.get(index) === 'SESSION_EXPIRED') continue;
       const group = node?.ownerAt(g, m)?.group;
       for (const entry of group?.sinks ?? []) {
         if (!group || !membersOf(entry, group).includes(m)) continue;

@@ -1,7 +1,7 @@
 /**
  * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
  */
-import { PsClientCore } from '../core/client/client.js';
+import { listSections, PsClientCore } from '../core/client/client.js';
 import { type ClusterMap, locate, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
@@ -120,7 +120,7 @@ export class Traffic implements Workload {
       }
     }
     actor.pushes.set(ticket, items.length);
-    this.cluster.runClient(index, actor.core.step({ kind: 'push', ticket, items }));
+    this.cluster.runClient(index, actor.core.step({ kind: 'push', ticket, lists: listSections(items) }));
   }
 
   private pull(index: number, actor: ClientActor): void {
@@ -140,7 +140,7 @@ export class Traffic implements Workload {
       this.pullSections.set(name, section);
     }
     const items = [{ g: group, m: member, section }];
-    this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, items }));
+    this.cluster.runClient(index, actor.core.step({ kind: 'pull', ticket, lists: listSections(items) }));
   }
 
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void {

@@ -3,6 +3,7 @@
  * reports and hands it back, and may die at any step. What a batch pushes depends on its range alone, so
  * whoever does it again pushes the same; the oracle takes a range for a writer of its own.
  */
+import { listSections } from '../core/client/client.js';
 import type { DurableState } from '../core/scheduler/scheduler.js';
 import type { PeerId } from '../protocol/map.js';
 import { locate, SCHEDULER, shardCount } from '../protocol/map.js';
@@ -168,7 +169,12 @@ export class Workers {
     worker.tickets.set(ticket, { lease, batch });
     const items = lease.batches[batch]!;
     this.cluster.count('batches');
-    const effects = actor.core.step({ kind: 'push', ticket, items, client: lease.session });
+    const effects = actor.core.step({
+      kind: 'push',
+      ticket,
+      lists: listSections(items),
+      client: lease.session,
+    });
     this.cluster.runClient(index, effects);
   }
 

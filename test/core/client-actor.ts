@@ -1,5 +1,10 @@
 /** A client machine that a test speaks to in keys and values, and the sections and tables it uses. */
-import { type ClientEffect, type ClientPolicy, PsClientCore } from '../../src/core/client/client.js';
+import {
+  type ClientEffect,
+  type ClientPolicy,
+  listSections,
+  PsClientCore,
+} from '../../src/core/client/client.js';
 import { loadNative, type OptimizerSpec } from '../../src/native.js';
 import type { PeerId, TableSpec } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
@@ -74,7 +79,7 @@ export class ClientActor {
       m: Number(m),
       section: section(parts, true),
     }));
-    return this.start((ticket) => this.core.step({ kind: 'push', ticket, items: list }));
+    return this.start((ticket) => this.core.step({ kind: 'push', ticket, lists: listSections(list) }));
   }
 
   pull(items: Record<number, Part[]>, g = 0): Ticket {
@@ -83,7 +88,7 @@ export class ClientActor {
       m: Number(m),
       section: section(parts, false),
     }));
-    return this.start((ticket) => this.core.step({ kind: 'pull', ticket, items: list }));
+    return this.start((ticket) => this.core.step({ kind: 'pull', ticket, lists: listSections(list) }));
   }
 
   check(node: PeerId, sid: number, g = 0): Ticket {
@@ -112,8 +117,14 @@ export class ClientActor {
         this.cluster.events.push({ name: effect.name, fields: effect.fields });
       else {
         const ticket = this.tickets.get(effect.ticket)!;
-        if (effect.kind === 'rows') ticket.rows[effect.item] = new Float32Array(effect.rows.slice().buffer);
-        else if (effect.kind === 'answer') ticket.answer = effect.message;
+        if (effect.kind === 'rows') {
+          let start = 0;
+          for (let i = 0; i < effect.items.length; i += 2) {
+            const rows = effect.rows.slice(start, start + effect.items[i + 1]!);
+            ticket.rows[effect.items[i]!] = new Float32Array(rows.buffer);
+            start += rows.byteLength;
+          }
+        } else if (effect.kind === 'answer') ticket.answer = effect.message;
         else if (effect.kind === 'released') ticket.released = true;
         else {
           ticket.done = true;

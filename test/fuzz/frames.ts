@@ -6,6 +6,7 @@
  */
 
 import type { Frame, Outgoing } from '../../src/protocol/frame.js';
+import { packItems } from '../../src/protocol/items.js';
 import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 
@@ -89,18 +90,19 @@ const proof = new Uint8Array(16).fill(5);
 /** A well-formed header of every kind of message; a new kind does not compile until it is here. */
 const FIELDS: Record<Message['t'], object> = {
   hello: { peer: 3, inc: 1, job: 'a-job', proof },
-  push: { epoch: 9, client: 7, proof, items: [[3, 1, 5]] },
-  pull: { epoch: 9, id: 2, items: [[3, 1]] },
+  push: { epoch: 9, client: 7, proof, items: packItems('push', [[3, 1, 5, 24]]) },
+  pull: { epoch: 9, id: 2, items: packItems('pull', [[3, 1, 24]]) },
   keys: { ...shard, epoch: 9, id: 2, table: 1, order: 'key', from: 2n ** 63n, max: 100 },
   shardStats: { ...shard, epoch: 9, id: 2 },
   pushAck: {
-    items: [
+    items: packItems('pushAck', [
       [3, 1, 5],
-      [3, 1, 6, 'MEMORY_LIMIT'],
-    ],
+      [3, 1, 6],
+    ]),
+    refused: [[1, 'MEMORY_LIMIT']],
   },
   gap: { ...shard, expected: 4 },
-  rows: { id: 2, items: [0, 1] },
+  rows: { id: 2, items: packItems('rows', [[0, 8]]) },
   reject: {
     id: 2,
     items: [

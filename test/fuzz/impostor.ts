@@ -4,6 +4,7 @@
  * it comes back. impostor.test.ts runs it small. `npm run fuzz:senders` sends a million, or KINTSUGI_MESSAGES
  * of them, from seed KINTSUGI_SEED.
  */
+import { packItems } from '../../src/protocol/items.js';
 import { type ClusterMap, SCHEDULER } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend } from '../../src/protocol/senders.js';
@@ -135,10 +136,21 @@ export class Impostor {
   private send(link: Link, role: 'scheduler' | 'node', sample: Message): void {
     const header = this.forge(sample);
     const parts = Array.from({ length: this.below(3) }, () => this.part());
-    if (sample.t === 'push' || sample.t === 'pull') parts.splice(0, parts.length, this.part());
+    if (sample.t === 'push' || sample.t === 'pull') this.fit(sample.t, header, parts);
     link.send(header, parts);
     this.kinds[role === 'scheduler' ? 0 : 1].add(sample.t);
     this.sent++;
+  }
+
+  /** One part, and items of a group that fill it, more often than not. */
+  private fit(t: 'push' | 'pull', header: Header, parts: Uint8Array[]): void {
+    const section = this.part();
+    parts.splice(0, parts.length, section);
+    if (!this.map || this.below(8) === 0) return;
+    const { id, data } = this.of(this.map.groups);
+    const m = this.below(data.length);
+    const bytes = this.below(8) > 0 ? section.byteLength : this.below(5000);
+    header.items = packItems(t, [t === 'push' ? [id, m, 1 + this.below(40), bytes] : [id, m, bytes]]);
   }
 
   /** Bytes that are no section, and none at all, which withdraws a push. */
@@ -182,8 +194,6 @@ export class Impostor {
     if ('client' in header && this.below(4) > 0) delete header.client;
     // It may be told to: now and then, because it is built anew each time.
     if (sample.t === 'replaceSink' && this.below(50) > 0) header.sid = 0;
-    if (sample.t === 'push') header.items = [[group.id, this.below(group.data.length), 1 + this.below(40)]];
-    if (sample.t === 'pull') header.items = [[group.id, this.below(group.data.length)]];
     return header;
   }
 }

@@ -2,6 +2,7 @@
 // or refuses them. Anything else that it throws would end its process.
 import { afterEach, describe, expect, it } from 'vitest';
 import { isRefusal } from '../../src/errors.js';
+import { packItems } from '../../src/protocol/items.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 import type { Role } from '../../src/protocol/senders.js';
@@ -53,7 +54,7 @@ function forge(below: (limit: number) => number, samples = SAMPLES): Message {
     if (field in sample && below(8) > 0) sample[field] = values[below(values.length)]!;
   if ('extents' in sample && below(2) > 0) sample.extents = [[1, 16, EXTENTS[below(4)] ?? below(1000)]];
   if (sample.t === 'push' || sample.t === 'pull')
-    sample.items = [sample.t === 'push' ? [0, below(3), 1 + below(3)] : [0, below(3)]];
+    sample.items = packItems(sample.t, itemsOf(sample.t, [below(5000)], below));
   if ('ok' in sample) sample.ok = below(2) > 0;
   if ('lacking' in sample) sample.lacking = [[below(3), group.data[0]!.gen]];
   return toMessage(sample);
@@ -63,6 +64,23 @@ function forge(below: (limit: number) => number, samples = SAMPLES): Message {
 function strangerFor({ t }: Message, to: Role): Role {
   const role = senderOf(t, to);
   return role === 'scheduler' ? 'client' : role;
+}
+
+/** Items of a request whose sections have these sizes. */
+function itemsOf(t: 'push' | 'pull', sizes: number[], below: (limit: number) => number): number[][] {
+  return sizes.map((size) => (t === 'push' ? [0, below(3), 1 + below(3), size] : [0, below(3), size]));
+}
+
+/** The parts of a message; of a request, more often than not, with items that fit them. */
+function payload(message: Message, below: (limit: number) => number): Uint8Array[] {
+  const made = parts(below);
+  const { t } = message;
+  if ((t !== 'push' && t !== 'pull') || below(8) === 0) return made;
+  const section = made.at(-1)!;
+  const first = below(section.byteLength + 1);
+  const sizes = below(2) > 0 ? [section.byteLength] : [first, section.byteLength - first];
+  message.items = packItems(t, itemsOf(t, sizes, below));
+  return [section];
 }
 
 function parts(below: (limit: number) => number): Uint8Array[] {
@@ -112,7 +130,7 @@ describe('valid messages with any contents', () => {
           from: 1 + below(6),
           role: strangerFor(message, 'node'),
           message,
-          parts: parts(below),
+          parts: payload(message, below),
         });
         if (i % 50 === 0) node!.step({ kind: 'tick', now: cluster.now++ });
       } catch (error) {

@@ -5,6 +5,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { KintsugiError } from '../../src/errors.js';
+import { packItems } from '../../src/protocol/items.js';
 import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
@@ -59,20 +60,21 @@ const dataset = {
 const proof = new Uint8Array(16);
 const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   hello: { t: 'hello', peer: 1, inc: 2, job: 'j', proof },
-  push: { t: 'push', epoch: 1, client: 7, proof, items: [[0, 1, 2]] },
-  pull: { t: 'pull', epoch: 1, id: 5, items: [[0, 1]] },
+  push: { t: 'push', epoch: 1, client: 7, proof, items: packItems('push', [[0, 1, 2, 24]]) },
+  pull: { t: 'pull', epoch: 1, id: 5, items: packItems('pull', [[0, 1, 24]]) },
   keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, order: 'slot', from: 0, max: 10 },
   shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
   pushAck: {
     t: 'pushAck',
     client: 7,
-    items: [
+    items: packItems('pushAck', [
       [0, 1, 2],
-      [0, 1, 3, 'DIM_MISMATCH'],
-    ],
+      [0, 1, 3],
+    ]),
+    refused: [[1, 'DIM_MISMATCH']],
   },
   gap: { t: 'gap', g: 0, m: 1, client: 7, expected: 4 },
-  rows: { t: 'rows', id: 5, items: [0, 1] },
+  rows: { t: 'rows', id: 5, items: packItems('rows', [[0, 64]]) },
   reject: {
     t: 'reject',
     id: 5,
@@ -234,7 +236,7 @@ const OPTIONAL: Record<string, string[]> = {
   push: ['client', 'proof'],
   welcome: ['proof'],
   reached: ['silentMs'],
-  pushAck: ['client'],
+  pushAck: ['client', 'refused'],
   gap: ['client'],
   lost: ['client'],
   applied: ['atLimit'],
@@ -345,17 +347,16 @@ describe('limits', () => {
     expect(codeOf({ ...SAMPLES.keys, order: 'name' })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.keysPage, next: 2n ** 64n - 1n })).toBe('accepted');
     for (const next of [-2, -1n, 2n ** 64n]) expect(codeOf({ ...SAMPLES.keysPage, next })).toBe('BAD_FRAME');
-    expect(codeOf({ ...SAMPLES.push, items: [[0, 1]] })).toBe('BAD_FRAME');
-    expect(codeOf({ ...SAMPLES.push, items: [[0, 1, 2, 3]] })).toBe('BAD_FRAME');
-    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'NO_SUCH_CODE']] })).toBe('BAD_FRAME');
-    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'toString']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.push, items: packItems('pull', [[0, 1, 24]]) })).toBe('BAD_FRAME');
+    for (const refused of [[[0, 'NO_SUCH_CODE']], [[0, 'toString']], [[0]], [[-1, 'LIMIT']], {}])
+      expect(codeOf({ ...SAMPLES.pushAck, refused })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.stale, code: 'WRONG_OWNER' })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.stale, code: 'BAD_FRAME' })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.delta, ids: [[1, 4, 'ENDED']] })).toBe('accepted');
     expect(codeOf({ ...SAMPLES.delta, ids: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.startAck, dedup: [[1, 4, 'ENDED']] })).toBe('accepted');
     expect(codeOf({ ...SAMPLES.startAck, dedup: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
-    expect(codeOf({ ...SAMPLES.pushAck, items: [[0, 1, 2, 'ENDED']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.pushAck, refused: [[0, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf(replaced(SAMPLES.map, ['map', 'groups', 0, 'sinks', 0, 'kind'], 'X'))).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.hello, job: 'j'.repeat(5000) })).toBe('BAD_FRAME');
   });

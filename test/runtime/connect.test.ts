@@ -1,5 +1,6 @@
 // How a client comes and goes: connecting, signals that end a wait, closing.
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { packItems } from '../../src/protocol/items.js';
 import { listen } from '../../src/transport/index.js';
 import {
   begun,
@@ -137,7 +138,7 @@ describe('an answer that cannot be read', () => {
           if (header.t === 'hello') hellos++;
           if (header.t !== 'pull') return;
           const row = new Uint8Array(hellos === 1 ? 3 : 8);
-          link.send({ t: 'rows', id: header.id, items: [0] }, [row]);
+          link.send({ t: 'rows', id: header.id, items: packItems('rows', [[0, row.byteLength]]) }, [row]);
         },
         onClose: (_, reason) => closed.push(reason),
       },

@@ -2,6 +2,7 @@
 // the others.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client, Table } from '../../src/client/client.js';
+import { packItems } from '../../src/protocol/items.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import type { LocalCluster } from '../../src/runtime/cluster.js';
@@ -47,6 +48,15 @@ async function start(): Promise<Job> {
 
 const garbage = (length: number): Uint8Array => Uint8Array.from({ length }, (_, i) => (i * 151 + 37) & 255);
 
+/** Push `cseq` to shard 0/0, with a section of so many bytes. */
+const push = (cseq: number, bytes: number): Uint8Array => packItems('push', [[0, 0, cseq, bytes]]);
+const IMPOSSIBLE = push(1, 8).fill(255, 12, 16);
+/** Their sum is 8 where words overflow. */
+const OVERFLOWING = packItems('push', [
+  [0, 0, 1, 2 ** 31],
+  [0, 0, 2, 2 ** 31 + 8],
+]);
+
 /** Frames that no role can take; each on a connection of its own. */
 const CHANGES = { t: 'mapDiff', from: 0, to: 1e6, nodes: [], removed: [], tables: [] };
 const FRAMES: [string, (peer: RawClient) => void][] = [
@@ -58,7 +68,12 @@ const FRAMES: [string, (peer: RawClient) => void][] = [
   ['a truncated frame', (peer) => peer.ws.send(Uint8Array.of(200, 0, 0, 0, 0x91, 0x81))],
   ['a text message', (peer) => peer.ws.send('hello')],
   ['a field of a wrong type', (peer) => peer.send({ t: 'push', epoch: '1', items: [] })],
-  ['a negative field', (peer) => peer.send({ t: 'push', epoch: 0, items: [[-1, 0, 1]] })],
+  ['a list that is not packed', (peer) => peer.send({ t: 'push', epoch: 0, items: [[0, 0, 1]] })],
+  ['half an item', (peer) => peer.send({ t: 'push', epoch: 0, items: garbage(19) }, [garbage(8)])],
+  ['an impossible number', (peer) => peer.send({ t: 'push', epoch: 0, items: IMPOSSIBLE }, [garbage(8)])],
+  ['sizes that do not fit', (peer) => peer.send({ t: 'push', epoch: 0, items: push(1, 9) }, [garbage(8)])],
+  ['sizes beyond a word', (peer) => peer.send({ t: 'push', epoch: 0, items: OVERFLOWING }, [garbage(8)])],
+  ['rows instead of sections', (peer) => peer.send({ t: 'pull', epoch: 0, id: 1, items: push(1, 8) })],
   ['a missing field', (peer) => peer.send({ t: 'delta', g: 0, m: 0 })],
   ['a join without a name', (peer) => peer.send({ t: 'join', host: '', address: '', standby: false })],
   ['a map that is none', (peer) => peer.send({ t: 'map', map: { epoch: 1e6 } })],
@@ -91,7 +106,7 @@ describe('a PS', () => {
     const { job, trainer, works } = await start();
     const { address } = job.nodes[0]!;
     const silent = await raw(address);
-    silent.send({ t: 'push', epoch: 0, items: [] });
+    silent.send({ t: 'push', epoch: 0, items: push(1, 0) }, [garbage(0)]);
     expect((await silent.closed).reason).toBe('BAD_FRAME');
     const lost = await raw(address);
     lost.send(hello('another job'));
@@ -134,17 +149,18 @@ describe('a PS', () => {
     peer.send(hello(trainer.clusterMap.job));
     const sections = [new Uint8Array(0), garbage(7), garbage(64), new Uint8Array(8).fill(255), garbage(4096)];
     for (const [i, section] of sections.entries()) {
-      peer.send({ t: 'push', epoch: 0, items: [[0, 0, i + 1]] }, [section]);
+      peer.send({ t: 'push', epoch: 0, items: push(i + 1, section.byteLength) }, [section]);
       // Nothing at all is how a client withdraws a push.
       const code = section.byteLength === 0 ? 'ABORTED' : 'BAD_FRAME';
-      expect(await peer.next()).toEqual({ t: 'pushAck', items: [[0, 0, i + 1, code]] });
+      const items = Buffer.from(packItems('pushAck', [[0, 0, i + 1]]));
+      expect(await peer.next()).toEqual({ t: 'pushAck', items, refused: [[0, code]] });
     }
-    peer.send({ t: 'pull', epoch: 0, id: 9, items: [[0, 0]] }, [garbage(64)]);
+    peer.send({ t: 'pull', epoch: 0, id: 9, items: packItems('pull', [[0, 0, 64]]) }, [garbage(64)]);
     expect(await peer.next()).toEqual({ t: 'reject', id: 9, items: [[0, 'BAD_FRAME']] });
-    peer.send({ t: 'push', epoch: 0, items: [[0, 0, 99]] }, [garbage(8)]);
+    peer.send({ t: 'push', epoch: 0, items: push(99, 8) }, [garbage(8)]);
     expect(await peer.next()).toEqual({ t: 'gap', g: 0, m: 0, expected: sections.length + 1 });
     // Items without sections are no request at all.
-    peer.send({ t: 'pull', epoch: 0, id: 10, items: [[0, 0]] });
+    peer.send({ t: 'pull', epoch: 0, id: 10, items: packItems('pull', [[0, 0, 64]]) });
     await peer.closed;
     await works();
   });
@@ -176,7 +192,8 @@ describe('a PS', () => {
           peer.send(nodeHello(clusterMap.job));
           peer.send({ ...header, seq }, [part, part]);
           // A node asks for no rows: this closes the connection if the garbage has not.
-          peer.send({ t: 'pull', epoch: 0, id: 7, items: [[9999, 0]] });
+          const question = packItems('pull', [[9999, 0, 0]]);
+          peer.send({ t: 'pull', epoch: 0, id: 7, items: question }, [new Uint8Array(0)]);
           await peer.closed;
         }
       }

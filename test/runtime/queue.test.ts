@@ -3,6 +3,7 @@
  * returned.
  */
 import { expect, it, onTestFinished } from 'vitest';
+import { packItems } from '../../src/protocol/items.js';
 import { Peers } from '../../src/runtime/peers.js';
 import { listen, release } from '../../src/transport/index.js';
 import { EventLog } from './support.js';
@@ -35,7 +36,9 @@ it('a message that waits for a connection keeps its payload when the sender free
     await listener.close();
   });
   const section = new Uint8Array(100_000).fill(7);
-  peers.send(2, { t: 'pull', epoch: 1, id: 1, items: [[0, 0]] }, [section]);
+  peers.send(2, { t: 'pull', epoch: 1, id: 1, items: packItems('pull', [[0, 0, section.byteLength]]) }, [
+    section,
+  ]);
   release([section]);
   expect(section.byteLength).toBe(0);
   expect(await payload).toEqual([100_000, 7, 7]);

@@ -5,13 +5,14 @@
  * never does.
  */
 import type { ErrorCode } from '../../errors.js';
+import { Items, shardKey } from '../../protocol/items.js';
 import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import { changeBy } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import { PUSH_WINDOW } from '../shared/dedup.js';
 import { Retry } from '../shared/retry.js';
-import { pushMessages, shardKey } from './push-messages.js';
+import { PushMessages } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
   type ClientEffect,
@@ -23,25 +24,33 @@ import {
   NOTHING,
   newShard,
   type PendingPush,
+  PLACE_WORDS,
+  type PushTicket,
+  type SectionList,
   type ShardCounts,
-  type ShardSection,
   type ShardState,
 } from './requests.js';
 
-export type { ClientEffect, ClientInput, ClientPolicy, Query, ShardSection } from './requests.js';
-export { DEFAULT_CLIENT_POLICY } from './requests.js';
+export type {
+  ClientEffect,
+  ClientInput,
+  ClientPolicy,
+  Query,
+  SectionList,
+  ShardSection,
+} from './requests.js';
+export { DEFAULT_CLIENT_POLICY, listSections, PLACE_WORDS } from './requests.js';
 
 /** The scheduler is asked for a map after so many times `retryMs`, and not sooner after the newest one. */
 const MAP_RETRIES = 2;
 
 export class PsClientCore implements ReadsHost {
   map: ClusterMap = EMPTY_MAP;
-  private readonly shards = new Map<string, ShardState>();
-  /** Pushes that somebody waits for: how many of their shards have not acknowledged. */
-  private readonly tickets = new Map<number, { left: number }>();
+  /** Of each session (undefined: this client's own) its shards, by `shardKey`. */
+  private readonly sessions = new Map<PeerId | undefined, Map<number, ShardState>>();
+  /** Pushes that somebody waits for. */
+  private readonly tickets = new Map<number, PushTicket>();
   private readonly reads: Reads;
-  /** Sections of each push that are still kept. */
-  private readonly keeping = new Map<number, number>();
   /** Sessions (undefined: this client's own) whose pushes cannot be delivered any more, and why. */
   private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
   private readonly awaitingService = new Map<string, number>();
@@ -65,7 +74,7 @@ export class PsClientCore implements ReadsHost {
         this.onPeerUp(input.peer);
         break;
       case 'push':
-        this.push(input.ticket, input.items, input.client);
+        this.push(input.ticket, input.lists, input.client);
         break;
       case 'skip':
         for (const { g, m, count } of input.items) this.shard(g, m, input.client).next += count;
@@ -74,13 +83,13 @@ export class PsClientCore implements ReadsHost {
         this.leave(input.client);
         break;
       case 'pull':
-        this.reads.pull(input.ticket, input.items);
+        this.reads.pull(input.ticket, input.lists);
         break;
       case 'query':
         this.reads.query(input.ticket, input.query);
         break;
       case 'forget':
-        this.tickets.delete(input.ticket);
+        this.forget(input.ticket);
         this.reads.forget(input.ticket);
         break;
       case 'tick':
@@ -95,7 +104,7 @@ export class PsClientCore implements ReadsHost {
   /** Pushes that have a number and no acknowledgement. */
   get unacknowledged(): number {
     let count = 0;
-    for (const shard of this.shards.values()) count += shard.unacknowledged.length;
+    for (const shard of this.allShards()) count += shard.unacknowledged.length;
     return count;
   }
 
@@ -104,95 +113,128 @@ export class PsClientCore implements ReadsHost {
    * for.
    */
   counts(client?: PeerId): ShardCounts[] {
-    return [...this.shards.values()].filter((shard) => shard.client === client).map(countsOf);
+    return [...(this.sessions.get(client)?.values() ?? [])].map(countsOf);
   }
 
   // ---- pushes
 
-  private shard(g: number, m: number, client: PeerId | undefined): ShardState {
-    const key = shardKey(g, m, client);
-    let shard = this.shards.get(key);
+  private shardsOf(client: PeerId | undefined): Map<number, ShardState> {
+    let shards = this.sessions.get(client);
+    if (!shards) {
+      shards = new Map();
+      this.sessions.set(client, shards);
+    }
+    return shards;
+  }
+
+  private *allShards(): Generator<ShardState> {
+    for (const shards of this.sessions.values()) yield* shards.values();
+  }
+
+  private shard(g: number, m: number, client: PeerId | undefined, of = this.shardsOf(client)): ShardState {
+    const key = shardKey(g, m);
+    let shard = of.get(key);
     if (!shard) {
       shard = newShard(g, m, client, this.policy);
-      this.shards.set(key, shard);
+      of.set(key, shard);
     }
     return shard;
   }
 
-  private push(ticket: number, items: ShardSection[], client: PeerId | undefined): void {
-    this.tickets.set(ticket, { left: items.length });
-    const fresh: [ShardState, PendingPush][] = [];
-    let kept = 0;
+  private push(id: number, lists: readonly SectionList[], client: PeerId | undefined): void {
+    const ticket: PushTicket = { id, left: 0, kept: 0, awaited: true };
+    this.tickets.set(id, ticket);
+    const fresh = new PushMessages();
     let lost: ShardState | undefined;
     const broken = this.broken.get(client);
-    for (const { g, m, section } of broken ? [] : items) {
-      const shard = this.shard(g, m, client);
-      if (this.isLost(shard)) {
-        // It fails at once and gets no number: the shard may stay lost, and pushes would be kept for ever.
-        lost = shard;
-        continue;
+    const shards = this.shardsOf(client);
+    for (const { places, bytes: memory } of broken ? [] : lists) {
+      let start = 0;
+      for (let i = 0; i < places.length; i += PLACE_WORDS) {
+        const size = places[i + 2]!;
+        const shard = this.shard(places[i]!, places[i + 1]!, client, shards);
+        ticket.left++;
+        if (this.isLost(shard)) {
+          // It fails at once and gets no number: the shard may stay lost, and pushes would be kept for ever.
+          lost = shard;
+        } else {
+          const push = { cseq: shard.next++, ticket, memory, start, size };
+          ticket.kept++;
+          if (shard.unacknowledged.push(push) <= PUSH_WINDOW) this.ask(fresh, shard, push);
+        }
+        start += size;
       }
-      const push = { cseq: shard.next++, section, ticket };
-      kept++;
-      if (shard.unacknowledged.push(push) <= PUSH_WINDOW) fresh.push([shard, push]);
     }
     this.sendPushes(fresh);
     if (broken) this.fail(ticket, broken.code, broken.reason);
     else if (lost) this.fail(ticket, 'UNRECOVERABLE', lostText(lost.g, lost.m));
-    else if (items.length === 0) this.complete(ticket);
-    this.keep(ticket, kept);
+    else if (ticket.left === 0) this.complete(ticket);
+    if (ticket.kept === 0) this.effects.push({ kind: 'released', ticket: id });
   }
 
   private isLost({ g, lostIn }: ShardState): boolean {
     return (this.map.groups[g]?.version ?? 0) <= lostIn;
   }
 
-  private sendPushes(pushes: readonly [ShardState, PendingPush][]): void {
-    const ready = pushes.flatMap(([shard, push]) => {
-      const node = this.ownerOf(shard.g, shard.m);
-      if (node === 0) return [];
-      shard.retry.asked(this.now);
-      return [{ node, shard, push }];
-    });
-    for (const { node: to, message, parts } of pushMessages(this.map.epoch, ready))
+  /** The push goes to the owner of its shard, if it has one. */
+  private ask(messages: PushMessages, shard: ShardState, push: PendingPush): void {
+    const node = this.ownerOf(shard.g, shard.m);
+    if (node === 0) return;
+    shard.retry.asked(this.now);
+    messages.add(node, shard, push);
+  }
+
+  private sendPushes(pushes: PushMessages): void {
+    for (const { node: to, message, parts } of pushes.messages(this.map.epoch))
       this.effects.push({ kind: 'send', to, message, parts });
   }
 
-  private resend(shard: ShardState): void {
-    const underWay = shard.unacknowledged.slice(0, PUSH_WINDOW);
-    this.sendPushes(underWay.map((push): [ShardState, PendingPush] => [shard, push]));
+  private resend(shards: Iterable<ShardState>): void {
+    const messages = new PushMessages();
+    for (const shard of shards) {
+      const { unacknowledged } = shard;
+      const underWay = Math.min(unacknowledged.length, PUSH_WINDOW);
+      for (let i = 0; i < underWay; i++) this.ask(messages, shard, unacknowledged[i]!);
+    }
+    this.sendPushes(messages);
   }
 
   private onPushAck(message: MessageOf<'pushAck'>): void {
-    const next: [ShardState, PendingPush][] = [];
-    for (const [g, m, cseq, refused] of message.items) {
-      const shard = this.shards.get(shardKey(g, m, message.client));
+    const next = new PushMessages();
+    const shards = this.sessions.get(message.client);
+    const items = new Items('pushAck', message.items);
+    const refusals = new Map(message.refused);
+    for (let i = 0; i < items.length; i++) {
+      const [g, m, cseq] = [items.word(i, 0), items.word(i, 1), items.number(i, 2)];
+      const shard = shards?.get(shardKey(g, m));
       const at = shard?.unacknowledged.findIndex((push) => push.cseq === cseq) ?? -1;
       if (!shard || at < 0) continue;
+      const refused = refusals.get(i);
       if (refused === 'SESSION_EXPIRED') {
         this.giveUp(message.client, refused, `shard ${g}/${m} says that the session has ended`);
         return;
       }
       const [push] = shard.unacknowledged.splice(at, 1);
       const waiting = shard.unacknowledged[PUSH_WINDOW - 1];
-      if (waiting) next.push([shard, waiting]);
+      if (waiting) this.ask(next, shard, waiting);
       shard.forgotten = 0;
       shard.retry.answered(this.now);
       if (refused !== undefined) shard.refused++;
-      else if (push?.section !== NOTHING) shard.acknowledged++;
+      else if (push?.memory !== NOTHING) shard.acknowledged++;
       this.served(g, m);
-      if (push && push.section !== NOTHING) this.keepLess(push.ticket);
-      const ticket = push && this.tickets.get(push.ticket);
-      if (!push || !ticket) continue;
+      if (!push) continue;
+      this.withdraw(push);
+      const { ticket } = push;
+      if (!ticket.awaited) continue;
       if (refused !== undefined)
-        this.fail(push.ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
-      else if (--ticket.left === 0) this.complete(push.ticket);
+        this.fail(ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
+      else if (--ticket.left === 0) this.complete(ticket);
     }
     this.sendPushes(next);
   }
 
   private onGap(message: MessageOf<'gap'>): void {
-    const shard = this.shards.get(shardKey(message.g, message.m, message.client));
+    const shard = this.sessions.get(message.client)?.get(shardKey(message.g, message.m));
     const first = shard?.unacknowledged[0];
     if (!shard || !first) return;
     if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
@@ -200,7 +242,7 @@ export class PsClientCore implements ReadsHost {
       this.giveUp(message.client, 'SESSION_EXPIRED', text);
       return;
     }
-    this.resend(shard);
+    this.resend([shard]);
   }
 
   /**
@@ -208,7 +250,7 @@ export class PsClientCore implements ReadsHost {
    * without their bytes: a newer version may bring the shard back, and some may have been applied.
    */
   private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
-    const shard = this.shards.get(shardKey(g, m, client));
+    const shard = this.sessions.get(client)?.get(shardKey(g, m));
     if (!shard || v < (this.map.groups[g]?.version ?? 0)) return;
     // Numbers of a range's session are not used up: the worker that goes on with the range pushes them again.
     if (client !== undefined) return this.giveUp(client, 'UNRECOVERABLE', lostText(g, m));
@@ -221,9 +263,10 @@ export class PsClientCore implements ReadsHost {
 
   /** Gives up the bytes of a push. An owner that has applied it acknowledges it, others refuse the rest. */
   private withdraw(push: PendingPush): void {
-    if (push.section === NOTHING) return;
-    push.section = NOTHING;
-    this.keepLess(push.ticket);
+    if (push.memory === NOTHING) return;
+    push.memory = NOTHING;
+    push.start = push.size = 0;
+    if (--push.ticket.kept === 0) this.effects.push({ kind: 'released', ticket: push.ticket.id });
   }
 
   /**
@@ -232,13 +275,12 @@ export class PsClientCore implements ReadsHost {
    */
   private giveUp(client: PeerId | undefined, code: ErrorCode, reason: string): void {
     if (!this.broken.has(client)) this.broken.set(client, { code, reason });
-    for (const shard of this.shards.values()) {
-      if (shard.client !== client) continue;
+    for (const shard of this.sessions.get(client)?.values() ?? []) {
       const pending = shard.unacknowledged;
       shard.unacknowledged = [];
       for (const push of pending) {
         this.fail(push.ticket, code, reason);
-        if (push.section !== NOTHING) this.keepLess(push.ticket);
+        this.withdraw(push);
       }
     }
   }
@@ -246,30 +288,26 @@ export class PsClientCore implements ReadsHost {
   private leave(client: PeerId): void {
     this.giveUp(client, 'ABORTED', 'the push was given up');
     this.broken.delete(client);
-    for (const [key, shard] of this.shards) if (shard.client === client) this.shards.delete(key);
-  }
-
-  private keepLess(ticket: number): void {
-    this.keep(ticket, (this.keeping.get(ticket) ?? 0) - 1);
-  }
-
-  private keep(ticket: number, count: number): void {
-    this.keeping.set(ticket, count);
-    if (count > 0) return;
-    this.keeping.delete(ticket);
-    this.effects.push({ kind: 'released', ticket });
+    this.sessions.delete(client);
   }
 
   // ---- tickets
 
-  private complete(id: number): void {
-    this.tickets.delete(id);
-    this.effects.push({ kind: 'done', ticket: id });
+  private complete(ticket: PushTicket): void {
+    this.forget(ticket.id);
+    this.effects.push({ kind: 'done', ticket: ticket.id });
   }
 
-  private fail(id: number, code: ErrorCode, message: string): void {
-    if (!this.tickets.delete(id)) return;
-    this.effects.push({ kind: 'done', ticket: id, error: { code, message } });
+  private fail(ticket: PushTicket, code: ErrorCode, message: string): void {
+    if (!ticket.awaited) return;
+    this.forget(ticket.id);
+    this.effects.push({ kind: 'done', ticket: ticket.id, error: { code, message } });
+  }
+
+  private forget(id: number): void {
+    const ticket = this.tickets.get(id);
+    if (ticket) ticket.awaited = false;
+    this.tickets.delete(id);
   }
 
   // ---- map, connections, time
@@ -321,7 +359,8 @@ export class PsClientCore implements ReadsHost {
     }
     if (elsewhere.size === 0) return;
     const moved = (g: number, m: number) => elsewhere.has(`${g}/${m}`);
-    for (const shard of this.shards.values()) if (moved(shard.g, shard.m)) this.resend(shard);
+    const shards = [...this.allShards()];
+    this.resend(shards.filter(({ g, m }) => moved(g, m)));
     this.reads.again(moved);
   }
 
@@ -343,20 +382,21 @@ export class PsClientCore implements ReadsHost {
   }
 
   private onPeerUp(peer: PeerId): void {
-    for (const shard of this.shards.values()) {
-      if (shard.unacknowledged.length > 0 && this.ownerOf(shard.g, shard.m) === peer) this.resend(shard);
-    }
+    const shards = [...this.allShards()];
+    this.resend(shards.filter(({ g, m }) => this.ownerOf(g, m) === peer));
     this.reads.again((g, m) => this.ownerOf(g, m) === peer);
   }
 
   private tick(now: number): void {
     this.now = now;
-    for (const shard of this.shards.values()) {
+    const overdue: ShardState[] = [];
+    for (const shard of this.allShards()) {
       if (shard.unacknowledged.length === 0 || !shard.retry.overdue(now)) continue;
       shard.retry.lengthen();
-      this.resend(shard);
       this.askForMap();
+      overdue.push(shard);
     }
+    this.resend(overdue);
     this.reads.tick(now);
   }
 

@@ -1,49 +1,50 @@
 /**
  * How a client's pushes go out: one message per node and session, whatever the number of shards and tables.
  */
+import { ItemList } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
+import { joined, type Span } from '../shared/bytes.js';
 import type { PendingPush, ShardState } from './requests.js';
 
-/** Most bytes and sections of one message, well below the limit of a frame. Further messages follow. */
+/** Most bytes and sections of one message, well below the limits of a frame. Further messages follow. */
 const MAX_PUSH_BYTES = 32 << 20;
-const MAX_PUSH_ITEMS = 4096;
+const MAX_PUSH_ITEMS = 65_536;
 
-interface PushMessage {
-  node: PeerId;
-  message: MessageOf<'push'>;
-  parts: Uint8Array[];
+interface Sections {
+  readonly node: PeerId;
+  readonly client: PeerId | undefined;
+  readonly items: ItemList;
+  readonly spans: Span[];
   bytes: number;
 }
 
-/** Numbers count per shard and session. `client`: the session, when it is not this client's own. */
-export function shardKey(g: number, m: number, client: PeerId | undefined): string {
-  return client === undefined ? `${g}/${m}` : `${g}/${m}/${client}`;
-}
+/** Pushes that go out together, in the order in which they are added. */
+export class PushMessages {
+  private readonly all: Sections[] = [];
+  private readonly open = new Map<string, Sections>();
+  private last: Sections | undefined;
 
-/** In the order of the pushes; those that would not fit one frame go in several. */
-export function pushMessages(
-  epoch: number,
-  pushes: readonly { node: PeerId; shard: ShardState; push: PendingPush }[],
-): PushMessage[] {
-  const all: PushMessage[] = [];
-  const open = new Map<string, PushMessage>();
-  for (const { node, shard, push } of pushes) {
-    const { g, m, client } = shard;
-    const key = `${node}/${client}`;
-    let last = open.get(key);
-    const full =
-      last !== undefined &&
-      (last.bytes + push.section.byteLength > MAX_PUSH_BYTES || last.parts.length >= MAX_PUSH_ITEMS);
-    if (!last || full) {
-      const whose = client === undefined ? {} : { client };
-      last = { node, message: { t: 'push', epoch, ...whose, items: [] }, parts: [], bytes: 0 };
-      open.set(key, last);
-      all.push(last);
+  /** Those that would not fit one frame go in several. */
+  add(node: PeerId, { g, m, client }: ShardState, push: PendingPush): void {
+    let { last } = this;
+    if (!last || last.node !== node || last.client !== client) last = this.open.get(`${node}/${client}`);
+    if (!last || last.bytes + push.size > MAX_PUSH_BYTES || last.items.length >= MAX_PUSH_ITEMS) {
+      last = { node, client, items: new ItemList('push'), spans: [], bytes: 0 };
+      this.open.set(`${node}/${client}`, last);
+      this.all.push(last);
     }
-    last.message.items.push([g, m, push.cseq]);
-    last.parts.push(push.section);
-    last.bytes += push.section.byteLength;
+    this.last = last;
+    last.items.addNumbered(g, m, push.cseq, push.size);
+    last.spans.push(push);
+    last.bytes += push.size;
   }
-  return all;
+
+  messages(epoch: number): { node: PeerId; message: MessageOf<'push'>; parts: Uint8Array[] }[] {
+    return this.all.map(({ node, client, items, spans }) => {
+      const whose = client === undefined ? {} : { client };
+      const message = { t: 'push' as const, epoch, ...whose, items: items.bytes() };
+      return { node, message, parts: [joined(spans)] };
+    });
+  }
 }

@@ -2,18 +2,35 @@
  * The requests of a client that change nothing: pulls, and questions to owners or nodes. They are idempotent:
  * whatever is not answered is simply asked again, at whoever is the owner by then.
  */
-import type { ErrorCode } from '../../errors.js';
+import { type ErrorCode, KintsugiError } from '../../errors.js';
+import { ItemList, Items } from '../../protocol/items.js';
 import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { joined, type Span, words } from '../shared/bytes.js';
 import { Retry } from '../shared/retry.js';
-import type { ClientEffect, ClientPolicy, Query, ShardSection } from './requests.js';
+import {
+  type ClientEffect,
+  type ClientPolicy,
+  PLACE_WORDS,
+  type Query,
+  type SectionList,
+} from './requests.js';
 
 /** A read is repeated after so many times `retryMs`: its answer costs more than an acknowledgement. */
 const READ_RETRIES = 4;
 
+/** A section of a pull. */
+interface Item extends Span {
+  readonly g: number;
+  readonly m: number;
+  done: boolean;
+  /** When it is asked for again. */
+  overdueAt: number;
+}
+
 interface Ticket {
   left: number;
-  items: (ShardSection & { done: boolean; readonly retry: Retry })[];
+  items: Item[];
   query: Query | undefined;
   readonly queryRetry: Retry;
   messages: number[];
@@ -42,8 +59,8 @@ export class Reads {
     private readonly policy: ClientPolicy,
   ) {}
 
-  pull(id: number, items: readonly ShardSection[]): void {
-    this.start(id, items, undefined);
+  pull(id: number, lists: readonly SectionList[]): void {
+    this.start(id, itemsOf(lists), undefined);
     this.sendPulls(id, () => true);
   }
 
@@ -66,7 +83,7 @@ export class Reads {
   }
 
   tick(now: number): void {
-    const overdue = ({ retry }: { retry: Retry }) => retry.overdue(now);
+    const overdue = ({ overdueAt }: Item) => now > overdueAt;
     for (const [id, { items, query, queryRetry }] of this.tickets) {
       if (!query) {
         if (!items.some((item) => !item.done && overdue(item))) continue;
@@ -77,45 +94,44 @@ export class Reads {
     }
   }
 
-  private start(id: number, items: readonly ShardSection[], query: Query | undefined): void {
+  private start(id: number, items: Item[], query: Query | undefined): void {
     this.tickets.set(id, {
       left: items.length,
-      items: items.map((item) => ({ ...item, done: false, retry: this.newRetry() })),
+      items,
       query,
-      queryRetry: this.newRetry(),
+      queryRetry: new Retry({ waitMs: this.waitMs }),
       messages: [],
     });
   }
 
-  private newRetry(): Retry {
-    return new Retry({ waitMs: this.policy.retryMs * READ_RETRIES });
+  private get waitMs(): number {
+    return this.policy.retryMs * READ_RETRIES;
   }
 
-  private sendPulls(id: number, which: (item: Ticket['items'][number]) => boolean): void {
+  private sendPulls(id: number, which: (item: Item) => boolean): void {
     const ticket = this.tickets.get(id);
     if (!ticket) return;
     if (ticket.items.length === 0) this.complete(id);
-    const byNode = new Map<PeerId, number[]>();
+    const overdueAt = this.host.now + this.waitMs;
+    const byNode = new Map<PeerId, { indexes: number[]; items: ItemList; spans: Span[] }>();
     for (const [index, item] of ticket.items.entries()) {
       if (item.done || !which(item)) continue;
-      item.retry.asked(this.host.now);
+      item.overdueAt = overdueAt;
       const node = this.host.ownerOf(item.g, item.m);
       if (node === 0) continue;
-      byNode.set(node, [...(byNode.get(node) ?? []), index]);
+      let asked = byNode.get(node);
+      if (!asked) {
+        asked = { indexes: [], items: new ItemList('pull'), spans: [] };
+        byNode.set(node, asked);
+      }
+      asked.indexes.push(index);
+      asked.items.add(item.g, item.m, item.size);
+      asked.spans.push(item);
     }
-    for (const [node, indexes] of byNode) {
-      const message = this.newMessage(id, indexes);
-      const items = indexes.map((index): [number, number] => [
-        ticket.items[index]!.g,
-        ticket.items[index]!.m,
-      ]);
-      const parts = indexes.map((index) => ticket.items[index]!.section);
-      this.host.emit({
-        kind: 'send',
-        to: node,
-        message: { t: 'pull', epoch: this.host.map.epoch, id: message, items },
-        parts,
-      });
+    for (const [to, { indexes, items, spans }] of byNode) {
+      const number = this.newMessage(id, indexes);
+      const message = { t: 'pull' as const, epoch: this.host.map.epoch, id: number, items: items.bytes() };
+      this.host.emit({ kind: 'send', to, message, parts: [joined(spans)] });
     }
   }
 
@@ -146,16 +162,30 @@ export class Reads {
     const request = this.requests.get(message.id);
     const ticket = request && this.tickets.get(request.ticket);
     if (!request || !ticket) return;
-    for (const [position, index] of message.items.entries()) {
-      const itemIndex = request.items[index];
-      const item = itemIndex === undefined ? undefined : ticket.items[itemIndex];
-      const rows = parts[position];
-      if (!item || item.done || itemIndex === undefined || !rows) continue;
+    const items = new Items('rows', message.items);
+    const [body] = parts;
+    if (!body || parts.length > 1)
+      throw new KintsugiError('BAD_FRAME', `rows come in one part, not in ${parts.length}`);
+    items.checkSizes(1, body.byteLength);
+    const fresh = new ItemList('rows');
+    const spans: Span[] = [];
+    let start = 0;
+    for (let i = 0; i < items.length; i++) {
+      const span = { memory: body, start, size: items.word(i, 1) };
+      start += span.size;
+      const index = request.items[items.word(i, 0)];
+      const item = index === undefined ? undefined : ticket.items[index];
+      if (!item || item.done || index === undefined) continue;
       item.done = true;
+      ticket.left--;
       this.host.served(item.g, item.m);
-      this.host.emit({ kind: 'rows', ticket: request.ticket, item: itemIndex, rows });
-      if (--ticket.left === 0) this.complete(request.ticket);
+      fresh.add(index, span.size);
+      spans.push(span);
     }
+    if (fresh.length === 0) return;
+    const all = { items: words(fresh.bytes()), rows: joined(spans) };
+    this.host.emit({ kind: 'rows', ticket: request.ticket, ...all });
+    if (ticket.left === 0) this.complete(request.ticket);
   }
 
   onReject(message: MessageOf<'reject'>): void {
@@ -165,7 +195,9 @@ export class Reads {
     for (const [index, code] of message.items) {
       const item = ticket.items[request.items[index] ?? 0];
       if (code === 'WRONG_OWNER') {
-        (item?.retry ?? ticket.queryRetry).askAgainIn(this.policy.wrongOwnerMs, this.host.now);
+        const { now } = this.host;
+        if (item) item.overdueAt = now + this.policy.wrongOwnerMs;
+        else ticket.queryRetry.askAgainIn(this.policy.wrongOwnerMs, now);
       } else {
         const where = item ? ` at shard ${item.g}/${item.m}` : '';
         this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);
@@ -190,4 +222,17 @@ export class Reads {
     this.forget(id);
     this.host.emit({ kind: 'done', ticket: id, error: { code, message } });
   }
+}
+
+function itemsOf(lists: readonly SectionList[]): Item[] {
+  const items: Item[] = [];
+  for (const { places, bytes: memory } of lists) {
+    let start = 0;
+    for (let i = 0; i < places.length; i += PLACE_WORDS) {
+      const [g, m, size] = [places[i]!, places[i + 1]!, places[i + 2]!];
+      items.push({ g, m, memory, start, size, done: false, overdueAt: Number.NEGATIVE_INFINITY });
+      start += size;
+    }
+  }
+  return items;
 }

@@ -5,6 +5,7 @@
 import type { ErrorCode } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { joined, type Span } from '../shared/bytes.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
 
@@ -12,6 +13,23 @@ export interface ShardSection {
   g: number;
   m: number;
   section: Uint8Array;
+}
+
+/** Sections of a request that lie one after the other; those of one node, as far as its sender knows. */
+export interface SectionList {
+  /** (g, m, bytes) of each. */
+  places: Uint32Array;
+  bytes: Uint8Array;
+}
+
+/** Words of a section in `SectionList.places`. */
+export const PLACE_WORDS = 3;
+
+/** Sections that were made one by one, as a list. */
+export function listSections(items: readonly ShardSection[]): SectionList[] {
+  const places = items.flatMap(({ g, m, section }) => [g, m, section.byteLength]);
+  const spans = items.map(({ section }) => ({ memory: section, start: 0, size: section.byteLength }));
+  return [{ places: Uint32Array.from(places), bytes: joined(spans) }];
 }
 
 /** A request that any answer settles, to the owner of a shard or to a given node. */
@@ -24,12 +42,12 @@ export type ClientInput =
   | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
   | { kind: 'peerUp'; peer: PeerId }
   /** `client`: the session whose numbers are used, when it is not this client's own. */
-  | { kind: 'push'; ticket: number; items: ShardSection[]; client?: PeerId }
+  | { kind: 'push'; ticket: number; lists: readonly SectionList[]; client?: PeerId }
   /** Another worker has used these numbers of a session, and their pushes are durable: go on after them. */
   | { kind: 'skip'; client: PeerId; items: { g: number; m: number; count: number }[] }
   /** Nothing more is pushed under this session, and what is under way is given up. */
   | { kind: 'leave'; client: PeerId }
-  | { kind: 'pull'; ticket: number; items: ShardSection[] }
+  | { kind: 'pull'; ticket: number; lists: readonly SectionList[] }
   | { kind: 'query'; ticket: number; query: Query }
   /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
   | { kind: 'forget'; ticket: number }
@@ -38,8 +56,11 @@ export type ClientInput =
 export type ClientEffect =
   | SendEffect
   | EventEffect
-  /** Rows of item `item`; a view that ends with the call. */
-  | { kind: 'rows'; ticket: number; item: number; rows: Uint8Array }
+  /**
+   * Rows of sections of a pull, one after the other; a view that ends with the call. `items`: (section,
+   * bytes) of each. Sections are numbered in the order of all lists of the pull.
+   */
+  | { kind: 'rows'; ticket: number; items: Uint32Array; rows: Uint8Array }
   | { kind: 'answer'; ticket: number; message: Message; parts: readonly Uint8Array[] }
   /**
    * No section of this push is kept any more, whether its ticket is done or not: each is acknowledged or
@@ -65,11 +86,21 @@ export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8
  */
 export const NOTHING = new Uint8Array(0);
 
-export interface PendingPush {
+/** A push, whether somebody still waits for it or not. */
+export interface PushTicket {
+  readonly id: number;
+  /** Shards that have not acknowledged. */
+  left: number;
+  /** Sections that are still kept. */
+  kept: number;
+  /** Somebody waits for it. */
+  awaited: boolean;
+}
+
+/** A section, which lies in its list. NOTHING: withdrawn, and only its number is still to be delivered. */
+export interface PendingPush extends Span {
   cseq: number;
-  /** NOTHING: withdrawn, and only its number is still to be delivered. */
-  section: Uint8Array;
-  ticket: number;
+  readonly ticket: PushTicket;
 }
 
 export interface ShardState {

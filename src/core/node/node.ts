@@ -4,6 +4,7 @@
  */
 import { describe, isRefusal, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
+import { Items, shardKey } from '../../protocol/items.js';
 import {
   type ClusterMap,
   EMPTY_MAP,
@@ -28,6 +29,7 @@ import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
+import { sectionsOf } from './sections.js';
 import { Sinks } from './sinks.js';
 import { stateOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
@@ -65,7 +67,8 @@ export class PsNode implements OwnerHost {
   readonly moveRate: RateLimit;
   map: ClusterMap = EMPTY_MAP;
   now = 0;
-  private readonly owners = new Map<string, Owner>();
+  /** By `shardKey`. */
+  private readonly owners = new Map<number, Owner>();
   private readonly sinks: Sinks;
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
@@ -95,7 +98,7 @@ export class PsNode implements OwnerHost {
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
-    this.replies = new Replies(this.out, policy.maxRowsBytes);
+    this.replies = new Replies(this.out, policy.maxRowsBytes, (bytes) => this.hooks.discard(bytes));
     this.queries = new Queries(this);
     this.sinks = new Sinks(this, native, memory);
     this.reporter = new Reporter(policy.heartbeatMs);
@@ -206,7 +209,7 @@ export class PsNode implements OwnerHost {
   /** Owners of the group's data shards that this node has now, and no others. */
   private placeOwners(map: ClusterMap, group: Group): void {
     for (const [m, entry] of group.data.entries()) {
-      const key = `${group.id}/${m}`;
+      const key = shardKey(group.id, m);
       const known = this.owners.get(key);
       const here = entry.node === this.id && entry.inc === this.inc;
       if (known && !(here && known.gen === entry.gen)) this.dropOwner(key, known);
@@ -235,10 +238,10 @@ export class PsNode implements OwnerHost {
   private applyVersions(map: ClusterMap, groups: readonly Group[]): void {
     this.sinks.applyVersions(groups);
     for (const group of groups)
-      for (const m of group.data.keys()) this.owners.get(`${group.id}/${m}`)?.onGroup(group, map);
+      for (const m of group.data.keys()) this.owners.get(shardKey(group.id, m))?.onGroup(group, map);
   }
 
-  private dropOwner(key: string, owner: Owner): void {
+  private dropOwner(key: number, owner: Owner): void {
     this.owners.delete(key);
     this.dirty.delete(owner);
     this.serving.delete(owner);
@@ -313,7 +316,7 @@ export class PsNode implements OwnerHost {
 
   /** The owner that a stream message is for: this shard in exactly this generation. */
   private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
-    const owner = this.owners.get(`${message.g}/${message.m}`);
+    const owner = this.owners.get(shardKey(message.g, message.m));
     return owner?.gen === message.gen ? owner : undefined;
   }
 
@@ -339,23 +342,32 @@ export class PsNode implements OwnerHost {
     if (client !== from && !this.hooks.holds(client, message.proof))
       throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
     this.pace.request();
-    matching(message.items, parts);
+    const items = new Items('push', message.items);
+    const sections = sectionsOf(items, 4, parts);
     if (client !== from) this.replies.route(client, from);
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
     // where.
-    for (const [item, [g, m, cseq]] of message.items.entries()) {
-      this.owners.get(`${g}/${m}`)?.onPush(client, cseq, part(parts, item));
+    let start = 0;
+    for (let i = 0; i < items.length; i++) {
+      const end = start + items.word(i, 4);
+      const owner = this.owners.get(shardKey(items.word(i, 0), items.word(i, 1)));
+      owner?.onPush(client, items.number(i, 2), sections.subarray(start, end));
+      start = end;
     }
   }
 
   private onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
     this.pace.request();
-    matching(message.items, parts);
+    const items = new Items('pull', message.items);
+    const sections = sectionsOf(items, 2, parts);
     const elsewhere: MessageOf<'reject'>['items'] = [];
-    for (const [item, [g, m]] of message.items.entries()) {
-      const owner = this.owners.get(`${g}/${m}`);
-      if (owner) owner.onPull(from, message.id, item, part(parts, item));
-      else elsewhere.push([item, 'WRONG_OWNER']);
+    let start = 0;
+    for (let i = 0; i < items.length; i++) {
+      const end = start + items.word(i, 2);
+      const owner = this.owners.get(shardKey(items.word(i, 0), items.word(i, 1)));
+      if (owner) owner.onPull(from, message.id, i, sections.subarray(start, end));
+      else elsewhere.push([i, 'WRONG_OWNER']);
+      start = end;
     }
     if (elsewhere.length > 0) this.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
   }
@@ -401,7 +413,7 @@ export class PsNode implements OwnerHost {
   }
 
   ownerAt(g: number, m: number): Owner | undefined {
-    return this.owners.get(`${g}/${m}`);
+    return this.owners.get(shardKey(g, m));
   }
 
   sinkAt(sid: number): Sink | undefined {
@@ -430,11 +442,4 @@ function hasNewOwner(before: Group | undefined, { data }: Group): boolean {
 /** A part of a message; empty when it is missing, which the engine refuses. */
 function part(parts: readonly Uint8Array[], index: number): Uint8Array {
   return parts[index] ?? EMPTY;
-}
-
-/** A request has one section per item. @throws BAD_FRAME */
-function matching(items: readonly unknown[], parts: readonly Uint8Array[]): void {
-  if (items.length !== parts.length) {
-    throw new KintsugiError('BAD_FRAME', `${items.length} items and ${parts.length} sections in one request`);
-  }
 }

@@ -2,8 +2,10 @@
  * What a node answers to clients, collected over a step: one message of acknowledgements per client, one of
  * rows per pull. Pushes under a range's session are answered to the worker that pushed for it last.
  */
+import { ItemList } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal } from '../../protocol/messages.js';
+import { joined } from '../shared/bytes.js';
 import type { Outbox } from '../shared/outbox.js';
 
 /** Beyond this the oldest routes are forgotten. A worker that gets no answer pushes again. */
@@ -15,13 +17,19 @@ export type PushReply = MessageOf<'pushAck'> | MessageOf<'gap'> | MessageOf<'los
 interface Answer {
   client: PeerId;
   id: number;
-  items: number[];
+  items: ItemList;
   rows: Uint8Array[];
   bytes: number;
 }
 
+/** Acknowledgements to one client. */
+interface Acks {
+  items: ItemList;
+  refused: [index: number, code: Refusal][];
+}
+
 export class Replies {
-  private readonly acks = new Map<PeerId, MessageOf<'pushAck'>['items']>();
+  private readonly acks = new Map<PeerId, Acks>();
   private readonly answers = new Map<string, Answer>();
   /** Session of a range of samples -> worker that pushed for it last; oldest first. */
   private readonly routes = new Map<PeerId, PeerId>();
@@ -29,6 +37,8 @@ export class Replies {
   constructor(
     private readonly out: Outbox,
     private readonly maxRowsBytes: number,
+    /** Nobody refers to these bytes any more. */
+    private readonly discard: (bytes: Uint8Array) => void = () => {},
   ) {}
 
   route(client: PeerId, worker: PeerId): void {
@@ -48,36 +58,46 @@ export class Replies {
   }
 
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
-    let items = this.acks.get(client);
-    if (!items) {
-      items = [];
-      this.acks.set(client, items);
+    let acks = this.acks.get(client);
+    if (!acks) {
+      acks = { items: new ItemList('pushAck'), refused: [] };
+      this.acks.set(client, acks);
     }
-    items.push(refused === undefined ? [g, m, cseq] : [g, m, cseq, refused]);
+    if (refused !== undefined) acks.refused.push([acks.items.length, refused]);
+    acks.items.addNumbered(g, m, cseq);
   }
 
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
     const key = `${client}/${id}`;
     let answer = this.answers.get(key);
     if (!answer) {
-      answer = { client, id, items: [], rows: [], bytes: 0 };
+      answer = { client, id, items: new ItemList('rows'), rows: [], bytes: 0 };
       this.answers.set(key, answer);
     }
-    answer.items.push(item);
+    answer.items.add(item, rows.byteLength);
     answer.rows.push(rows);
     answer.bytes += rows.byteLength;
     // A frame has a limit; the client takes any number of answers to a pull.
     if (answer.bytes <= this.maxRowsBytes) return;
     this.answers.delete(key);
-    this.out.send(client, { t: 'rows', id, items: answer.items }, answer.rows);
+    this.sendRows(answer);
+  }
+
+  private sendRows({ client, id, items, rows }: Answer): void {
+    const all = joined(rows.map((memory) => ({ memory, start: 0, size: memory.byteLength })));
+    // Those that were gathered one by one are copied by now.
+    for (const each of rows) if (each.buffer !== all.buffer) this.discard(each);
+    this.out.send(client, { t: 'rows', id, items: items.bytes() }, [all]);
   }
 
   /** At the end of a step. */
   send(): void {
-    for (const [client, items] of this.acks) this.tell(client, { t: 'pushAck', items });
+    for (const [client, { items, refused }] of this.acks) {
+      const message = { t: 'pushAck' as const, items: items.bytes() };
+      this.tell(client, refused.length > 0 ? { ...message, refused } : message);
+    }
     this.acks.clear();
-    for (const { client, id, items, rows } of this.answers.values())
-      this.out.send(client, { t: 'rows', id, items }, rows);
+    for (const answer of this.answers.values()) this.sendRows(answer);
     this.answers.clear();
   }
 }

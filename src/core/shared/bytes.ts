@@ -13,3 +13,32 @@ export function words(part: Uint8Array | undefined): Uint32Array {
 export function bytes(array: Uint32Array | BigUint64Array | Float32Array): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }
+
+/** Some bytes of a larger array. */
+export interface Span {
+  memory: Uint8Array;
+  start: number;
+  size: number;
+}
+
+/** All spans, one after the other: a view where they lie so already, else a copy. */
+export function joined(spans: readonly Span[]): Uint8Array {
+  const [first] = spans;
+  if (!first) return new Uint8Array(0);
+  let size = 0;
+  let together = true;
+  const { buffer } = first.memory;
+  const from = first.memory.byteOffset + first.start;
+  for (const { memory, start, size: more } of spans) {
+    together &&= more === 0 || (memory.buffer === buffer && memory.byteOffset + start === from + size);
+    size += more;
+  }
+  if (together) return new Uint8Array(buffer, from, size);
+  const copy = new Uint8Array(size);
+  let at = 0;
+  for (const { memory, start, size: more } of spans) {
+    copy.set(memory.subarray(start, start + more), at);
+    at += more;
+  }
+  return copy;
+}

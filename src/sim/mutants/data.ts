@@ -60,6 +60,24 @@ export const DATA_MUTANTS: readonly Mutant[] = [
     to: "const message = header; if (message.t === 'push') delete message.client;",
   },
   {
+    name: 'sections: a shard takes the number of the shard before it in the message',
+    file: 'node/node',
+    from: 'items.number(i, 2)',
+    to: 'items.number(Math.max(0, i - 1), 2)',
+  },
+  {
+    name: 'sections: a shard takes the bytes of the first one in the message',
+    file: 'node/node',
+    from: 'items.number(i, 2), sections.subarray(start, end));',
+    to: 'items.number(i, 2), sections.subarray(0, end - start));',
+  },
+  {
+    name: 'sections: the last shard of a message is left out of its acknowledgement',
+    file: 'node/replies',
+    from: "const message = { t: 'pushAck', items: items.bytes() };",
+    to: "const message = { t: 'pushAck', items: items.bytes().subarray(0, -16) };",
+  },
+  {
     name: 'codec: tombstones are refused',
     file: 'protocol/validate',
     from: 'const streamId = either(tuple(natural, natural, optional(code)), ended);',

@@ -8,6 +8,7 @@ import type { Effect } from '../../core/shared/outbox.js';
 import { DEFAULT_POLICY } from '../../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../../native.js';
 import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
+import { packItems } from '../../protocol/items.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import { toMessage } from '../../protocol/validate.js';
@@ -90,7 +91,7 @@ export class RealPs {
         const push = {
           t: 'push' as const,
           epoch: node.map.epoch,
-          items: [[group.id, m, 1] as [number, number, number]],
+          items: packItems('push', [[group.id, m, 1, section.byteLength]]),
         };
         const role = 'client' as const;
         this.run(node.step({ kind: 'message', from: WRITER, role, message: push, parts: [section] }));

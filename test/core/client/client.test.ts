@@ -3,9 +3,16 @@
  * tickets.
  */
 import { describe, expect, it } from 'vitest';
-import { type ClientEffect, type ClientInput, PsClientCore } from '../../../src/core/client/client.js';
+import {
+  type ClientEffect,
+  type ClientInput,
+  listSections,
+  PsClientCore,
+} from '../../../src/core/client/client.js';
+import { unpackItems } from '../../../src/protocol/items.js';
 import type { ClusterMap, DataEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
+import { ackMessage, pushesIn, rowsMessage } from '../packed.js';
 
 const POLICY = { retryMs: 100, maxRetryMs: 400, wrongOwnerMs: 20 };
 /** Shards of one group, by the node that owns each. */
@@ -37,20 +44,20 @@ class Client {
   step(input: ClientInput): ClientEffect[] {
     return this.core.step(input);
   }
-  message(message: Message, parts: Uint8Array[] = []): ClientEffect[] {
+  message(message: Message, parts: readonly Uint8Array[] = []): ClientEffect[] {
     return this.step({ kind: 'message', from: message.t.startsWith('map') ? 0 : 11, message, parts });
   }
   push(ticket: number, ...members: number[]): ClientEffect[] {
-    return this.step({ kind: 'push', ticket, items: items(...members) });
+    return this.step({ kind: 'push', ticket, lists: listSections(items(...members)) });
   }
   pull(ticket: number, ...members: number[]): ClientEffect[] {
-    return this.step({ kind: 'pull', ticket, items: items(...members) });
+    return this.step({ kind: 'pull', ticket, lists: listSections(items(...members)) });
   }
   tick(now: number): ClientEffect[] {
     return this.step({ kind: 'tick', now });
   }
   ack(m: number, ...numbers: number[]): ClientEffect[] {
-    return this.message({ t: 'pushAck', items: numbers.map((cseq) => [0, m, cseq]) });
+    return this.message(ackMessage(numbers.map((cseq) => [0, m, cseq])));
   }
 }
 
@@ -58,13 +65,20 @@ class Client {
 const pushes = (effects: ClientEffect[]): [number, string[]][] =>
   effects.flatMap((effect): [number, string[]][] => {
     if (effect.kind !== 'send' || effect.message.t !== 'push') return [];
-    expect(effect.parts).toEqual(effect.message.items.map(([, m]) => section(m)));
-    return [[effect.to, effect.message.items.map(([, m, cseq]) => `${m}:${cseq}`)]];
+    const pushed = pushesIn(effect.message);
+    expect(effect.parts).toEqual([Uint8Array.from(pushed.map(([, m]) => m!))]);
+    return [[effect.to, pushed.map(([, m, cseq]) => `${m}:${cseq}`)]];
   });
 const pulls = (effects: ClientEffect[]): { to: number; id: number; members: number[] }[] =>
   effects.flatMap((effect) =>
     effect.kind === 'send' && effect.message.t === 'pull'
-      ? [{ to: effect.to, id: effect.message.id, members: effect.message.items.map(([, m]) => m) }]
+      ? [
+          {
+            to: effect.to,
+            id: effect.message.id,
+            members: unpackItems('pull', effect.message.items).map(([, m]) => m!),
+          },
+        ]
       : [],
   );
 const EMPTY = new Uint8Array(0);
@@ -109,9 +123,7 @@ describe('pushes', () => {
     const client = new Client();
     client.push(1, 0, 2);
     client.push(2, 0);
-    expect(done(client.message({ t: 'pushAck', items: [[0, 0, 1, 'DIM_MISMATCH']] }))).toEqual([
-      [1, 'DIM_MISMATCH'],
-    ]);
+    expect(done(client.message(ackMessage([[0, 0, 1, 'DIM_MISMATCH']])))).toEqual([[1, 'DIM_MISMATCH']]);
     expect(done(client.ack(0, 2))).toEqual([[2, undefined]]);
     expect(client.core.unacknowledged).toBe(1);
     expect(client.core.counts()[0]).toMatchObject({ acknowledged: 1, refused: 1 });
@@ -219,27 +231,23 @@ describe('pushes', () => {
     expect(released(lost)).toEqual([2]);
     expect(released(client.ack(2, 1))).toEqual([1]);
     const moved = client.message({ t: 'map', map: mapOf(2, [13, 11, 12], [2, 1, 1]) });
-    expect(moved).toMatchObject([
-      {
-        to: 13,
-        message: {
-          t: 'push',
-          items: [
-            [0, 0, 1],
-            [0, 0, 2],
-          ],
-        },
-        parts: [EMPTY, EMPTY],
-      },
+    const [resent] = moved;
+    if (resent?.kind !== 'send' || resent.message.t !== 'push') throw new Error('nothing was sent again');
+    expect([resent.to, pushesIn(resent.message), resent.parts]).toEqual([
+      13,
+      [
+        [0, 0, 1, 0],
+        [0, 0, 2, 0],
+      ],
+      [EMPTY],
     ]);
     // The first one had been applied before the loss, the second one had not.
-    client.message({
-      t: 'pushAck',
-      items: [
+    client.message(
+      ackMessage([
         [0, 0, 1],
         [0, 0, 2, 'ABORTED'],
-      ],
-    });
+      ]),
+    );
     expect(client.core.counts()[0]).toMatchObject({ sent: 2, acknowledged: 0, refused: 1 });
   });
 
@@ -262,7 +270,7 @@ describe('pushes', () => {
     const client = new Client();
     client.push(1, 0, 2);
     client.push(2, 1);
-    const ended = client.message({ t: 'pushAck', items: [[0, 0, 1, 'SESSION_EXPIRED']] });
+    const ended = client.message(ackMessage([[0, 0, 1, 'SESSION_EXPIRED']]));
     expect(done(ended)).toEqual([
       [1, 'SESSION_EXPIRED'],
       [2, 'SESSION_EXPIRED'],
@@ -281,7 +289,7 @@ describe('pushes', () => {
     expect(released(client.step({ kind: 'forget', ticket: 1 }))).toEqual([]);
     expect(released(client.ack(0, 1))).toEqual([]);
     expect(released(client.ack(1, 1))).toEqual([1]);
-    const refused = client.message({ t: 'pushAck', items: [[0, 0, 2, 'DIM_MISMATCH']] });
+    const refused = client.message(ackMessage([[0, 0, 2, 'DIM_MISMATCH']]));
     expect([done(refused), released(refused)]).toEqual([[[2, 'DIM_MISMATCH']], []]);
     expect(released(client.ack(1, 2))).toEqual([2]);
     expect(released(client.push(3))).toEqual([3]);
@@ -297,32 +305,30 @@ describe('pulls', () => {
       { to: 12, members: [2] },
     ]);
     const rows = (effects: ClientEffect[]) =>
-      effects.flatMap((e) => (e.kind === 'rows' ? [[e.item, ...e.rows]] : []));
-    expect(rows(client.message({ t: 'rows', id: far!.id, items: [0] }, [Uint8Array.of(72)]))).toEqual([
-      [2, 72],
-    ]);
-    expect(rows(client.message({ t: 'rows', id: near!.id, items: [1] }, [Uint8Array.of(71)]))).toEqual([
-      [1, 71],
-    ]);
-    const last = client.message({ t: 'rows', id: near!.id, items: [0, 1] }, [
-      Uint8Array.of(70),
-      Uint8Array.of(99),
-    ]);
+      effects.flatMap((e) => (e.kind === 'rows' ? [[e.items[0], ...e.rows]] : []));
+    expect(rows(client.message(...rowsMessage(far!.id, [[0, Uint8Array.of(72)]])))).toEqual([[2, 72]]);
+    expect(rows(client.message(...rowsMessage(near!.id, [[1, Uint8Array.of(71)]])))).toEqual([[1, 71]]);
+    const last = client.message(
+      ...rowsMessage(near!.id, [
+        [0, Uint8Array.of(70)],
+        [1, Uint8Array.of(99)],
+      ]),
+    );
     expect([rows(last), done(last)]).toEqual([[[0, 70]], [[1, undefined]]]);
-    expect(client.message({ t: 'rows', id: near!.id, items: [0] }, [Uint8Array.of(1)])).toEqual([]);
+    expect(client.message(...rowsMessage(near!.id, [[0, Uint8Array.of(1)]]))).toEqual([]);
   });
 
   it('are asked again a little later at a node that is not (yet) the owner, that item alone', () => {
     const client = new Client();
     const [pull] = pulls(client.pull(1, 0, 1));
-    client.message({ t: 'rows', id: pull!.id, items: [0] }, [Uint8Array.of(1)]);
+    client.message(...rowsMessage(pull!.id, [[0, Uint8Array.of(1)]]));
     const rejected = client.message({ t: 'reject', id: pull!.id, items: [[1, 'WRONG_OWNER']] });
     expect([done(rejected), pulls(rejected)]).toEqual([[], []]);
     expect(pulls(client.tick(20))).toEqual([]);
     const [again] = pulls(client.tick(21));
     expect(again).toMatchObject({ to: 11, members: [1] });
     expect(again!.id).not.toBe(pull!.id);
-    expect(done(client.message({ t: 'rows', id: again!.id, items: [0] }, [Uint8Array.of(1)]))).toEqual([
+    expect(done(client.message(...rowsMessage(again!.id, [[0, Uint8Array.of(1)]])))).toEqual([
       [1, undefined],
     ]);
   });
@@ -356,7 +362,7 @@ describe('pulls', () => {
     expect(done(client.pull(1))).toEqual([[1, undefined]]);
     const [pull] = pulls(client.pull(2, 0));
     client.step({ kind: 'forget', ticket: 2 });
-    expect(client.message({ t: 'rows', id: pull!.id, items: [0] }, [Uint8Array.of(1)])).toEqual([]);
+    expect(client.message(...rowsMessage(pull!.id, [[0, Uint8Array.of(1)]]))).toEqual([]);
     expect(client.tick(10_000)).toEqual([]);
   });
 
@@ -367,7 +373,7 @@ describe('pulls', () => {
     const moved = client.message({ t: 'map', map: mapOf(2, [13, 11, 12], [2, 1, 1]) });
     const [again] = pulls(moved);
     const events = (effects: ClientEffect[]) => effects.filter((e) => e.kind === 'event');
-    const answer = client.message({ t: 'rows', id: again!.id, items: [0] }, [Uint8Array.of(1)]);
+    const answer = client.message(...rowsMessage(again!.id, [[0, Uint8Array.of(1)]]));
     expect(events(answer)).toEqual([
       { kind: 'event', name: 'shard.served', fields: { group: 0, member: 0, gen: 2 } },
     ]);

@@ -1,8 +1,14 @@
 /** The client and the map: what moved is sent again, and a map that it lacks is asked for. */
 import { describe, expect, it } from 'vitest';
-import { type ClientEffect, type ClientInput, PsClientCore } from '../../../src/core/client/client.js';
+import {
+  type ClientEffect,
+  type ClientInput,
+  listSections,
+  PsClientCore,
+} from '../../../src/core/client/client.js';
 import type { ClusterMap, DataEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
+import { ackMessage, pushesIn } from '../packed.js';
 
 const POLICY = { retryMs: 100, maxRetryMs: 400, wrongOwnerMs: 20 };
 /** Shards of one group, by the node that owns each. */
@@ -38,16 +44,16 @@ class Client {
     return this.step({ kind: 'message', from: message.t.startsWith('map') ? 0 : 11, message, parts });
   }
   push(ticket: number, ...members: number[]): ClientEffect[] {
-    return this.step({ kind: 'push', ticket, items: items(...members) });
+    return this.step({ kind: 'push', ticket, lists: listSections(items(...members)) });
   }
   pull(ticket: number, ...members: number[]): ClientEffect[] {
-    return this.step({ kind: 'pull', ticket, items: items(...members) });
+    return this.step({ kind: 'pull', ticket, lists: listSections(items(...members)) });
   }
   tick(now: number): ClientEffect[] {
     return this.step({ kind: 'tick', now });
   }
   ack(m: number, ...numbers: number[]): ClientEffect[] {
-    return this.message({ t: 'pushAck', items: numbers.map((cseq) => [0, m, cseq]) });
+    return this.message(ackMessage(numbers.map((cseq) => [0, m, cseq])));
   }
 }
 
@@ -55,8 +61,9 @@ class Client {
 const pushes = (effects: ClientEffect[]): [number, string[]][] =>
   effects.flatMap((effect): [number, string[]][] => {
     if (effect.kind !== 'send' || effect.message.t !== 'push') return [];
-    expect(effect.parts).toEqual(effect.message.items.map(([, m]) => section(m)));
-    return [[effect.to, effect.message.items.map(([, m, cseq]) => `${m}:${cseq}`)]];
+    const pushed = pushesIn(effect.message);
+    expect(effect.parts).toEqual([Uint8Array.from(pushed.map(([, m]) => m!))]);
+    return [[effect.to, pushed.map(([, m, cseq]) => `${m}:${cseq}`)]];
   });
 describe('changes of the map', () => {
   const asked = (effects: ClientEffect[]): number[] =>

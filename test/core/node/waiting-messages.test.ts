@@ -4,10 +4,14 @@ import { WaitingMessages } from '../../../src/core/node/waiting-messages.js';
 import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
+import { packItems } from '../../../src/protocol/items.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
 
-const message = (id: number): Message => ({ t: 'pull', epoch: 9, id, items: [[0, 0]] });
+const message = (id: number, bytes = 0): Message => {
+  const items = packItems('pull', [[0, 0, bytes]]);
+  return { t: 'pull', epoch: 9, id, items };
+};
 
 describe('messages for a newer map', () => {
   const parked = (maxParked: number, maxParkedBytes: number) => {
@@ -63,7 +67,7 @@ describe('a node', () => {
       cluster.deliver({
         from: cluster.client.id,
         to: owner.id,
-        message: { ...message(id), epoch: next.epoch } as Message,
+        message: { ...message(id, pull.byteLength), epoch: next.epoch } as Message,
         parts,
       });
     ask(1, [pull]);
@@ -81,10 +85,11 @@ describe('a node', () => {
     start();
     const owner = cluster.nodes[0]!;
     const next = { ...cluster.map, epoch: cluster.map.epoch + 1 };
-    const ask = { ...message(1), epoch: next.epoch } as Message;
+    const pull = section([{ keys: [1] }], false);
+    const ask = { ...message(1, pull.byteLength), epoch: next.epoch } as Message;
     cluster.deliver({
       ...{ from: cluster.client.id, to: owner.id, message: ask },
-      parts: [section([{ keys: [1] }], false)],
+      parts: [pull],
     });
     owner.node!.ownerAt(0, 0)!.onPull = () => {
       throw new TypeError('planted');

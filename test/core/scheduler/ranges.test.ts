@@ -7,11 +7,13 @@ import {
   type ClientEffect,
   type ClientInput,
   DEFAULT_CLIENT_POLICY,
+  listSections,
   PsClientCore,
 } from '../../../src/core/client/client.js';
 import { Replies } from '../../../src/core/node/replies.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import type { Message } from '../../../src/protocol/messages.js';
+import { ackMessage, pushesIn } from '../packed.js';
 
 const RANGE = 900;
 const map = {
@@ -47,7 +49,7 @@ class Worker {
   ): { ticket: number; sent: string[]; effects: ClientEffect[] } {
     const ticket = this.ticket++;
     const whose = client === undefined ? {} : { client };
-    const effects = this.step({ kind: 'push', ticket, items: items(...members), ...whose });
+    const effects = this.step({ kind: 'push', ticket, lists: listSections(items(...members)), ...whose });
     return { ticket, sent: sentOf(effects), effects };
   }
 
@@ -60,8 +62,8 @@ class Worker {
 const sentOf = (effects: ClientEffect[]): string[] =>
   effects.flatMap((effect) => {
     if (effect.kind !== 'send' || effect.message.t !== 'push') return [];
-    const { client, items: numbers } = effect.message;
-    return numbers.map(([, m, cseq]) => `${client ?? 'own'} ${m}:${cseq}`);
+    const { client } = effect.message;
+    return pushesIn(effect.message).map(([, m, cseq]) => `${client ?? 'own'} ${m}:${cseq}`);
   });
 const done = (effects: ClientEffect[]): [number, string | undefined][] =>
   effects.flatMap((effect): [number, string | undefined][] =>
@@ -81,9 +83,7 @@ describe('pushes for another client', () => {
       [0, 0, 1],
       [0, 1, 1],
     ];
-    expect(done(worker.message({ t: 'pushAck', client: RANGE, items: acked }))).toEqual([
-      [first.ticket, undefined],
-    ]);
+    expect(done(worker.message(ackMessage(acked, RANGE)))).toEqual([[first.ticket, undefined]]);
     expect(worker.counts()).toEqual([[0, 1, 0]]);
     expect(worker.counts(RANGE)).toEqual([
       [0, 2, 1],
@@ -101,14 +101,14 @@ describe('pushes for another client', () => {
     const worker = new Worker();
     const own = worker.push(undefined, 0);
     const [first, second] = [worker.push(RANGE, 0), worker.push(RANGE, 1)];
-    const ended = worker.message({ t: 'pushAck', client: RANGE, items: [[0, 0, 1, 'SESSION_EXPIRED']] });
+    const ended = worker.message(ackMessage([[0, 0, 1, 'SESSION_EXPIRED']], RANGE));
     expect(done(ended)).toEqual([
       [first.ticket, 'SESSION_EXPIRED'],
       [second.ticket, 'SESSION_EXPIRED'],
     ]);
     expect(released(ended)).toEqual([first.ticket, second.ticket]);
     expect(done(worker.push(RANGE, 0).effects)).toEqual([[4, 'SESSION_EXPIRED']]);
-    expect(done(worker.message({ t: 'pushAck', items: [[0, 0, 1]] }))).toEqual([[own.ticket, undefined]]);
+    expect(done(worker.message(ackMessage([[0, 0, 1]])))).toEqual([[own.ticket, undefined]]);
     expect(worker.push(901, 0).sent).toEqual(['901 0:1']);
   });
 
@@ -155,8 +155,8 @@ describe('replies of a node', () => {
     replies.send();
     replies.tell(RANGE, { t: 'gap', g: 0, m: 1, expected: 4 });
     expect(sent(out)).toEqual([
-      [6, { t: 'pushAck', client: RANGE, items: [[0, 1, 2]] }],
-      [7, { t: 'pushAck', items: [[0, 1, 3]] }],
+      [6, ackMessage([[0, 1, 2]], RANGE)],
+      [7, ackMessage([[0, 1, 3]])],
       [6, { t: 'gap', client: RANGE, g: 0, m: 1, expected: 4 }],
     ]);
   });

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../../src/core/shared/dedup.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind } from '../harness.js';
+import { acksIn } from '../packed.js';
 import { FOLLOWED, SPEC } from './book.js';
 
 const SESSION_MS = 3000;
@@ -126,7 +127,7 @@ describe('an ended session', () => {
       const mark = cluster.history.length;
       cluster.send(id, cluster.map.groups[0]!.data[0]!.node, { ...late.message, epoch: 0 }, late.parts);
       cluster.settle();
-      return cluster.sent('pushAck', mark).map(({ message }) => message.items);
+      return cluster.sent('pushAck', mark).map(({ message }) => acksIn(message));
     };
     expect(again()).toEqual([[[0, 0, 1, 'SESSION_EXPIRED']]]);
     cluster.crash(0);

@@ -4,8 +4,8 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { PUSH_WINDOW } from '../../../src/core/shared/dedup.js';
-import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, DIM, kind, section, tableSpec } from '../harness.js';
+import { acksIn, pushesIn, pushMessage } from '../packed.js';
 
 let cluster: Cluster;
 const start = (options: Partial<ClusterOptions> = {}): Cluster => {
@@ -16,10 +16,10 @@ afterEach(() => cluster.close());
 
 /** A push message of the test's own making, beside the client machine. */
 const sendPush = (from: number, m: number, cseq: number, bytes: Uint8Array): void => {
-  const message: MessageOf<'push'> = { t: 'push', epoch: cluster.map.epoch, items: [[0, m, cseq]] };
+  const message = pushMessage(cluster.map.epoch, [0, m, cseq], bytes.byteLength);
   cluster.send(from, cluster.nodes[m]!.id, message, [bytes]);
 };
-const acks = (since: number) => cluster.sent('pushAck', since).flatMap(({ message }) => message.items);
+const acks = (since: number) => cluster.sent('pushAck', since).flatMap(({ message }) => acksIn(message));
 
 describe('rule 9: durable is what every sink has', () => {
   it('acknowledges only after the last of two parities has the delta', () => {
@@ -111,7 +111,7 @@ describe('rule 7: numbers', () => {
       client.push(i % 3 === 2 ? { 0: [{ keys: [5] }] } : reserved),
     );
     cluster.settle();
-    expect(cluster.sent('push').flatMap(({ message }) => message.items).length).toBe(PUSH_WINDOW);
+    expect(cluster.sent('push').flatMap(({ message }) => pushesIn(message)).length).toBe(PUSH_WINDOW);
     lost();
     cluster.advance(2000);
     for (const [i, push] of pushes.entries())
@@ -182,7 +182,7 @@ describe('refusals', () => {
     mark = cluster.history.length;
     const { node } = cluster.map.groups[0]!.data[0]!;
     expect(node).toBe(cluster.nodes[4]!.id);
-    const message: MessageOf<'push'> = { t: 'push', epoch: cluster.map.epoch, items: [[0, 0, 1]] };
+    const message = pushMessage(cluster.map.epoch, [0, 0, 1], reserved.byteLength);
     cluster.send(client.id, node, message, [reserved]);
     cluster.settle();
     expect(acks(mark)).toEqual([[0, 0, 1, 'KEY_RESERVED']]);
@@ -227,7 +227,7 @@ describe('rule 8: batches', () => {
     ]);
     expect(pushes.every((push) => push.done)).toBe(true);
     // One acknowledgement message per client for the whole batch.
-    expect(cluster.sent('pushAck', mark).map(({ to, message }) => [to, message.items.length])).toEqual([
+    expect(cluster.sent('pushAck', mark).map(({ to, message }) => [to, acksIn(message).length])).toEqual([
       [client.id, 2],
       [other.id, 1],
     ]);

@@ -4,8 +4,10 @@ import { PsNode } from '../../../src/core/node/node.js';
 import type { Effect } from '../../../src/core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../../../src/core/shared/policy.js';
 import { loadNative } from '../../../src/native.js';
+import { packItems } from '../../../src/protocol/items.js';
 import { CAPABILITIES, type ClusterMap, type DataEntry, type SinkEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
+import { acksIn, pushMessage } from '../packed.js';
 import { senderOf } from '../senders.js';
 
 const native = loadNative();
@@ -53,8 +55,10 @@ function send(node: PsNode, from: number, message: Message, parts: Uint8Array[] 
   return node.step({ kind: 'message', from, role: senderOf(message.t, 'node'), message, parts });
 }
 
-const push = (node: PsNode, cseq: number) =>
-  send(node, CLIENT, { t: 'push', epoch: 2, items: [[0, 0, cseq]] }, [section(true)]);
+const push = (node: PsNode, cseq: number) => {
+  const bytes = section(true);
+  return send(node, CLIENT, pushMessage(2, [0, 0, cseq], bytes.byteLength), [bytes]);
+};
 
 function messages<T extends Message['t']>(effects: readonly Effect[], t: T): Extract<Message, { t: T }>[] {
   return effects.flatMap((effect) =>
@@ -74,9 +78,11 @@ it('pushes that waited for acknowledgements are applied once when the last sink 
   for (let cseq = 1; cseq <= 12; cseq++) effects.push(...push(node, cseq), ...node.step({ kind: 'flush' }));
   effects.push(...send(node, 0, { t: 'map', map: mapOf(3, OWN, []) }), ...node.step({ kind: 'flush' }));
   for (let t = 1; t <= 5; t++) effects.push(...node.step({ kind: 'tick', now: 1000 + 20 * t }));
-  const acknowledged = messages(effects, 'pushAck').flatMap(({ items }) => items.map(([, , cseq]) => cseq));
+  const acknowledged = messages(effects, 'pushAck').flatMap((ack) => acksIn(ack).map(([, , cseq]) => cseq));
   expect(acknowledged).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
-  const answer = send(node, CLIENT, { t: 'pull', epoch: 3, id: 1, items: [[0, 0]] }, [section(false)]);
+  const wanted = section(false);
+  const items = packItems('pull', [[0, 0, wanted.byteLength]]);
+  const answer = send(node, CLIENT, { t: 'pull', epoch: 3, id: 1, items }, [wanted]);
   const rows = answer.find((effect) => effect.kind === 'send' && effect.message.t === 'rows');
   if (rows?.kind !== 'send') throw new Error('no rows');
   const values = new Float32Array(ROWS * 4);
@@ -114,12 +120,30 @@ it('a sink that answers nothing is asked for its position though deltas keep flo
 
 it('a request whose items and sections do not match is refused whole', () => {
   const node = startNode(1, {}, mapOf(2, OWN, []));
-  const items: [number, number, number][] = [
-    [0, 0, 1],
-    [0, 0, 2],
+  const bytes = section(true);
+  const size = bytes.byteLength;
+  const refused: [sizes: number[], parts: Uint8Array[], why: RegExp][] = [
+    [[size, size], [bytes], /items of \d+ bytes with a payload of/],
+    [[size, 1], [bytes], /items of/],
+    [[size - 1], [bytes], /items of/],
+    [[], [bytes], /items of/],
+    [[2 ** 32 - 8, size + 8], [bytes], /items of/],
+    [[size], [], /one part, not 0/],
+    [[size], [bytes, new Uint8Array(0)], /one part, not 2/],
   ];
-  expect(() => send(node, CLIENT, { t: 'push', epoch: 2, items }, [section(true)])).toThrow(
-    /2 items and 1 sections/,
-  );
+  for (const [sizes, parts, why] of refused) {
+    const items = packItems(
+      'push',
+      sizes.map((each, i) => [0, 0, i + 1, each]),
+    );
+    expect(() => send(node, CLIENT, { t: 'push', epoch: 2, items }, parts)).toThrow(why);
+    const wanted = packItems(
+      'pull',
+      sizes.map((each) => [0, 0, each]),
+    );
+    expect(() => send(node, CLIENT, { t: 'pull', epoch: 2, id: 1, items: wanted }, parts)).toThrow(why);
+  }
+  // Nothing of them was applied: the first number is still to come.
+  expect(node.ownerAt(0, 0)!.clients()).toEqual([]);
   node.close();
 });

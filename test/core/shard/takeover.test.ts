@@ -5,8 +5,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { Follower } from '../../../src/core/shard/follower.js';
 import { agreedBase, mergeExtents } from '../../../src/core/shard/takeover.js';
 import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/shared/policy.js';
-import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
+import { pushMessage } from '../packed.js';
 
 let cluster: Cluster;
 const start = (options: Partial<ClusterOptions> = {}): Cluster => {
@@ -153,8 +153,9 @@ describe('rule 21: ACTIVE', () => {
     cluster.settle();
     expect(cluster.map.groups[0]!.data[0]!.node).toBe(id(4));
     const mark = cluster.history.length;
-    const message: MessageOf<'push'> = { t: 'push', epoch: old.epoch, items: [[0, 0, 2]] };
-    cluster.send(client.id, id(0), message, [section([{ keys: [1], value: 8 }], true)]);
+    const bytes = section([{ keys: [1], value: 8 }], true);
+    const message = pushMessage(old.epoch, [0, 0, 2], bytes.byteLength);
+    cluster.send(client.id, id(0), message, [bytes]);
     cluster.settle();
     expect(old.owner.phase).toBe('ACTIVE');
     expect(cluster.sent('delta', mark).map(({ from }) => from)).toEqual([id(0), id(0)]);
