@@ -3,6 +3,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Dataset } from '../../src/client/dataset.js';
 import { PushSequence } from '../../src/client/sequence.js';
+import { packItems } from '../../src/protocol/items.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import { startPs } from '../../src/runtime/ps.js';
 import { attached, closing, FORBIDDEN, type Guarded, guarded, NODE_TOKEN, proven, TOKEN } from './secrets.js';
@@ -132,7 +133,7 @@ it('nobody pushes as another client, or for a range that was not leased to it', 
       const peer = await proven(address, TOKEN);
       const { id, map } = welcome;
       peer.send({ t: 'hello', peer: id, inc: 0, job: map.job, proof: welcome.proof });
-      const push = { t: 'push', epoch: 0, client: session, items: [[0, 0, 1]] };
+      const push = { t: 'push', epoch: 0, client: session, items: packItems('push', [[0, 0, 1, 0]]) };
       peer.send({ ...push, ...(proof && { proof }) }, [new Uint8Array(0)]);
       expect((await peer.closed).code).toBe(FORBIDDEN);
     }
