@@ -102,7 +102,10 @@ export class Impostor {
     else await this.introduce(link, role, introduced);
     for (let left = this.below(MOST_PER_VISIT); left > 0; left--) this.send(link, role, this.choose(role));
     if (role === 'scheduler') link.send({ t: 'status', id: LAST });
-    else link.send({ t: 'pull', epoch: 0, id: LAST, items: [[9999, 0]] }, [new Uint8Array(8)]);
+    else
+      link.send({ t: 'pull', epoch: 0, id: LAST, items: packItems('pull', [[9999, 0, 8]]) }, [
+        new Uint8Array(8),
+      ]);
     await over;
     link.close();
   }
