@@ -43,6 +43,7 @@ export type {
   ScalingStatus,
 } from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
+export type { Departed } from './runtime/departure.js';
 export type { LogFields, Logger } from './runtime/log.js';
 export type { RunningPs } from './runtime/ps.js';
 export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js';

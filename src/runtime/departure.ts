@@ -17,14 +17,14 @@ const ANSWER_MS = 5000;
 export const RESTART_EXIT = 75;
 
 /** How a PS was told to leave. */
-export interface Left {
+export interface Departed {
   /** It is to be started again. */
   restart: boolean;
 }
 
 export class Departure {
-  readonly left: Promise<Left>;
-  private leave: (how: Left) => void = () => {};
+  readonly left: Promise<Departed>;
+  private leave: (how: Departed) => void = () => {};
   private answered: (message: Message & { t: 'changeReply' }) => void = () => {};
 
   constructor(

@@ -17,7 +17,7 @@ import { type Listener, listen, type RoleTls, release } from '../transport/index
 import { advertisedAddress, NODE_NAME, parseAddress, parseAddresses } from './address.js';
 import { AddressBook } from './address-book.js';
 import { Answers } from './answers.js';
-import { Departure, type Left } from './departure.js';
+import { type Departed, Departure } from './departure.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
@@ -69,7 +69,7 @@ export interface RunningPs {
   /** host:port that others dial. */
   readonly address: string;
   /** Resolves when the scheduler has told this node to leave: it holds nothing any more. */
-  readonly left: Promise<Left>;
+  readonly left: Promise<Departed>;
   /**
    * Asks to be emptied, and resolves as `left` does.
    * @throws NOT_ENOUGH_NODES when the job cannot do without this node, UNREACHABLE, TIMEOUT, BAD_ARGUMENT
@@ -216,7 +216,7 @@ class PsRuntime {
     return this.node.map.groups.length > 0 ? undefined : 'the job is not formed';
   }
 
-  get left(): Promise<Left> {
+  get left(): Promise<Departed> {
     return this.departure.left;
   }
 
