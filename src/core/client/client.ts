@@ -53,7 +53,8 @@ export class PsClientCore implements ReadsHost {
   private readonly reads: Reads;
   /** Sessions (undefined: this client's own) whose pushes cannot be delivered any more, and why. */
   private readonly broken = new Map<PeerId | undefined, { code: ErrorCode; reason: string }>();
-  private readonly awaitingService = new Map<string, number>();
+  /** By `shardKey`: the generation of the owner of which nothing was heard yet. */
+  private readonly awaitingService = new Map<number, number>();
   private effects: ClientEffect[] = [];
   private readonly mapAsking: Retry;
   now = 0;
@@ -348,17 +349,18 @@ export class PsClientCore implements ReadsHost {
     const before = this.map;
     this.map = change.map;
     this.mapAsking.answered(this.now);
-    const elsewhere = new Set<string>();
+    const elsewhere = new Set<number>();
     for (const { id, data } of change.groups) {
       for (const [m, { gen, node }] of data.entries()) {
         const was = before.groups[id]?.data[m];
         if (was?.gen === gen && was.node === node) continue;
-        elsewhere.add(`${id}/${m}`);
-        if (before.groups.length > 0) this.awaitingService.set(`${id}/${m}`, gen);
+        const key = shardKey(id, m);
+        elsewhere.add(key);
+        if (before.groups.length > 0) this.awaitingService.set(key, gen);
       }
     }
     if (elsewhere.size === 0) return;
-    const moved = (g: number, m: number) => elsewhere.has(`${g}/${m}`);
+    const moved = (g: number, m: number) => elsewhere.has(shardKey(g, m));
     const shards = [...this.allShards()];
     this.resend(shards.filter(({ g, m }) => moved(g, m)));
     this.reads.again(moved);
@@ -375,9 +377,10 @@ export class PsClientCore implements ReadsHost {
   /** The first answer from a shard after its owner changed. */
   served(g: number, m: number): void {
     if (this.awaitingService.size === 0) return;
-    const gen = this.awaitingService.get(`${g}/${m}`);
+    const key = shardKey(g, m);
+    const gen = this.awaitingService.get(key);
     if (gen === undefined) return;
-    this.awaitingService.delete(`${g}/${m}`);
+    this.awaitingService.delete(key);
     this.effects.push({ kind: 'event', name: 'shard.served', fields: { group: g, member: m, gen } });
   }
 
