@@ -3,7 +3,7 @@
  * up; clients that attach. What follows for the placement of shards is decided by the scheduler, whom this
  * file tells through `MembershipHost`.
  */
-import type { ClusterMap, NodeEntry, PeerId } from '../../protocol/map.js';
+import type { ClusterMap, Group, NodeEntry, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
@@ -28,6 +28,8 @@ export interface MembershipHost {
   /** Forms the groups once enough nodes have joined. */
   form(): void;
   reconfigure(reason: string, fields?: Record<string, unknown>): void;
+  /** The groups in which the node holds something. */
+  heldBy(node: PeerId): readonly Group[];
   /**
    * More members of a group than it can do without would be missing without this node, and without those
    * `besides` (rule 30).
@@ -199,7 +201,8 @@ export class Membership {
   private vanished(): [PeerId, string][] {
     if (this.vanishing.all.length === 0) return [];
     const present = new Set(this.map.nodes.filter((node) => this.isPresent(node)).map(({ id }) => id));
-    const witnesses = (node: PeerId) => neighbours(node, this.map.groups).filter((id) => present.has(id));
+    const witnesses = (node: PeerId) =>
+      neighbours(node, this.host.heldBy(node)).filter((id) => present.has(id));
     for (const [to, message] of this.vanishing.ask(this.now, witnesses))
       this.ledger.now({ kind: 'send', to, message, parts: [] });
     const gone = this.vanishing.gone(this.now);

@@ -100,6 +100,7 @@ export class Scheduler {
         changed: () => this.changed(),
         form: () => this.form(),
         reconfigure: (reason, fields) => this.reconfigure(reason, fields),
+        heldBy: (node) => this.heldBy(node),
         indispensable: (node, besides) => this.indispensable(node, besides),
         forgetReports: (node) => this.reports.forget(node),
       },
@@ -186,12 +187,16 @@ export class Scheduler {
     this.computed = undefined;
   }
 
+  private heldBy(node: PeerId): Group[] {
+    return this.index.groupsOf(node).map((g) => this.map.groups[g]!);
+  }
+
   private indispensable(node: PeerId, besides: readonly PeerId[]): boolean {
-    const { groups, pools } = this.map;
-    const held = this.index.groupsOf(node).map((g) => groups[g]!);
-    const view = this.view();
+    const [held, view] = [this.heldBy(node), this.view()];
     const nodes = view.nodes.filter(({ id }) => !besides.includes(id));
-    return isIndispensable(node, held, pools, { ...view, nodes }, (group) => this.reports.isLost(group));
+    return isIndispensable(node, held, this.map.pools, { ...view, nodes }, (group) =>
+      this.reports.isLost(group),
+    );
   }
 
   private get index(): GroupIndex {

@@ -106,15 +106,16 @@ export class Vanishing {
 }
 
 /**
- * Those that hold parts of the same groups, those with most of them first. They have links, if anybody has.
+ * Those that hold parts of the groups `held` by the node, those with most of them first. They have links, if
+ * anybody has.
  */
-export function neighbours(node: PeerId, groups: readonly Group[]): PeerId[] {
+export function neighbours(node: PeerId, held: readonly Group[]): PeerId[] {
   const common = new Map<PeerId, number>();
-  for (const group of groups) {
+  for (const group of held) {
     const members = new Set([...group.data, ...group.sinks].map((entry) => entry.node));
-    if (!members.delete(node)) continue;
     for (const other of members) common.set(other, (common.get(other) ?? 0) + 1);
   }
+  common.delete(node);
   common.delete(0);
   return [...common].sort(([a, x], [b, y]) => y - x || a - b).map(([id]) => id);
 }
