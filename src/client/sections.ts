@@ -6,7 +6,7 @@
  */
 import { PLACE_WORDS, type SectionList } from '../core/client/client.js';
 import type { NativeAddon, Split, SplitCall } from '../native.js';
-import { type ClusterMap, locate, type Pool, shardCount } from '../protocol/map.js';
+import { type ClusterMap, type Group, locate, type Pool, shardCount } from '../protocol/map.js';
 import type { PartBuffer, PartMemory } from '../transport/index.js';
 
 /**
@@ -53,22 +53,25 @@ export interface Round {
 /** Bytes of a key and its row. */
 export const rowBytes = (width: number): number => 8 + width * 4;
 
-/** The node of each shard of a pool; kept as long as the map. */
-const nodes = new WeakMap<ClusterMap, Map<string, Uint32Array>>();
+/**
+ * The node of each shard of each pool, by the list of groups. Such a list is replaced, never changed in
+ * place, and a map with other tables or nodes has the same one.
+ */
+const nodes = new WeakMap<readonly Group[], Map<string, Uint32Array>>();
 
-function nodesOf(map: ClusterMap, pool: Pool): Uint32Array {
-  let ofMap = nodes.get(map);
-  if (!ofMap) {
-    ofMap = new Map();
-    nodes.set(map, ofMap);
+function nodesOf({ groups }: ClusterMap, pool: Pool): Uint32Array {
+  let ofGroups = nodes.get(groups);
+  if (!ofGroups) {
+    ofGroups = new Map();
+    nodes.set(groups, ofGroups);
   }
-  let list = ofMap.get(pool.name);
+  let list = ofGroups.get(pool.name);
   if (!list) {
     list = Uint32Array.from({ length: shardCount(pool) }, (_, shard) => {
       const { group, member } = locate(pool, shard);
-      return map.groups[group]?.data[member]?.node ?? 0;
+      return groups[group]?.data[member]?.node ?? 0;
     });
-    ofMap.set(pool.name, list);
+    ofGroups.set(pool.name, list);
   }
   return list;
 }
