@@ -10,6 +10,7 @@ import { pipelined, ranges } from './concurrent.js';
 import type { ClientInternals } from './internals.js';
 import type { RequestOptions, ScanBatch, ScanOptions } from './options.js';
 import { askOwner } from './questions.js';
+import { rowBytes } from './sections.js';
 import type { Session } from './session.js';
 
 /** Most keys in one answer. */
@@ -25,7 +26,7 @@ const SCAN_OPTIONS = { select: true, batchRows: true, signal: true } satisfies O
 
 /** Rows in one batch: as many as `bytes` hold, at least one. */
 export function batchRows(width: number, bytes = BATCH_BYTES): number {
-  return Math.max(1, Math.floor(bytes / (8 + width * 4)));
+  return Math.max(1, Math.floor(bytes / rowBytes(width)));
 }
 
 export function poolOfTable(map: ClusterMap, spec: TableSpec): Pool {
