@@ -54,6 +54,11 @@ export interface OpenSessions {
   next: PeerId;
   open: PeerId[];
 }
+/** Of these ids, ascending ranges, none is that of an open session. Sent when some of them have ended. */
+export interface SessionsEnded {
+  t: 'sessionsEnded';
+  ranges: [first: PeerId, last: PeerId][];
+}
 export interface MapMessage {
   t: 'map';
   map: ClusterMap;

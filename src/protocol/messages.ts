@@ -32,6 +32,7 @@ import type {
   MapRequest,
   OpenSessions,
   Redirect,
+  SessionsEnded,
   SessionsRequest,
   Stale,
   Welcome,
@@ -395,6 +396,7 @@ export type Message =
   | Detach
   | SessionsRequest
   | OpenSessions
+  | SessionsEnded
   | MapMessage
   | MapDiff
   | MapRequest

@@ -60,6 +60,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   map: ['scheduler>node', 'scheduler>client'],
   mapDiff: ['scheduler>node', 'scheduler>client'],
   openSessions: ['scheduler>node'],
+  sessionsEnded: ['scheduler>node'],
   confirmedLost: ['scheduler>node'],
   movePace: ['scheduler>node'],
   reach: ['scheduler>node'],

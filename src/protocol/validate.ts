@@ -55,8 +55,11 @@ const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
 
 const shard = { g: natural, m: natural };
 const stream = { ...shard, sid: natural, gen: natural };
+const ascending: Check = (v) => (v as number[])[0]! <= (v as number[])[1]!;
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
-const ended: Check = (v) => tombstone(v) && (v as number[])[0]! <= (v as number[])[1]!;
+const ended: Check = (v) => tombstone(v) && ascending(v);
+const pair = tuple(natural, natural);
+const range: Check = (v) => pair(v) && ascending(v);
 const streamId = either(tuple(natural, natural, optional(code)), ended);
 const dedup = list(either(tuple(natural, natural, list(tuple(natural, code))), ended));
 const extents = list(tuple(natural, natural, natural));
@@ -198,6 +201,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   detach: {},
   sessions: {},
   openSessions: { next: natural, open: list(natural) },
+  sessionsEnded: { ranges: list(range) },
   map: { map },
   mapDiff: { from: natural, to: natural, groups, nodes, removed: list(natural), tables },
   mapRequest: { epoch: natural },

@@ -13,7 +13,7 @@ import { describe, KintsugiError } from '../errors.js';
 import { encodeFrame } from '../protocol/frame.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
-import type { Role } from '../protocol/senders.js';
+import { maySend, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import type { StateStore } from '../storage/index.js';
 import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
@@ -280,7 +280,7 @@ class SchedulerRuntime {
         this.reply(effect);
         return;
       case 'broadcast':
-        this.broadcast(encodeFrame(effect.message));
+        this.broadcast(effect.message);
         return;
       case 'event':
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
@@ -298,8 +298,12 @@ class SchedulerRuntime {
     }
   }
 
-  private broadcast(frame: Uint8Array): void {
-    for (const link of this.byPeer.values()) link.sendEncoded(frame);
+  /** Encoded once, for all whose role takes it. */
+  private broadcast(message: Message): void {
+    const frame = encodeFrame(message);
+    const toClients = maySend('scheduler', 'client', message.t);
+    for (const link of this.byPeer.values())
+      if (toClients || this.links.get(link.id)?.role === 'node') link.sendEncoded(frame);
   }
 
   private abandon(node: PeerId, inc: number): void {

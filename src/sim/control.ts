@@ -9,6 +9,7 @@ import {
 } from '../core/scheduler/scheduler.js';
 import type { ClusterMap, Group, PeerId, SinkEntry } from '../protocol/map.js';
 import type { EndedSessions, JobStatus, JobSummary, Message } from '../protocol/messages.js';
+import { maySend } from '../protocol/senders.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
@@ -67,6 +68,7 @@ export class Control implements SchedulerSide {
       vanishedMs: retry * VANISHED_RETRIES,
       maxTables: 16,
       sessionMs: retry * 10,
+      sessionEndsMs: retry,
       maxSessions: 64,
       avoidMs: retry * 10,
       maxMoves: 2,
@@ -225,13 +227,7 @@ export class Control implements SchedulerSide {
         cluster.transmit(0, effect.to, effect.message, effect.parts);
         return;
       case 'broadcast':
-        cluster.log(() => `   ${JSON.stringify(effect.message)}`);
-        for (const link of cluster.links.values()) {
-          if (link.peer === undefined) continue;
-          cluster.promises.check(0, link.peer, effect.message);
-          if (cluster.stormy && cluster.random.chance(cluster.config.lostDiffs)) cluster.count('lostDiff');
-          else cluster.network.send(0, link.actor, effect.message);
-        }
+        this.broadcast(effect.message);
         return;
       case 'reply': {
         const link = cluster.links.get(effect.link);
@@ -267,6 +263,18 @@ export class Control implements SchedulerSide {
         return;
       case 'abandon':
         this.abandon(effect.node, effect.inc);
+    }
+  }
+
+  private broadcast(message: Message): void {
+    const { cluster } = this;
+    cluster.log(() => `   ${JSON.stringify(message)}`);
+    cluster.count(message.t);
+    for (const { peer, actor } of cluster.links.values()) {
+      if (peer === undefined || !maySend('scheduler', cluster.roleOf(actor), message.t)) continue;
+      cluster.promises.check(0, peer, message);
+      if (cluster.stormy && cluster.random.chance(cluster.config.lostDiffs)) cluster.count('lostDiff');
+      else cluster.network.send(0, actor, message);
     }
   }
 

@@ -25,6 +25,7 @@ const WATCHED: Record<string, string> = {
   schedulerRestarts: 'schedulerRestart',
   clientCrashes: 'clientCrash',
   clientGoodbyes: 'clientDetach',
+  endsTold: 'sessionsEnded',
   tombstones: 'tombstone',
   shardsChecked: 'shardsChecked',
   survivorsChecked: 'survivorsChecked',

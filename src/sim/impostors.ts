@@ -106,6 +106,7 @@ export class Impostors {
     const message = random.pick<Message>([
       { t: 'map', map: { ...map, epoch: map.epoch + 1000, groups: [] } },
       { t: 'openSessions', next: nextPeer, open: [] },
+      { t: 'sessionsEnded', ranges: [[1, nextPeer - 1]] },
       { t: 'confirmedLost', g: group.id, m, gen, v: group.version },
       { t: 'applied', ...stream, applied: 1 },
       { t: 'committed', ...stream, committed: 1 },

@@ -4,8 +4,9 @@
  * however well the schedule goes on.
  */
 import type { PsNode } from '../core/node/node.js';
+import type { DurableState } from '../core/scheduler/scheduler.js';
 import { unpackItems } from '../protocol/items.js';
-import type { ClusterMap, PeerId } from '../protocol/map.js';
+import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
 import { membersOf } from './capabilities.js';
@@ -14,7 +15,7 @@ import { Violation } from './violation.js';
 /** What the check looks at beside the messages. */
 interface Truth {
   readonly nodes: readonly NodeActor[];
-  readonly control: { readonly disk: { readonly map: ClusterMap } };
+  readonly control: { readonly disk: Pick<DurableState, 'map' | 'sessions' | 'nextPeer'> };
   processOf(id: PeerId, inc: number): PsNode | undefined;
 }
 
@@ -47,6 +48,9 @@ export class Promises {
         return;
       case 'mapDiff':
         this.checkOnDisk(message.to);
+        return;
+      case 'sessionsEnded':
+        this.checkEnded(message);
     }
   }
 
@@ -86,6 +90,16 @@ export class Promises {
             `push ${cseq} of client ${client} was acknowledged, sink ${entry.sid} has it not`,
           );
       }
+    }
+  }
+
+  /** Rule 31: nobody hears of an end that is not durable, or that an open session is one of the ended. */
+  private checkEnded({ ranges }: MessageOf<'sessionsEnded'>): void {
+    const { sessions, nextPeer } = this.cluster.control.disk;
+    for (const [first, last] of ranges) {
+      if (last >= nextPeer) throw new Violation(`session ${last} was called ended, and is yet to come`);
+      for (const id of sessions.keys())
+        if (first <= id && id <= last) throw new Violation(`session ${id} was called ended, and is open`);
     }
   }
 

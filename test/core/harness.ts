@@ -21,7 +21,7 @@ import type { Sink } from '../../src/core/sink/sink.js';
 import type { NativeShard } from '../../src/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
-import type { Role } from '../../src/protocol/senders.js';
+import { maySend, type Role } from '../../src/protocol/senders.js';
 import { type Disk, newDisk, type Write } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 
@@ -362,10 +362,12 @@ export class Cluster {
     switch (effect.kind) {
       case 'send':
         return this.send(SCHEDULER, effect.to, effect.message);
-      case 'broadcast':
+      case 'broadcast': {
+        const clients = maySend('scheduler', 'client', effect.message.t) ? this.clients : [];
         for (const { id, node } of this.nodes) if (node) this.send(SCHEDULER, id, effect.message);
-        for (const { id } of this.clients) if (id !== 0) this.send(SCHEDULER, id, effect.message);
+        for (const { id } of clients) if (id !== 0) this.send(SCHEDULER, id, effect.message);
         return;
+      }
       case 'reply':
         this.replies.push({ link: effect.link, message: effect.message });
         if (effect.message.t === 'welcome') this.welcome(effect.link, effect.message);

@@ -145,6 +145,12 @@ const FIELDS: Record<Message['t'], object> = {
   detach: {},
   sessions: {},
   openSessions: { next: 9, open: [7, 8] },
+  sessionsEnded: {
+    ranges: [
+      [1, 6],
+      [9, 9],
+    ],
+  },
   map: { map },
   mapDiff: { from: 8, to: 9, groups: map.groups, nodes: map.nodes, removed: [4], tables: [table] },
   mapRequest: { epoch: 8 },

@@ -130,6 +130,13 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   detach: { t: 'detach' },
   sessions: { t: 'sessions' },
   openSessions: { t: 'openSessions', next: 9, open: [5, 7] },
+  sessionsEnded: {
+    t: 'sessionsEnded',
+    ranges: [
+      [1, 4],
+      [6, 6],
+    ],
+  },
   map: { t: 'map', map },
   mapDiff: {
     ...{ t: 'mapDiff', from: 8, to: 9, removed: [4] },
@@ -356,6 +363,8 @@ describe('limits', () => {
     expect(codeOf({ ...SAMPLES.delta, ids: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.startAck, dedup: [[1, 4, 'ENDED']] })).toBe('accepted');
     expect(codeOf({ ...SAMPLES.startAck, dedup: [[5, 4, 'ENDED']] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.sessionsEnded, ranges: [[5, 4]] })).toBe('BAD_FRAME');
+    expect(codeOf({ ...SAMPLES.sessionsEnded, ranges: [] })).toBe('accepted');
     expect(codeOf({ ...SAMPLES.pushAck, refused: [[0, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf(replaced(SAMPLES.map, ['map', 'groups', 0, 'sinks', 0, 'kind'], 'X'))).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.hello, job: 'j'.repeat(5000) })).toBe('BAD_FRAME');

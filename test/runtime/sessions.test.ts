@@ -3,6 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import { stateOf } from '../../src/core/scheduler/scheduler.js';
 import type { KintsugiError } from '../../src/errors.js';
+import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { MemoryStore } from '../../src/storage/index.js';
 import { type Link, listen } from '../../src/transport/index.js';
 import { RawClient } from '../transport/support.js';
@@ -113,6 +114,39 @@ describe('a session', () => {
     expect(trainer.clusterMap.job).toBe('job 1');
   });
 });
+
+it('nodes hear at once which sessions have ended; clients hear nothing of it', async () => {
+  const { address } = await scheduler({ policy: { sessionEndsMs: 0 } });
+  const port = Number(address.split(':').at(-1));
+  const [node, visitor] = [new RawClient(port), new RawClient(port)];
+  for (const link of [node, visitor]) await link.prove();
+  const join = { name: 'ps-1', host: 'h', address: '127.0.0.1:1', standby: false };
+  node.send({ t: 'join', ...join });
+  visitor.send({ t: 'attach' });
+  const { id: stays } = await untilKind(visitor, 'welcome');
+  const goes = await client(address, { waitForJob: false });
+  await goes.close();
+  const { ranges } = await untilKind(node, 'sessionsEnded');
+  const within = (id: number) => ranges.some(([first, last]) => first <= id && id <= last);
+  expect([within(stays), within(goes.id)]).toEqual([false, true]);
+  visitor.send({ t: 'status', id: 1 });
+  const heard: string[] = [];
+  await untilKind(visitor, 'statusReply', heard);
+  expect(heard).not.toContain('sessionsEnded');
+});
+
+/** The next message of this kind; those before it are named in `heard`. */
+async function untilKind<T extends Message['t']>(
+  link: RawClient,
+  kind: T,
+  heard: string[] = [],
+): Promise<MessageOf<T>> {
+  for (;;) {
+    const message = (await link.next()) as unknown as Message;
+    if (message.t === kind) return message as MessageOf<T>;
+    heard.push(message.t);
+  }
+}
 
 it('too many sessions: the next client is told so', async () => {
   const { address } = await scheduler({ policy: { maxSessions: 1 } });

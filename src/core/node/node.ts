@@ -24,6 +24,7 @@ import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
+import { rangesBetween, type SessionRange } from '../shared/session-ranges.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
@@ -302,7 +303,9 @@ export class PsNode implements OwnerHost {
       case 'reach':
         return this.onReach(message);
       case 'openSessions':
-        return this.onSessions(message);
+        return this.onSessionsEnded(rangesBetween(message.open, message.next));
+      case 'sessionsEnded':
+        return this.onSessionsEnded(message.ranges);
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
@@ -326,8 +329,8 @@ export class PsNode implements OwnerHost {
     this.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
   }
 
-  private onSessions(message: MessageOf<'openSessions'>): void {
-    for (const owner of this.owners.values()) owner.onSessions(message);
+  private onSessionsEnded(ranges: readonly SessionRange[]): void {
+    for (const owner of this.owners.values()) owner.onSessionsEnded(ranges);
   }
 
   private onMovePace({ bytesPerSecond }: MessageOf<'movePace'>): void {
@@ -393,7 +396,7 @@ export class PsNode implements OwnerHost {
     this.askForSessions(now);
   }
 
-  /** Asks which sessions are open, so that clients whose session has ended are forgotten (rule 31). */
+  /** Asks which sessions are open: what the scheduler said of ended ones may have been lost (rule 31). */
   private askForSessions(now: number): void {
     if (now - this.sessionsAt < this.policy.sessionCheckMs) return;
     this.sessionsAt = now;

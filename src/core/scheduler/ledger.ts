@@ -36,7 +36,7 @@ export type SchedulerEffect =
   | EventEffect
   /** Answer on a connection whose peer has no identity yet; `admit` gives it one. */
   | { kind: 'reply'; link: number; message: Message; admit?: { peer: PeerId; inc: number } }
-  /** To every peer that is admitted. */
+  /** To every peer that is admitted and whose role takes this kind of message (senders.ts). */
   | { kind: 'broadcast'; message: Message }
   | { kind: 'probe'; node: PeerId; inc: number; address: string }
   /** The machine at the other end is gone: the connection is closed without waiting for anything. */
@@ -57,6 +57,8 @@ export class Ledger {
   private gated: SchedulerEffect[] = [];
   /** Keys whose entries changed in this step. Lists of the map and of changes are compared instead. */
   private readonly touched = new Set<string>();
+  /** Sessions that have ended, durably or not, and that nodes were not told of. */
+  private ended: PeerId[] = [];
   /** As of the last commit; undefined: nothing is stored yet. */
   private committed: { map: ClusterMap; scaling: Scaling | undefined } | undefined;
   /** At the store. */
@@ -167,9 +169,18 @@ export class Ledger {
     return id;
   }
 
-  /** Ends a session. Owners learn of it later, forget the id, and refuse its pushes (rule 31). */
+  /** Ends a session. Owners learn of it soon, forget the id, and refuse its pushes (rule 31). */
   endSession(id: PeerId): void {
-    if (this.state.sessions.delete(id)) this.touch(sessionKey(id));
+    if (!this.state.sessions.delete(id)) return;
+    this.touch(sessionKey(id));
+    this.ended.push(id);
+  }
+
+  /** Sessions that have ended since this was last asked. */
+  takeEnded(): PeerId[] {
+    const { ended } = this;
+    this.ended = [];
+    return ended;
   }
 
   nextSid = (): number => this.state.nextSid++;

@@ -6,6 +6,7 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import { rangesAround, rangesBetween } from '../shared/session-ranges.js';
 import type { Ledger } from './ledger.js';
 
 /** A client's connection to the scheduler keeps its session open. */
@@ -17,6 +18,7 @@ interface Lease {
 
 export class Sessions {
   private readonly leases = new Map<PeerId, Lease>();
+  private toldAt = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly ledger: Ledger,
@@ -68,6 +70,20 @@ export class Sessions {
       lease.closedAt += slept;
       if (now - lease.closedAt > this.policy.sessionMs) this.end(id);
     }
+    if (now - this.toldAt >= this.policy.sessionEndsMs) this.tellEnds(now);
+  }
+
+  /**
+   * Tells nodes which sessions have ended, when that is durable. Each range reaches from one open session to
+   * the next, so that neighbours join into one. Nodes that do not get this ask (`openSessions`).
+   */
+  private tellEnds(now: number): void {
+    const ended = this.ledger.takeEnded();
+    if (ended.length === 0) return;
+    this.toldAt = now;
+    const { nextPeer, sessions } = this.ledger.state;
+    const ranges = rangesAround(ended, rangesBetween(sessions.keys(), nextPeer));
+    this.ledger.afterwards({ kind: 'broadcast', message: { t: 'sessionsEnded', ranges } });
   }
 
   /** After a restart, when the clock is known. */

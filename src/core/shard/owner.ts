@@ -11,6 +11,7 @@ import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
 import { Retry } from '../shared/retry.js';
+import type { SessionRange } from '../shared/session-ranges.js';
 import type { Follower } from './follower.js';
 import type { OwnerHost } from './host.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
@@ -180,9 +181,9 @@ export class Owner implements StreamOwner, RecoveryOwner {
   }
 
   /** Rule 31: ends of sessions are batched like pushes, so that all sinks forget them at one position. */
-  onSessions({ next, open }: MessageOf<'openSessions'>): void {
+  onSessionsEnded(ranges: readonly SessionRange[]): void {
     if (this.phase !== 'ACTIVE') return;
-    const ended = this.head.tombstones(next, open);
+    const ended = this.head.tombstones(ranges);
     if (ended.length === 0) return;
     for (const id of ended) this.head.record(id);
     for (const client of this.gaps.keys()) if (this.head.hasEnded(client)) this.gaps.delete(client);

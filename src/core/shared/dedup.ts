@@ -1,7 +1,8 @@
 /**
  * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are
  * contiguous, so one number per client is enough. A refused push uses its number up, and the newest refusals
- * are remembered, so that a retry gets the same refusal.
+ * are remembered, so that a retry gets the same refusal. Refusals are rare, so they have a map of their own: a
+ * node has many tables, and a client without refusals takes a few bytes in each.
  *
  * A tombstone stays of a client whose session has ended: a late copy of its first push would otherwise look
  * like the first push of a new client. Ids only grow and are never reused, so tombstones are ranges of ids,
@@ -10,6 +11,7 @@
 import { invariant } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protocol/messages.js';
+import type { SessionRange } from './session-ranges.js';
 
 /**
  * Pushes of one client to one shard that are under way at a time; further ones wait for their answers. Owners
@@ -18,21 +20,25 @@ import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protoco
  */
 export const PUSH_WINDOW = 64;
 
-interface Entry {
-  last: number;
-  refused: [cseq: number, code: Refusal][];
-}
+type Refused = [cseq: number, code: Refusal];
 
 export class Dedup {
-  private readonly entriesOf = new Map<PeerId, Entry>();
+  private readonly lastOf = new Map<PeerId, number>();
+  /** Of clients with refusals. */
+  private readonly refusedOf = new Map<PeerId, Refused[]>();
   /** Ended sessions: ascending ranges with open ones between them. */
   private ended: [first: PeerId, last: PeerId][] = [];
 
   static from(entries: readonly DedupEntry[]): Dedup {
     const dedup = new Dedup();
     for (const entry of entries) {
-      if (isTombstone(entry)) dedup.end(entry[0], entry[1]);
-      else dedup.entriesOf.set(entry[0], { last: entry[1], refused: [...entry[2]] });
+      if (isTombstone(entry)) {
+        dedup.end(entry[0], entry[1]);
+        continue;
+      }
+      const [client, last, refused] = entry;
+      dedup.lastOf.set(client, last);
+      if (refused.length > 0) dedup.refusedOf.set(client, [...refused]);
     }
     return dedup;
   }
@@ -42,16 +48,21 @@ export class Dedup {
   }
 
   last(client: PeerId): number {
-    return this.entriesOf.get(client)?.last ?? 0;
+    return this.lastOf.get(client) ?? 0;
   }
 
   refusal(client: PeerId, cseq: number): Refusal | undefined {
-    return this.entriesOf.get(client)?.refused.find(([number]) => number === cseq)?.[1];
+    return this.refusedOf.get(client)?.find(([number]) => number === cseq)?.[1];
   }
 
   /** Clients with pushes here whose session is not known to have ended. */
   clients(): PeerId[] {
-    return [...this.entriesOf.keys()];
+    return [...this.lastOf.keys()];
+  }
+
+  /** How many entries this table has: clients, and ranges of ended sessions. */
+  get size(): number {
+    return this.lastOf.size + this.ended.length;
   }
 
   hasEnded(client: PeerId): boolean {
@@ -75,19 +86,41 @@ export class Dedup {
   }
 
   /**
-   * Tombstones to record here, given that of all ids below `next` only `open` (ascending) are open sessions.
-   * None if no client of this table has ended; else all ranges that are new, so that they join into few.
+   * Which of these ranges of ended sessions are to be recorded here: those that have a client of this table,
+   * and those that join tombstones. The ranges reach from one open session to the next, so there are no more
+   * tombstones than open sessions, plus one.
    */
-  tombstones(next: PeerId, open: readonly PeerId[]): EndedSessions[] {
-    const isOpen = new Set(open);
-    if (!this.clients().some((client) => client < next && !isOpen.has(client))) return [];
+  tombstones(ranges: readonly SessionRange[]): EndedSessions[] {
     const found: EndedSessions[] = [];
-    let first = 1;
-    for (const id of [...open.filter((each) => each < next), next]) {
-      if (first < id && this.endedUpTo(first) < id - 1) found.push([first, id - 1, 'ENDED']);
-      first = id + 1;
+    for (const [first, last] of ranges)
+      if (this.clientsIn(first, last, 1).length > 0 || this.touching(first, last)[1] > 1)
+        found.push([first, last, 'ENDED']);
+    return found;
+  }
+
+  /**
+   * Clients of this table in a range of ids, at most `max`. Ids that have ended are passed over, because an
+   * old range grows at its end only.
+   */
+  private clientsIn(first: PeerId, last: PeerId, max = Number.POSITIVE_INFINITY): PeerId[] {
+    const found: PeerId[] = [];
+    if (this.lastOf.size === 0) return found;
+    let looked = 0;
+    for (let id = first; id <= last && found.length < max; id++) {
+      const ended = this.endedUpTo(id);
+      if (ended >= id) id = ended;
+      else if (this.lastOf.has(id)) found.push(id);
+      // The range is wider than this table: it is looked through instead.
+      if (++looked > this.lastOf.size) return this.clients().filter((each) => first <= each && each <= last);
     }
     return found;
+  }
+
+  /** Tombstones that a range overlaps or touches: the first of them, and how many. */
+  private touching(first: PeerId, last: PeerId): [at: number, count: number] {
+    let at = this.rangesBefore(first);
+    if (at > 0 && this.ended[at - 1]![1] >= first - 1) at--;
+    return [at, Math.max(0, this.rangesBefore(last + 2) - at)];
   }
 
   /** Records what was never recorded here: the next number of its client, or the end of sessions. */
@@ -106,40 +139,34 @@ export class Dedup {
       return;
     }
     const [client, cseq, code] = id;
-    let entry = this.entriesOf.get(client);
-    if (!entry) {
-      entry = { last: 0, refused: [] };
-      this.entriesOf.set(client, entry);
-    }
     // Numbers only grow: an id that is recorded again changes nothing.
-    if (cseq <= entry.last) return;
-    entry.last = cseq;
+    if (cseq <= this.last(client)) return;
+    this.lastOf.set(client, cseq);
     if (code === undefined) return;
-    entry.refused.push([cseq, code]);
-    if (entry.refused.length > PUSH_WINDOW) entry.refused.shift();
+    const refused = this.refusedOf.get(client) ?? [];
+    refused.push([cseq, code]);
+    if (refused.length > PUSH_WINDOW) refused.shift();
+    this.refusedOf.set(client, refused);
   }
 
   /** Adds a range, joined with those that it overlaps or touches. */
   private end(first: PeerId, last: PeerId): void {
-    let [from, to] = [first, last];
-    let at = this.rangesBefore(first);
-    if (at > 0 && this.ended[at - 1]![1] >= first - 1) from = this.ended[--at]![0];
-    let count = 0;
-    for (let next = this.ended[at]; next && next[0] <= last + 1; next = this.ended[at + ++count])
-      to = Math.max(to, next[1]);
-    this.ended.splice(at, count, [from, to]);
-    if (last - first < this.entriesOf.size) {
-      for (let client = first; client <= last; client++) this.entriesOf.delete(client);
-    } else {
-      for (const client of this.entriesOf.keys())
-        if (first <= client && client <= last) this.entriesOf.delete(client);
+    for (const client of this.clientsIn(first, last)) {
+      this.lastOf.delete(client);
+      this.refusedOf.delete(client);
     }
+    const [at, count] = this.touching(first, last);
+    const joined = this.ended.slice(at, at + count);
+    const from = Math.min(first, joined[0]?.[0] ?? first);
+    this.ended.splice(at, count, [from, Math.max(last, joined.at(-1)?.[1] ?? last)]);
   }
 
   entries(): DedupEntry[] {
     return [
       ...this.ended.map(([first, last]): EndedSessions => [first, last, 'ENDED']),
-      ...[...this.entriesOf].map(([client, entry]): DedupEntry => [client, entry.last, [...entry.refused]]),
+      ...[...this.lastOf].map(
+        ([client, last]): DedupEntry => [client, last, [...(this.refusedOf.get(client) ?? [])]],
+      ),
     ];
   }
 }

@@ -106,6 +106,8 @@ export interface SchedulerPolicy {
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
+  /** Nodes are told so often which sessions have ended since, of clients and of ranges of samples. */
+  sessionEndsMs: number;
   /** While so many sessions are open further clients are refused with LIMIT. */
   maxSessions: number;
   /** A node whose sink stalled gets nothing new for this time. */
@@ -135,6 +137,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   lateMapMs: 1000,
   maxTables: 4096,
   sessionMs: 600_000,
+  sessionEndsMs: 1000,
   maxSessions: 16_384,
   avoidMs: 10_000,
   maxMoves: 4,

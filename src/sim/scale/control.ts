@@ -13,6 +13,7 @@ import {
 import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
 import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
+import { maySend } from '../../protocol/senders.js';
 import { toMessage } from '../../protocol/validate.js';
 import type { ScaleConfig } from './config.js';
 import type { Meter } from './meter.js';
@@ -128,7 +129,9 @@ export class ControlActor {
       }
       case 'broadcast': {
         const { message } = effect;
-        const links = [...this.links.values()];
+        const toClients = maySend('scheduler', 'client', message.t);
+        const receivers = [...this.links].filter(([peer]) => toClients || this.nodes.has(peer));
+        const links = receivers.map(([, link]) => link);
         return links.length === 0 ? [] : [{ links, message, frame: this.encode(message) }];
       }
       case 'probe':

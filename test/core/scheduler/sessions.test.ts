@@ -2,6 +2,7 @@
 // more.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../../src/core/shared/dedup.js';
+import { rangesBetween } from '../../../src/core/shared/session-ranges.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind } from '../harness.js';
 import { acksIn } from '../packed.js';
@@ -265,29 +266,39 @@ describe('the scheduler', () => {
 describe('tombstones', () => {
   const table = (...clients: number[]) => Dedup.from(clients.map((client) => [client, 3, []]));
 
-  it('are nothing as long as nobody here has ended, else all ranges between the open sessions', () => {
-    expect(table(5, 9).tombstones(10, [3, 5, 9])).toEqual([]);
-    expect(table(5, 9).tombstones(9, [5])).toEqual([]);
-    expect(table(5, 9).tombstones(12, [3, 9, 10])).toEqual([
-      [1, 2, 'ENDED'],
-      [4, 8, 'ENDED'],
-      [11, 11, 'ENDED'],
-    ]);
-    expect(table(5).tombstones(9, [])).toEqual([[1, 8, 'ENDED']]);
+  const between = (dedup: Dedup, next: number, open: number[]) => dedup.tombstones(rangesBetween(open, next));
+
+  it('are nothing as long as nobody here has ended, else the ranges around those who have', () => {
+    expect(between(table(5, 9), 10, [3, 5, 9])).toEqual([]);
+    expect(between(table(5, 9), 9, [5])).toEqual([]);
+    expect(between(table(5, 9), 12, [3, 9, 10])).toEqual([[4, 8, 'ENDED']]);
+    expect(between(table(5), 9, [])).toEqual([[1, 8, 'ENDED']]);
+  });
+
+  it('are a range without clients here when it joins others', () => {
+    const dedup = table(2, 8);
+    for (const id of between(dedup, 9, [1, 5])) dedup.record(id);
+    expect(dedup.size).toBe(2);
+    expect(dedup.tombstones([[20, 30]])).toEqual([]);
+    expect(between(dedup, 12, [1])).toEqual([[2, 11, 'ENDED']]);
+    // It only makes the last one longer.
+    expect(between(dedup, 12, [1, 5])).toEqual([]);
+    dedup.record([2, 11, 'ENDED']);
+    expect([dedup.size, dedup.hasEnded(5)]).toEqual([1, true]);
   });
 
   it('join into few ranges, whatever their order, and are not made twice', () => {
     const dedup = table(2, 5, 9);
-    for (const id of dedup.tombstones(10, [1, 5])) dedup.record(id);
+    for (const id of between(dedup, 10, [1, 5])) dedup.record(id);
     expect(dedup.entries()).toEqual([
       [2, 4, 'ENDED'],
       [6, 9, 'ENDED'],
       [5, 3, []],
     ]);
-    expect(dedup.tombstones(10, [1, 5])).toEqual([]);
+    expect(between(dedup, 10, [1, 5])).toEqual([]);
     dedup.record([20, 1]);
-    expect(dedup.tombstones(22, [1, 5, 21])).toEqual([[6, 20, 'ENDED']]);
-    for (const id of dedup.tombstones(22, [1, 21])) dedup.record(id);
+    expect(between(dedup, 22, [1, 5, 21])).toEqual([[6, 20, 'ENDED']]);
+    for (const id of between(dedup, 22, [1, 21])) dedup.record(id);
     expect(dedup.entries()).toEqual([[2, 20, 'ENDED']]);
     expect([1, 2, 20, 21].map((id) => dedup.hasEnded(id))).toEqual([false, true, true, false]);
     expect(dedup.copy().entries()).toEqual(dedup.entries());
@@ -335,8 +346,9 @@ describe('tombstones', () => {
       // Half of them never come here; one in a hundred stays for long.
       open = [...open.filter((other) => other > id - (other % 100 === 0 ? 1000 : 5)), id];
       if (id % 2 === 0) dedup.record([id, 1]);
-      if (id % 7 === 0) for (const ended of dedup.tombstones(id + 1, open)) dedup.record(ended);
+      if (id % 7 === 0) for (const ended of between(dedup, id + 1, open)) dedup.record(ended);
     }
     expect(dedup.entries().length).toBeLessThan(3 * open.length);
+    expect(dedup.size).toBe(dedup.entries().length);
   });
 });

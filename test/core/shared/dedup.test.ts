@@ -35,6 +35,15 @@ describe('dedup', () => {
     expect(dedup.entries()[0]![2]).toHaveLength(64);
   });
 
+  it('forgets refusals with their client', () => {
+    const dedup = new Dedup();
+    dedup.record([7, 1, 'DIM_MISMATCH']);
+    dedup.record([7, 7, 'ENDED']);
+    expect([dedup.refusal(7, 1), dedup.last(7), dedup.size]).toEqual([undefined, 0, 1]);
+    dedup.record([7, 1]);
+    expect(dedup.entries()).toContainEqual([7, 1, []]);
+  });
+
   it('a copy, also by way of the wire form, does not follow the original', () => {
     const dedup = new Dedup();
     dedup.record([7, 1, 'BAD_FRAME']);
