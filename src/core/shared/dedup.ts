@@ -126,10 +126,10 @@ export class Dedup {
   /** Records what was never recorded here: the next number of its client, or the end of sessions. */
   append(id: StreamId): void {
     const last = isTombstone(id) ? 0 : this.last(id[0]);
-    invariant(isTombstone(id) || id[1] === last + 1, 'numbers of a client are recorded once, in order', {
-      id,
-      last,
-    });
+    if (!isTombstone(id)) {
+      invariant(id[1] === last + 1, 'numbers of a client are recorded once, in order', { id, last });
+      invariant(last > 0 || !this.hasEnded(id[0]), 'nothing is taken of a session that has ended', { id });
+    }
     this.record(id);
   }
 

@@ -60,7 +60,10 @@ export interface Policy {
   /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
   moveRate: number;
   heartbeatMs: number;
-  /** A node with clients in its tables asks the scheduler so often which sessions are open. */
+  /**
+   * A node with clients in its tables asks the scheduler so often which sessions are open: what it is told of
+   * ends may be lost.
+   */
   sessionCheckMs: number;
   /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
   requireRedundancy: boolean;
@@ -106,7 +109,7 @@ export interface SchedulerPolicy {
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
-  /** Nodes are told so often which sessions have ended since, of clients and of ranges of samples. */
+  /** Nodes are told at most so often which sessions have ended, of clients and of ranges of samples. */
   sessionEndsMs: number;
   /** While so many sessions are open further clients are refused with LIMIT. */
   maxSessions: number;

@@ -35,8 +35,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'store: the end of a session is not written',
     file: 'scheduler/ledger',
-    from: 'if (this.state.sessions.delete(id))\n            this.touch(sessionKey(id));',
-    to: 'this.state.sessions.delete(id);',
+    from: 'this.touch(sessionKey(id));\n        this.ended.push(id);',
+    to: 'this.ended.push(id);',
   },
   {
     name: 'store: the identity of a node is not written',
@@ -144,6 +144,28 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/scheduler',
     from: 'return this.ledger.answer(from, this.sessions.answer());',
     to: "return this.ledger.now({ kind: 'send', to: from, message: this.sessions.answer(), parts: [] });",
+  },
+  {
+    name: 'session: nodes are told of an end before it is durable',
+    file: 'scheduler/sessions',
+    from: "this.ledger.afterwards({ kind: 'broadcast'",
+    to: "this.ledger.now({ kind: 'broadcast'",
+  },
+  {
+    name: 'session: what is told to have ended covers an open one',
+    file: 'shared/session-ranges',
+    from: 'first = until + 1;',
+    to: 'first = until;',
+  },
+  {
+    name: 'session: nodes are not told of ends',
+    file: 'scheduler/sessions',
+    from: "this.ledger.afterwards({ kind: 'broadcast', message: { t: 'sessionsEnded', ranges } });",
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/session-ends.test.ts',
+      because: 'nodes ask now and then, so that tables are only larger for a while',
+    },
   },
   {
     name: 'a sink that has stalled is given up though it is needed',

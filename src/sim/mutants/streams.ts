@@ -232,6 +232,38 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'session: a push that comes after the end is taken',
+    file: 'shard/owner',
+    from: 'if (last === 0 && this.head.hasEnded(client))',
+    to: 'if (false)',
+  },
+  {
+    name: 'session: ended ranges that join forget the older ones',
+    file: 'shared/dedup',
+    from: 'Math.min(first, joined[0]?.[0] ?? first)',
+    to: 'first',
+    scenario: {
+      test: 'test/core/scheduler/sessions.test.ts',
+      because: 'ranges between open sessions only grow, so none is narrower than one that was recorded',
+    },
+  },
+  {
+    name: 'session: ended ranges that join are kept side by side',
+    file: 'shared/dedup',
+    from: ' || this.touching(first, last)[1] > 1',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/sessions.test.ts',
+      because: 'a table that grows is larger, not wrong',
+    },
+  },
+  {
+    name: 'session: nodes do not ask for what they were not told',
+    file: 'node/node',
+    from: "this.out.send(SCHEDULER, { t: 'sessions' });",
+    to: '',
+  },
+  {
     name: 'capability: a push does not wait for the target of a move',
     file: 'shard/stream',
     from: 'if (follower.entry.acknowledges)',
