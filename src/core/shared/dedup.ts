@@ -1,8 +1,8 @@
 /**
  * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are
  * contiguous, so one number per client is enough. A refused push uses its number up, and the newest refusals
- * are remembered, so that a retry gets the same refusal. Refusals are rare, so they have a map of their own: a
- * node has many tables, and a client without refusals takes a few bytes in each.
+ * are remembered, so that a retry gets the same refusal. They have a map of their own: a node has many of
+ * these tables, and a client without refusals takes a few bytes in each.
  *
  * A tombstone stays of a client whose session has ended: a late copy of its first push would otherwise look
  * like the first push of a new client. Ids only grow and are never reused, so tombstones are ranges of ids,
