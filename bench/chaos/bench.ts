@@ -5,20 +5,29 @@
  */
 import { KintsugiError } from '../../src/errors.js';
 import type { Given } from '../common/flags.js';
+import { Machines, whyNoMachines } from '../common/machines.js';
 import { type CHAOS_FLAGS, parseChaosOptions } from './options.js';
 import { chaosReport } from './report.js';
 import { Run } from './run.js';
 import { makeSecrets } from './secrets.js';
 
-/** @throws BAD_ARGUMENT, TIMEOUT when something hangs, INTERNAL when a goal of safety is missed */
+const LOOPBACK = '127.0.0.1';
+
+/**
+ * @throws BAD_ARGUMENT (also where no machines can be made), TIMEOUT when something hangs, INTERNAL when a
+ * goal of safety is missed
+ */
 export async function run(given: Given<typeof CHAOS_FLAGS>): Promise<void> {
   const options = parseChaosOptions(given);
-  const secrets = makeSecrets(options.token, options.tls);
+  const why = options.network ? whyNoMachines() : undefined;
+  if (why !== undefined) throw new KintsugiError('BAD_ARGUMENT', `bench chaos --network: ${why}`);
+  const machines = options.network ? new Machines() : undefined;
+  const secrets = makeSecrets(options.token, options.tls, [LOOPBACK, ...(machines?.addresses ?? [])]);
   try {
-    const chaotic = await new Run(options, secrets).run();
+    const chaotic = await new Run(options, secrets, { machines }).run();
     options.tell('the same pushes without faults');
     const repeat = chaotic.clients.map((client) => client.pushes);
-    const quiet = await new Run(options, secrets, repeat).run();
+    const quiet = await new Run(options, secrets, { repeat }).run();
     const report = chaosReport(options, chaotic, quiet);
     report.finish();
     for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);
@@ -26,5 +35,6 @@ export async function run(given: Given<typeof CHAOS_FLAGS>): Promise<void> {
     if (missed.length > 0) throw new KintsugiError('INTERNAL', `missed: ${missed.join(', ')}`);
   } finally {
     secrets.remove();
+    machines?.remove();
   }
 }

@@ -29,8 +29,12 @@ export class LoadClient {
     private readonly onWrong: (what: string) => void,
     onLine?: (line: string) => void,
     token = '',
+    /** What the command line begins with. */
+    prefix: readonly string[] = [],
   ) {
+    const [execPath, ...execArgv] = [...prefix, process.execPath];
     this.process = fork(LOAD_PATH, [JSON.stringify(options)], {
+      ...{ execPath, execArgv },
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       env: { ...process.env, KINTSUGI_TOKEN: token, KINTSUGI_NODE_TOKEN: '' },
     });

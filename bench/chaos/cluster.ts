@@ -1,7 +1,7 @@
 /**
- * A cluster of real role processes, each behind a proxy of its own: peers reach a PS only at the proxy's
- * address, which it advertises, and everyone reaches a scheduler through that scheduler's proxy, which
- * survives it. Of several schedulers the one that leads is the one that faults hit.
+ * A cluster of real role processes, each in a place of its own. Where that is behind a proxy, peers reach a
+ * PS only at the proxy's address, which it advertises, and everyone reaches a scheduler through that
+ * scheduler's proxy, which survives it. Of several schedulers the one that leads is the one that faults hit.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { Child } from '../../src/local/child.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { psName } from '../../src/local/processes.js';
 import { parseAddress } from '../../src/runtime/address.js';
-import { TcpProxy } from './proxy.js';
+import type { Place, Places } from './places.js';
 import type { Secrets } from './secrets.js';
 
 export interface ClusterOptions {
@@ -24,6 +24,7 @@ export interface ClusterOptions {
   /** URL of an etcd; undefined: the scheduler has a directory. */
   store: string | undefined;
   secrets: Secrets;
+  places: Places;
   onEvent(event: RoleEvent, line: string): void;
   /** A PS ended by itself, in order: it was emptied and told to leave, or something is wrong. */
   onLeft(role: Role): void;
@@ -34,7 +35,7 @@ export interface ClusterOptions {
 export interface Role {
   name: string;
   child: Child;
-  proxy: TcpProxy;
+  place: Place;
   /** Up and joined. */
   ready: boolean;
   suspended: boolean;
@@ -43,7 +44,7 @@ export interface Role {
 export class Cluster {
   readonly roles = new Map<string, Role>();
   /** Of each scheduler, by its name. */
-  private readonly fronts = new Map<string, TcpProxy>();
+  private readonly fronts = new Map<string, Place & { advertise: string }>();
   private leader = '';
   private led: (() => void)[] = [];
   /** Each run is a job of its own. */
@@ -58,7 +59,7 @@ export class Cluster {
 
   /** Where everyone reaches the scheduler, whichever process it is. */
   get address(): string {
-    return [...this.fronts.values()].map(({ address }) => address).join(',');
+    return [...this.fronts.values()].map(({ advertise }) => advertise).join(',');
   }
 
   /** The scheduler that leads, or led last. */
@@ -74,11 +75,7 @@ export class Cluster {
   async start(): Promise<void> {
     const { schedulers } = this.options;
     const names = Array.from({ length: schedulers }, (_, i) => (i === 0 ? 'scheduler' : `scheduler-${i}`));
-    for (const name of names) {
-      const front = new TcpProxy(false);
-      await front.open();
-      this.fronts.set(name, front);
-    }
+    for (const name of names) this.fronts.set(name, await this.options.places.scheduler());
     const leads = this.nextLeader();
     for (const name of names) await this.startScheduler(name);
     await leads;
@@ -93,8 +90,8 @@ export class Cluster {
     const where =
       store === undefined
         ? ['--dir', join(this.directory, 'scheduler')]
-        : ['--store', `${store}/${this.job}`, '--advertise', front.address];
-    const args = ['scheduler', '--listen', '127.0.0.1:0', ...where, ...shape];
+        : ['--store', `${store}/${this.job}`, '--advertise', front.advertise];
+    const args = ['scheduler', '--listen', front.listen, ...where, ...shape];
     const role = this.launch(name, args, front);
     const up = await role.child.event(store === undefined ? 'scheduler.ready' : 'scheduler.standby');
     front.aim(parseAddress(String(up.address)).port);
@@ -102,30 +99,29 @@ export class Cluster {
   }
 
   async startPs(name: string): Promise<void> {
-    // A new one each time: a process that comes back has another port, as it has on a real machine.
-    const proxy = new TcpProxy(true);
-    await proxy.open();
-    const args = ['ps', '--scheduler', this.address, '--connect-timeout', '60s', '--listen', '127.0.0.1:0'];
-    args.push('--advertise', proxy.address, '--name', name, '--host-label', `host-of-${name}`);
+    const place = await this.options.places.ps(name);
+    const args = ['ps', '--scheduler', this.address, '--connect-timeout', '60s', '--listen', place.listen];
+    if (place.advertise !== undefined) args.push('--advertise', place.advertise);
+    args.push('--name', name, '--host-label', `host-of-${name}`);
     const { recoveryRate } = this.options;
     if (recoveryRate !== undefined) args.push('--recovery-rate', recoveryRate);
-    const role = this.launch(name, args, proxy);
+    const role = this.launch(name, args, place);
     role.child.event('ps.listening').then(
-      (event) => proxy.aim(Number(event.port)),
+      (event) => place.aim(Number(event.port)),
       () => {},
     );
     await role.child.event('ps.ready');
     role.ready = true;
   }
 
-  private launch(name: string, args: string[], proxy: TcpProxy): Role {
+  private launch(name: string, args: string[], place: Place): Role {
     if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
     const { onEvent, onLeft, onDeath } = this.options;
     const { tls, token, nodeToken } = this.options.secrets;
     if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
     const env = { KINTSUGI_TOKEN: token, KINTSUGI_NODE_TOKEN: nodeToken };
     const child: Child = new Child({
-      ...{ name, args, env },
+      ...{ name, args, env, prefix: place.prefix },
       onEvent: (event, line) => {
         if (event.event === 'scheduler.ready') {
           this.leader = name;
@@ -134,7 +130,7 @@ export class Cluster {
         onEvent(event, line);
       },
     });
-    const role: Role = { name, child, proxy, ready: false, suspended: false };
+    const role: Role = { name, child, place, ready: false, suspended: false };
     this.roles.set(name, role);
     void child.exited.then((exit) => {
       role.ready = false;
@@ -148,6 +144,7 @@ export class Cluster {
         });
       if (this.fronts.has(name) || exit.code !== 0) return onDeath(death);
       this.roles.delete(name);
+      this.options.places.left(name);
       onLeft(role);
     });
     return role;
@@ -177,9 +174,9 @@ export class Cluster {
   }
 
   /** The role's process is gone, and so are its connections and its port. */
-  private disconnect({ name, proxy, child }: Role): void {
-    if (!this.fronts.has(name)) proxy.close();
-    else if (this.roles.get(name)?.child === child) proxy.lose();
+  private disconnect({ name, place, child }: Role): void {
+    if (!this.fronts.has(name)) place.close();
+    else if (this.roles.get(name)?.child === child) place.lose();
   }
 
   /** SIGSTOP: alive for its connections, and silent. */

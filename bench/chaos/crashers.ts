@@ -23,11 +23,13 @@ export class Crashers {
     private readonly onWrong: (what: string) => void,
     private readonly onLine: (line: string) => void,
     private readonly token: string,
+    /** What the command line begins with. */
+    private readonly prefix: readonly string[],
   ) {}
 
   start(): void {
     const options = { ...this.options, client: FIRST_CLIENT + this.dead.length, crash: true };
-    this.current = new LoadClient(options, this.onWrong, this.onLine, this.token);
+    this.current = new LoadClient(options, this.onWrong, this.onLine, this.token, this.prefix);
   }
 
   /** Kills the one that is at work and starts another; undefined when it has not pushed yet. */

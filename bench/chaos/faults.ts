@@ -7,42 +7,27 @@ import type { Client } from '../../src/client/client.js';
 import { seededRandom } from '../../src/local/kills.js';
 import type { PeerId } from '../../src/protocol/map.js';
 import { monotonicMs } from '../../src/runtime/log.js';
+import type { Machines } from '../common/machines.js';
 import type { Cluster, Role } from './cluster.js';
 import { Ledger } from './ledger.js';
+import { LinkFaults } from './link-faults.js';
+import { NetworkFaults, type Site } from './network-faults.js';
 import { pause } from './pause.js';
-
-export type FaultKind =
-  | 'killPs'
-  | 'killTwoPs'
-  | 'killPsDuringRecovery'
-  | 'stopPs'
-  | 'cutPs'
-  | 'holdPs'
-  | 'killScheduler'
-  | 'killSchedulerAndPs'
-  | 'stopScheduler'
-  | 'cutScheduler'
-  | 'holdScheduler'
-  | 'killClient';
+import type { Faculty, FaultKind, ProcessFault, Struck, Weights } from './struck.js';
 
 /**
  * Out of their sum. Those that may cost data are only possible now and then, so they are wished for more
  * often.
  */
-const WEIGHTS: [kind: FaultKind, weight: number][] = [
+const WEIGHTS: Weights<ProcessFault> = [
   ['killPs', 34],
   ['killTwoPs', 10],
   ['stopPs', 10],
-  ['cutPs', 10],
-  ['holdPs', 6],
   ['killScheduler', 6],
   ['killSchedulerAndPs', 5],
   ['stopScheduler', 3],
-  ['cutScheduler', 5],
-  ['holdScheduler', 3],
   ['killClient', 5],
 ];
-const HARMLESS: FaultKind[] = ['cutPs', 'cutPs', 'holdPs', 'cutScheduler', 'holdScheduler'];
 /** After it could talk to the scheduler again a live node needs so long at most to be heard of. */
 const NOTICE_MS = 1500;
 const POLL_MS = 100;
@@ -57,6 +42,8 @@ export interface FaultsOptions {
   pauseMs: [least: number, most: number];
   /** Kills a client at work; its name, or undefined when there is none. */
   killClient(): string | undefined;
+  /** Where roles run on machines of their own: these, and those of the clients. */
+  network: { machines: Machines; clients: readonly Site[] } | undefined;
   onFault(kind: FaultKind, victims: string[], detail: string): void;
   onError(error: Error): void;
 }
@@ -66,7 +53,7 @@ interface Killed {
   inc: number;
 }
 
-export class Faults {
+export class Faults implements Struck {
   readonly counts: Partial<Record<FaultKind, number>> = {};
   private readonly random: () => number;
   private readonly ledger = new Ledger();
@@ -76,7 +63,7 @@ export class Faults {
   private readonly open = new Set<Promise<void>>();
   /** Of these, the ones that may cost data. */
   private costly = 0;
-  private schedulerDown = false;
+  schedulerDown = false;
   /**
    * Live nodes may have been given up for a silence that was not theirs: no losses until the job says it is
    * whole.
@@ -85,19 +72,39 @@ export class Faults {
   private stopped = false;
   private watching: Promise<void> = Promise.resolve();
 
+  private readonly others: Faculty;
+
   constructor(private readonly options: FaultsOptions) {
     this.random = seededRandom(options.seed);
+    const { network } = options;
+    this.others = network ? new NetworkFaults(this, network.machines, network.clients) : new LinkFaults(this);
+  }
+
+  get cluster(): Cluster {
+    return this.options.cluster;
+  }
+
+  get anyLacking(): boolean {
+    return !this.ledger.empty;
+  }
+
+  doubt(): void {
+    this.unsure = true;
   }
 
   get total(): number {
     return Object.values(this.counts).reduce((sum, count) => sum + count, 0);
   }
 
-  private between(least: number, most: number): number {
+  between(least: number, most: number): number {
     return least + ((most - least) * this.random()) / 0x1_0000_0000;
   }
 
-  private pick<T>(from: readonly T[]): T | undefined {
+  oneOf(below: number): number {
+    return this.random() % below;
+  }
+
+  pick<T>(from: readonly T[]): T | undefined {
     return from[this.random() % Math.max(1, from.length)];
   }
 
@@ -154,11 +161,10 @@ export class Faults {
     return roles.map((role) => nodes.find((node) => node.name === role.name)!.id);
   }
 
-  /** `count` victims that may be lost at once. */
-  private victims(count: number): Role[] | undefined {
+  victims(count: number, mayBe: (role: Role) => boolean = () => true): Role[] | undefined {
     if (this.schedulerDown || this.unsure) return undefined;
     const map = this.options.client.clusterMap;
-    const all = this.candidates();
+    const all = this.candidates().filter(mayBe);
     for (const first of all) {
       const others = count === 1 ? [[]] : all.filter((role) => role !== first).map((role) => [role]);
       for (const rest of others) {
@@ -174,15 +180,16 @@ export class Faults {
   // ---- faults
 
   private strike(): void {
-    let at = this.random() % WEIGHTS.reduce((sum, [, weight]) => sum + weight, 0);
-    const [wished] = WEIGHTS.find(([, weight]) => {
+    const weights = [...WEIGHTS, ...this.others.weights];
+    let at = this.random() % weights.reduce((sum, [, weight]) => sum + weight, 0);
+    const [wished] = weights.find(([, weight]) => {
       at -= weight;
       return at < 0;
     })!;
-    if (!this.cause(wished)) this.cause(this.pick(HARMLESS)!);
+    if (!this.cause(wished)) this.cause(this.pick(this.others.harmless)!);
   }
 
-  private count(kind: FaultKind, victims: readonly string[], detail = ''): true {
+  count(kind: FaultKind, victims: readonly string[], detail = ''): true {
     this.counts[kind] = (this.counts[kind] ?? 0) + victims.length;
     this.options.onFault(kind, [...victims], detail);
     return true;
@@ -198,22 +205,16 @@ export class Faults {
         return this.killPs(2);
       case 'stopPs':
         return this.stopPs();
-      case 'cutPs':
-        return this.cutPs();
-      case 'holdPs':
-        return this.holdPs();
       case 'killScheduler':
         return this.killScheduler(false);
       case 'killSchedulerAndPs':
         return this.killScheduler(true);
       case 'stopScheduler':
         return this.stopScheduler();
-      case 'cutScheduler':
-        return this.cutScheduler();
-      case 'holdScheduler':
-        return this.holdScheduler();
       case 'killClient':
         return this.killClient();
+      default:
+        return this.others.cause(kind) ?? false;
     }
   }
 
@@ -254,48 +255,6 @@ export class Faults {
       await pause(NOTICE_MS);
     });
     return this.count('stopPs', [role.name], `for ${Math.round(forMs)} ms`);
-  }
-
-  private cutPs(): boolean {
-    const role = this.pick(this.options.cluster.running);
-    const count = role ? this.cut(role) : 0;
-    if (!role || count === 0) return false;
-    return this.count('cutPs', [role.name], `${count} connections`);
-  }
-
-  /** All connections through a proxy or some, at least one if there is one. */
-  private cut({ proxy }: Role): number {
-    const all = this.random() % 3 === 0;
-    return proxy.cut(() => all || this.random() % 3 === 0) || proxy.cut(() => true);
-  }
-
-  private holdPs(): boolean {
-    const role = this.pick(this.options.cluster.running);
-    if (!role) return false;
-    return this.hold('holdPs', role);
-  }
-
-  private holdScheduler(): boolean {
-    return !this.schedulerDown && this.hold('holdScheduler', this.options.cluster.scheduler);
-  }
-
-  private hold(kind: FaultKind, role: Role): boolean {
-    const forMs = this.between(50, 1500);
-    role.proxy.hold();
-    this.during(async () => {
-      await pause(forMs);
-      role.proxy.release();
-    }, false);
-    return this.count(kind, [role.name], `for ${Math.round(forMs)} ms`);
-  }
-
-  private cutScheduler(): boolean {
-    const { scheduler } = this.options.cluster;
-    const count = this.cut(scheduler);
-    if (count === 0) return false;
-    this.unsure = true;
-    this.during(() => pause(NOTICE_MS));
-    return this.count('cutScheduler', [scheduler.name], `${count} connections`);
   }
 
   private killScheduler(andPs: boolean): boolean {
@@ -344,7 +303,7 @@ export class Faults {
     return name !== undefined && this.count('killClient', [name]);
   }
 
-  private during(work: () => Promise<void>, costly = true): void {
+  during(work: () => Promise<void>, costly = true): void {
     if (costly) this.costly++;
     const done: Promise<void> = work()
       .catch((error: Error) => this.options.onError(error))

@@ -1,7 +1,7 @@
 /** What `bench chaos` can be told. */
-import { KintsugiError } from '../../src/errors.js';
 import { parseCode, poolsFor } from '../../src/runtime/job.js';
 import {
+  bad,
   COMMON_FLAGS,
   completed,
   type Flags,
@@ -34,6 +34,8 @@ export interface ChaosOptions {
   /** With certificates, and with two tokens, that are made on the spot. */
   tls: boolean;
   token: boolean;
+  /** Roles and clients are on machines of their own: network namespaces. */
+  network: boolean;
   smoke: boolean;
   /** Faults that a run of this length should see. */
   faultGoal: number;
@@ -45,6 +47,8 @@ export interface ChaosOptions {
 
 /** 200 faults in five minutes. */
 const FAULTS_PER_MINUTE = 40;
+/** Machines that vanish or are parted stay so for seconds. */
+const NETWORK_FAULTS_PER_MINUTE = 20;
 export const CHAOS_FLAGS = {
   ...COMMON_FLAGS,
   ...QUIET_FLAG,
@@ -60,6 +64,9 @@ export const CHAOS_FLAGS = {
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
   schedulers: { value: 'n', help: 'schedulers, of which one leads; several need --store', standard: '1' },
   store: { value: 'url', help: 'etcd for the scheduler, which runs already: etcd://host:2379/prefix' },
+  network: {
+    help: 'every role and client on a machine of its own that can vanish: a network namespace; needs root',
+  },
   tls: { help: 'with certificates that are made on the spot' },
   token: { help: 'with tokens, one of clients and one of nodes, that are made on the spot' },
 } as const satisfies Flags;
@@ -67,7 +74,9 @@ export const CHAOS_FLAGS = {
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
 export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOptions {
   const flags = completed(CHAOS_FLAGS, given);
-  const { groups, smoke = false, tls = false, token = false, recoveryRate, json, log, store } = flags;
+  const { groups, smoke = false, network = false, tls = false, recoveryRate, json, log, store } = flags;
+  // Who listens at other addresses than loopback asks for a token.
+  const token = network || flags.token === true;
   const minutes = number(flags, 'minutes');
   const options: ChaosOptions = {
     minutes,
@@ -80,13 +89,15 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     pauseMs: numberOrZero(flags, 'pause'),
     faultPauseMs: [100, 1900],
     // A short run must at least have seen some.
-    faultGoal: smoke ? 3 : Math.floor(minutes * FAULTS_PER_MINUTE),
+    faultGoal: smoke ? 3 : Math.floor(minutes * (network ? NETWORK_FAULTS_PER_MINUTE : FAULTS_PER_MINUTE)),
     schedulers: whole(flags, 'schedulers', 1),
-    ...{ smoke, tls, token, recoveryRate, json, log, store },
+    ...{ network, smoke, tls, token, recoveryRate, json, log, store },
     tell: teller(flags),
   };
   if (options.schedulers > 1 && store === undefined)
-    throw new KintsugiError('BAD_ARGUMENT', 'several schedulers need --store etcd://host:2379/prefix');
+    throw bad('several schedulers need --store etcd://host:2379/prefix');
+  if (network && /\/\/(.*@)?(127\.|localhost|\[::1\])/.test(store ?? ''))
+    throw bad('machines of their own cannot reach etcd at a loopback address; give another one of this host');
   poolsFor(parseCode(options.code), options.ps, options.groups);
   return options;
 }

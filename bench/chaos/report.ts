@@ -21,12 +21,13 @@ export interface ChaosDetails {
 }
 
 export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): BenchReport {
-  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token } = options;
+  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token, network } =
+    options;
   const { pushes, parity, faults, changes } = chaotic;
   const report = new BenchReport('chaos', options);
   const [least, most] = options.faultPauseMs;
   Object.assign(report.parameters, { minutes, seed, ps, code, clients, sharedRows, pauseMs });
-  Object.assign(report.parameters, { faultPauseMs: `${least}-${most}`, tls, token });
+  Object.assign(report.parameters, { faultPauseMs: `${least}-${most}`, tls, token, network });
   report.parameters.recoveryRate = recoveryRate ?? 'default';
   const wrong = [...chaotic.wrong, ...quiet.wrong];
   const details: ChaosDetails = {

@@ -7,19 +7,24 @@ import { type Client, connect } from '../../src/client/client.js';
 import { describe, KintsugiError } from '../../src/errors.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { timeText } from '../../src/local/text.js';
+import type { PeerId } from '../../src/protocol/map.js';
 import { monotonicMs } from '../../src/runtime/log.js';
 import { checkPushes, type PushAudit } from '../../src/tools/audit.js';
 import { type Digest, digest } from '../../src/tools/digest.js';
 import { checkParity, type ParityCheck } from '../../src/tools/parity.js';
+import type { Machines } from '../common/machines.js';
 import { type ChangeCounts, Changes } from './changes.js';
 import { LoadClient, type LoadDone } from './clients.js';
 import { Cluster } from './cluster.js';
 import { Crashers } from './crashers.js';
-import { type FaultKind, Faults } from './faults.js';
+import { Faults } from './faults.js';
+import type { Site } from './network-faults.js';
 import type { ChaosOptions } from './options.js';
 import { pause } from './pause.js';
+import { MachinePlaces, ProxiedPlaces } from './places.js';
 import { TABLES } from './pushes.js';
 import type { Secrets } from './secrets.js';
+import type { FaultKind } from './struck.js';
 
 const CONNECT_MS = 60_000;
 /** Without an acknowledgement for so long a client hangs. */
@@ -39,11 +44,20 @@ export interface ChaosRun {
   seconds: number;
 }
 
+export interface RunHow {
+  /** Pushes of each client in the run that this one repeats; undefined: this is the one with faults. */
+  repeat?: readonly number[];
+  /** Roles and clients are on these, each on its own; undefined: all are on this one. */
+  machines?: Machines | undefined;
+}
+
 export class Run {
   private readonly abort = new AbortController();
   private readonly wrong: string[] = [];
   private readonly cluster: Cluster;
   private loads: LoadClient[] = [];
+  /** Of the clients. */
+  private readonly sites: Site[] = [];
   private crashers: Crashers | undefined;
   private client: Client | undefined;
   private changes: Changes | undefined;
@@ -52,8 +66,7 @@ export class Run {
   constructor(
     private readonly options: ChaosOptions,
     private readonly secrets: Secrets,
-    /** Pushes of each client in the run that this one repeats; undefined: this is the one with faults. */
-    private readonly repeat?: readonly number[],
+    private readonly how: RunHow,
   ) {
     this.cluster = new Cluster({
       ps: options.ps,
@@ -63,6 +76,7 @@ export class Run {
       schedulers: options.schedulers,
       store: options.store,
       secrets,
+      places: how.machines ? new MachinePlaces(how.machines) : new ProxiedPlaces(),
       onEvent: (event, line) => this.onEvent(event, line),
       onLeft: (role) => {
         if (this.changes) this.changes.left(role);
@@ -99,7 +113,7 @@ export class Run {
     await this.client.createTables(TABLES);
     this.loads = Array.from({ length: options.clients }, (_, index) => this.startLoad(index));
     await this.unlessEnded(Promise.all(this.loads.map((load) => load.running)));
-    const faults = this.repeat ? {} : await this.chaos(this.client);
+    const faults = this.how.repeat ? {} : await this.chaos(this.client);
     const clients = await this.finish();
     await this.settled(this.client);
     for (const what of (await this.crashers?.check(this.client)) ?? []) this.violation(what);
@@ -123,13 +137,23 @@ export class Run {
     const { tls, token } = this.secrets;
     const caFile = tls?.certFile;
     const own = { scheduler: this.cluster.address, caFile, seed, client: index, sharedRows, inFlight: 4 };
-    const repeat = this.repeat ? { pushes: this.repeat[index]!, pauseMs: 0 } : { pauseMs };
+    const repeat = this.how.repeat ? { pushes: this.how.repeat[index]!, pauseMs: 0 } : { pauseMs };
     return new LoadClient(
       { ...own, ...repeat },
       (what) => this.violation(what),
       (line) => this.log(line),
       token,
+      this.site(`client-${index}`),
     );
+  }
+
+  /** A place for a client: what its command line begins with. */
+  private site(name: string): string[] {
+    const { machines } = this.how;
+    if (!machines) return [];
+    const machine = machines.add();
+    this.sites.push({ name, machine });
+    return machines.on(machine);
   }
 
   /** A client that ends before it was told to is never right. */
@@ -149,9 +173,12 @@ export class Run {
       (what) => this.violation(what),
       (line) => this.log(line),
       token,
+      this.site('crashers'),
     );
     this.crashers.start();
+    const { machines } = this.how;
     const faults = new Faults({
+      network: machines && { machines, clients: this.sites },
       killClient: () => this.crashers?.crash(),
       cluster: this.cluster,
       client,
@@ -198,7 +225,7 @@ export class Run {
   }
 
   private async finish(): Promise<LoadDone[]> {
-    if (this.repeat) return Promise.all(this.loads.map((load) => load.done));
+    if (this.how.repeat) return Promise.all(this.loads.map((load) => load.done));
     for (const load of this.loads) load.stop();
     return this.within(
       'the pushes under way did not become durable',
@@ -216,12 +243,19 @@ export class Run {
         const leaving = this.cluster.running.some(
           ({ name }) => !status.nodes.some((node) => node.name === name),
         );
-        if (status.redundancy === 'full' && !changing && !leaving) return;
+        const all = status.nodes.every(({ id, alive }) => alive && this.hasShards(client, id));
+        if (status.redundancy === 'full' && !changing && !leaving && all) return;
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'settling', reasons: status.reasons }));
         await pause(POLL_MS);
       }
     };
     await this.within('the job did not become redundant again', wait());
+  }
+
+  /** Who comes back is a newcomer, and gets shards as one. Where there are few groups some have none. */
+  private hasShards({ clusterMap }: Client, id: PeerId): boolean {
+    if (this.options.groups !== undefined) return true;
+    return clusterMap.groups.some(({ data, sinks }) => [...data, ...sinks].some(({ node }) => node === id));
   }
 
   private async within<T>(what: string, promise: Promise<T>): Promise<T> {

@@ -13,18 +13,21 @@ export interface Secrets {
   token: string;
   /** Of scheduler and PS; '' = none. */
   nodeToken: string;
-  /** A certificate for 127.0.0.1 that signs itself, with its key. */
+  /** A certificate that signs itself, with its key. */
   tls: { certFile: string; keyFile: string } | undefined;
   remove(): void;
 }
 
-/** @throws BAD_ARGUMENT when there is no openssl to make a certificate with */
-export function makeSecrets(token: boolean, tls: boolean): Secrets {
+/**
+ * A certificate is for `addresses`.
+ * @throws BAD_ARGUMENT when there is no openssl to make a certificate with
+ */
+export function makeSecrets(token: boolean, tls: boolean, addresses: readonly string[]): Secrets {
   const directory = tls ? mkdtempSync(join(tmpdir(), 'kintsugi-chaos-tls-')) : undefined;
   return {
     token: token ? makeToken() : '',
     nodeToken: token ? makeToken() : '',
-    tls: directory === undefined ? undefined : makeCertificate(directory),
+    tls: directory === undefined ? undefined : makeCertificate(directory, addresses),
     remove() {
       if (directory !== undefined && existsSync(directory)) rmSync(directory, { recursive: true });
     },
@@ -35,10 +38,11 @@ function makeToken(): string {
   return randomBytes(24).toString('base64url');
 }
 
-function makeCertificate(directory: string): Secrets['tls'] {
+function makeCertificate(directory: string, addresses: readonly string[]): Secrets['tls'] {
   const files = { certFile: join(directory, 'cert.pem'), keyFile: join(directory, 'key.pem') };
   const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-  const what = ['-days', '2', '-subj', '/CN=chaos', '-addext', 'subjectAltName=IP:127.0.0.1'];
+  const names = addresses.map((address) => `IP:${address}`).join(',');
+  const what = ['-days', '2', '-subj', '/CN=chaos', '-addext', `subjectAltName=${names}`];
   const where = ['-out', files.certFile, '-keyout', files.keyFile];
   try {
     execFileSync('openssl', ['req', '-x509', ...curve, ...what, ...where], { stdio: 'pipe' });

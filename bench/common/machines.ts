@@ -3,8 +3,10 @@
  * switch, to which this process is connected, too. A cable that is pulled loses what is sent, and resets
  * nothing. Needs Linux, root, and the programs `ip` and `iptables`.
  */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { KintsugiError } from '../../src/errors.js';
+import { delayBetween } from './delay.js';
 
 /** Why there can be no such machines here; undefined: there can. */
 export function whyNoMachines(): string | undefined {
@@ -27,9 +29,13 @@ const run = (...args: string[]): void => {
   }
 };
 
-/** Of messages to and from a slow machine. */
-const SLOW_DELAY = '200ms';
+/** Of packets from a slow machine. */
+const SLOW_DELAY_MS = 200;
+/** Of packets to and from a slow machine. */
 const LOST = 0.05;
+/** Numbers of machines begin above these addresses. */
+const FIRST_NUMBER = 10;
+const MAX_MACHINES = 240;
 
 export type Way = 'in' | 'out';
 
@@ -39,6 +45,8 @@ export class Machines {
   private readonly prefix: string;
   private readonly subnet: string;
   private count = 0;
+  /** Of slow machines whose delay is made by a program, by their numbers. */
+  private readonly delays = new Map<number, ChildProcess>();
   private readonly emergency = () => this.remove();
 
   constructor() {
@@ -60,17 +68,37 @@ export class Machines {
     run('-n', `${this.prefix}s`, ...args);
   }
 
+  private get common(): string[] {
+    return ['ip', 'netns', 'exec', `${this.prefix}s`];
+  }
+
+  /** Of this process, as machines reach it. They reach the other addresses of this host through it. */
+  get host(): string {
+    return `${this.subnet}.1`;
+  }
+
+  /** Addresses of all machines that there can be. */
+  get addresses(): string[] {
+    return Array.from({ length: MAX_MACHINES }, (_, i) => this.addressOf(i + 1));
+  }
+
+  private addressOf(number: number): string {
+    return `${this.subnet}.${FIRST_NUMBER + number}`;
+  }
+
   /** A new machine, by its address. Names of machines are their addresses. */
   add(): string {
+    if (this.count === MAX_MACHINES) throw new KintsugiError('LIMIT', `${MAX_MACHINES} machines at most`);
     const number = ++this.count;
     const space = `${this.prefix}n${number}`;
-    const address = `${this.subnet}.${10 + number}`;
+    const address = this.addressOf(number);
     run('netns', 'add', space);
     this.switch('link', 'add', `c${number}`, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', space);
     this.switch('link', 'set', `c${number}`, 'master', 'br0', 'up');
     run('-n', space, 'link', 'set', 'lo', 'up');
     run('-n', space, 'addr', 'add', `${address}/24`, 'dev', 'eth0');
     run('-n', space, 'link', 'set', 'eth0', 'up');
+    run('-n', space, 'route', 'add', 'default', 'via', this.host);
     return address;
   }
 
@@ -79,7 +107,7 @@ export class Machines {
   }
 
   private numberOf(address: string): number {
-    return Number(address.slice(address.lastIndexOf('.') + 1)) - 10;
+    return Number(address.slice(address.lastIndexOf('.') + 1)) - FIRST_NUMBER;
   }
 
   /** What a command line begins with that is to run on a machine. */
@@ -112,39 +140,50 @@ export class Machines {
     this.filter(address, '-A', way === 'in' ? 'INPUT' : 'OUTPUT', '-j', 'DROP');
   }
 
-  /** All traffic passes again, and at full speed. */
-  clear(address: string): void {
+  /** All traffic passes again, and at full speed. A cable that was pulled stays so. */
+  async clear(address: string): Promise<void> {
     this.filter(address, '-F');
-    spawnSync('ip', ['netns', 'exec', this.spaceOf(address), 'tc', 'qdisc', 'del', 'dev', 'eth0', 'root']);
+    const number = this.numberOf(address);
+    const delay = this.delays.get(number);
+    if (!delay) {
+      spawnSync('ip', ['netns', 'exec', this.spaceOf(address), 'tc', 'qdisc', 'del', 'dev', 'eth0', 'root']);
+      return;
+    }
+    this.delays.delete(number);
+    this.switch('link', 'set', `c${number}`, 'master', 'br0');
+    const ended = once(delay, 'close');
+    delay.kill('SIGKILL');
+    await ended;
+    this.switch('link', 'del', `br${number}`);
   }
 
   /**
-   * One of twenty packets is lost, and each is late by 200 ms. Returns what this kernel cannot do: a delay
-   * needs its module sch_netem.
+   * One of twenty packets is lost, in each direction, and those that it sends are late by 200 ms: by the
+   * kernel's netem where there is that, else by a program.
    */
-  slow(address: string): string | undefined {
-    for (const chain of ['INPUT', 'OUTPUT'])
-      this.filter(
-        address,
-        '-A',
-        chain,
-        '-m',
-        'statistic',
-        '--mode',
-        'random',
-        '--probability',
-        `${LOST}`,
-        '-j',
-        'DROP',
-      );
-    const netem = ['tc', 'qdisc', 'add', 'dev', 'eth0', 'root', 'netem', 'delay', SLOW_DELAY];
+  async slow(address: string): Promise<void> {
+    const chance = ['-m', 'statistic', '--mode', 'random', '--probability', `${LOST}`];
+    for (const chain of ['INPUT', 'OUTPUT']) this.filter(address, '-A', chain, ...chance, '-j', 'DROP');
+    const netem = ['tc', 'qdisc', 'add', 'dev', 'eth0', 'root', 'netem', 'delay', `${SLOW_DELAY_MS}ms`];
     const delayed = spawnSync('ip', ['netns', 'exec', this.spaceOf(address), ...netem]);
-    return delayed.status === 0 ? undefined : 'without delay, because this kernel has no sch_netem';
+    if (delayed.status !== 0) await this.delay(this.numberOf(address));
+  }
+
+  /** The program stands between the common switch and a switch of the machine's own. */
+  private async delay(number: number): Promise<void> {
+    const [own, near, far] = [`br${number}`, `n${number}`, `f${number}`];
+    this.delays.set(number, await delayBetween(this.common, near, far, SLOW_DELAY_MS));
+    this.switch('link', 'add', own, 'type', 'bridge');
+    this.switch('link', 'set', own, 'up');
+    this.switch('link', 'set', near, 'master', own, 'up');
+    this.switch('link', 'set', far, 'master', 'br0', 'up');
+    this.switch('link', 'set', `c${number}`, 'master', own);
   }
 
   /** Removes all of it. What runs on the machines loses its network; it is not ended. */
   remove(): void {
     process.off('exit', this.emergency);
+    for (const delay of this.delays.values()) delay.kill('SIGKILL');
     const spaces = Array.from({ length: this.count }, (_, i) => `${this.prefix}n${i + 1}`);
     for (const space of [...spaces, `${this.prefix}s`]) spawnSync('ip', ['netns', 'del', space]);
     spawnSync('ip', ['link', 'del', `${this.prefix}h`]);

@@ -65,7 +65,7 @@ describe.runIf(why === undefined)('a job on machines of its own', () => {
       expect(lost().slice(before)).toEqual([[idOf(victim), 'vanished']]);
       await answered();
       lan.machines.plug(victim.machine);
-      lan.machines.clear(victim.machine);
+      await lan.machines.clear(victim.machine);
       await until(isWhole);
       expect(lost()).toHaveLength(before + 1);
     },
@@ -80,7 +80,7 @@ describe.runIf(why === undefined)('a job on machines of its own', () => {
     lan.machines.part(cut.machine, lan.scheduler.machine);
     await new Promise((resolve) => setTimeout(resolve, STOPPED_MS));
     stopped.child.signal('SIGCONT');
-    lan.machines.clear(cut.machine);
+    await lan.machines.clear(cut.machine);
     await answered();
     await until(isWhole);
     expect(lost()).toHaveLength(before);
@@ -93,7 +93,7 @@ describe.runIf(why === undefined)('a job on machines of its own', () => {
     lan.machines.part(cut.machine, lan.scheduler.machine);
     await until(() => lost().length > before);
     expect(lost().slice(before)).toEqual([[idOf(cut), 'silent']]);
-    lan.machines.clear(cut.machine);
+    await lan.machines.clear(cut.machine);
     await until(isWhole);
   }, 60_000);
 
