@@ -1,24 +1,8 @@
 // Requests that the engine splits by shard and node: sections, rounds, and rows back to their places.
 import { describe, expect, it } from 'vitest';
-import { type EngineTable, loadNative, PushStatus } from '../src/native.js';
-
-const native = loadNative();
-const table: EngineTable = {
-  id: 3,
-  dim: 4,
-  optimizer: { kind: 'sgd', lr: 0.5 },
-  initializer: { kind: 'uniform', low: -1, high: 1 },
-  seed: 11,
-};
-
-const codeOf = (call: () => unknown): string => {
-  try {
-    call();
-  } catch (error) {
-    return (error as { code: string }).code;
-  }
-  return 'nothing was thrown';
-};
+import { PushStatus } from '../src/native.js';
+import { codeOf } from './codes.js';
+import { native, table } from './native.support.js';
 
 describe('calls', () => {
   it('splits calls into sections by round and node, encodes them, and puts their rows back', () => {

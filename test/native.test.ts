@@ -5,25 +5,10 @@ import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type EngineTable, loadNative, type NativeShard, PushStatus } from '../src/native.js';
+import { type NativeShard, PushStatus } from '../src/native.js';
+import { codeOf } from './codes.js';
+import { native, table } from './native.support.js';
 
-const native = loadNative();
-const table: EngineTable = {
-  id: 3,
-  dim: 4,
-  optimizer: { kind: 'sgd', lr: 0.5 },
-  initializer: { kind: 'uniform', low: -1, high: 1 },
-  seed: 11,
-};
-
-const codeOf = (call: () => unknown): string => {
-  try {
-    call();
-  } catch (error) {
-    return (error as { code: string }).code;
-  }
-  return 'nothing was thrown';
-};
 const range = (count: number): Uint32Array => Uint32Array.from({ length: count }, (_, i) => i);
 const pushSection = (keys: bigint[], value: number): Uint8Array =>
   native.encodeRequest(0, [

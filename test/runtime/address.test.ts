@@ -2,15 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { formatAddress, NODE_NAME, parseAddress } from '../../src/runtime/address.js';
 import { defaultGroups, MAX_GROUPS, parseCode, poolsFor } from '../../src/runtime/job.js';
-
-const codeOf = (call: () => unknown): string => {
-  try {
-    call();
-  } catch (error) {
-    return (error as { code: string }).code;
-  }
-  return 'nothing was thrown';
-};
+import { codeOf } from '../codes.js';
 
 describe('parseAddress', () => {
   it.each([
