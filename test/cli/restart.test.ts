@@ -1,32 +1,15 @@
 /** Restarting PS from the command line: with processes that are started again, and one that is not. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type Client, connect } from '../../src/client/client.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { expect, test } from 'vitest';
 import type { RestartedNode } from '../../src/tools/restart.js';
 import { statusWhere } from '../runtime/support.js';
-import { kintsugi, record, start } from './support.js';
+import { client, cluster, join, run } from './job.js';
 
-let cluster: LocalCluster;
-let client: Client;
-
-beforeEach(async () => {
-  cluster = await startLocalCluster({ code: '2+1', ps: 3, groups: 3 });
-  client = await connect(cluster.address);
-  const table = await client.createTable({ name: 'items', dim: 4 });
-  const keys = BigUint64Array.from({ length: 500 }, (_, i) => BigInt(i));
-  await table.push(keys, new Float32Array(2000).fill(1));
-});
-afterEach(async () => {
-  await client.close();
-  await cluster.close();
-});
-
-const run = (...args: string[]) => kintsugi(['restart', ...args, '--scheduler', cluster.address]);
+const restart = (...args: string[]) => run('restart', ...args);
 
 test('restart --rolling restarts all, one after the other', async () => {
   await cluster.add();
   const before = (await client.status()).nodes;
-  const { code, stdout, stderr } = await run('--rolling');
+  const { code, stdout, stderr } = await restart('--rolling');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   const lines = stdout.trimEnd().split('\n');
   const moved = String.raw`\d+ shards \(.*\) moved in \S+ \S+, back after \S+ \S+`;
@@ -38,15 +21,14 @@ test('restart --rolling restarts all, one after the other', async () => {
   expect(after.nodes.map(({ name, inc }) => [name, inc])).toEqual(
     before.map(({ name, inc }) => [name, inc + 1]),
   );
-  const one = await run('ps-2', '--json');
+  const one = await restart('ps-2', '--json');
   expect(JSON.parse(one.stdout) as RestartedNode[]).toMatchObject([{ name: 'ps-2', back: 'ps-2' }]);
 });
 
 test('one that is not started again ends the command; nothing is lost', async () => {
-  const extra = start(['ps', '--scheduler', cluster.address, '--name', 'extra', '--log-format', 'json']);
-  await record(extra, 'ps.ready');
+  const extra = await join('extra');
   await statusWhere(client, 'four PS wanted', ({ scaling }) => scaling.wanted === 4);
-  const { code, stderr } = await run('extra', '--timeout', '1s');
+  const { code, stderr } = await restart('extra', '--timeout', '1s');
   expect({ code, stderr }).toEqual({
     code: 1,
     stderr:
@@ -59,17 +41,17 @@ test('one that is not started again ends the command; nothing is lost', async ()
 });
 
 test('what cannot be is refused', async () => {
-  expect(await run('--rolling')).toMatchObject({
+  expect(await restart('--rolling')).toMatchObject({
     code: 2,
     stderr:
       'kintsugi: NOT_ENOUGH_NODES: ps-0 cannot leave: 2 PS would be left, and the code of this job needs 3',
   });
   for (const args of [[], ['ps-0', '--rolling']])
-    expect(await run(...args)).toMatchObject({
+    expect(await restart(...args)).toMatchObject({
       code: 2,
       stderr: 'kintsugi: BAD_ARGUMENT: restart needs names of PS, or --rolling for all',
     });
-  expect(await run('nobody')).toMatchObject({
+  expect(await restart('nobody')).toMatchObject({
     code: 2,
     stderr: 'kintsugi: BAD_ARGUMENT: no PS "nobody" is up in this job',
   });

@@ -1,36 +1,10 @@
 /** Changing the number of PS from the command line, with real processes. */
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { progressLine } from '../../src/cli/scale.js';
-import { type Client, connect } from '../../src/client/client.js';
 import type { ChangeStatus, MoveStatus } from '../../src/protocol/messages.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
-import { kintsugi, type Running, record, start } from './support.js';
+import { client, join, run } from './job.js';
+import { record } from './support.js';
 
-let cluster: LocalCluster;
-let client: Client;
-const processes: Running[] = [];
-
-beforeEach(async () => {
-  cluster = await startLocalCluster({ code: '2+1', ps: 3, groups: 3 });
-  client = await connect(cluster.address);
-  const table = await client.createTable({ name: 'items', dim: 4 });
-  const keys = BigUint64Array.from({ length: 500 }, (_, i) => BigInt(i));
-  await table.push(keys, new Float32Array(2000).fill(1));
-});
-afterEach(async () => {
-  for (const running of processes.splice(0)) running.process.kill('SIGKILL');
-  await client.close();
-  await cluster.close();
-});
-
-async function join(name: string, ...flags: string[]): Promise<Running> {
-  const args = ['ps', '--scheduler', cluster.address, '--name', name, '--log-format', 'json', ...flags];
-  const running = start(args);
-  processes.push(running);
-  await record(running, 'ps.ready');
-  return running;
-}
-const run = (...args: string[]) => kintsugi([...args, '--scheduler', cluster.address]);
 const names = async () => (await client.status()).nodes.map((node) => node.name);
 
 describe('kintsugi scale', () => {
@@ -85,9 +59,8 @@ describe('leaving', () => {
   });
 
   test('one that the job cannot do without says so, and ends with 1', async () => {
-    await join('extra');
+    const needed = await join('extra');
     await run('drain', 'ps-0');
-    const needed = processes[0]!;
     needed.process.kill('SIGTERM');
     const { code, said } = await needed.ended;
     expect(code).toBe(1);
