@@ -2,18 +2,15 @@
  * `kintsugi bench rolling`: every PS of a job under load is restarted, one after the other. Each status that
  * is taken meanwhile must say that redundancy is complete, and no request may be refused.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { type Client, connect } from '../../src/client/client.js';
-import { Processes, psName } from '../../src/local/processes.js';
+import { type Processes, psName } from '../../src/local/processes.js';
 import { bytesText, countText, timeText } from '../../src/local/text.js';
 import { monotonicMs } from '../../src/runtime/log.js';
 import { restart } from '../../src/tools/restart.js';
 import { rebalance } from '../../src/tools/scaling.js';
 import type { Given } from '../common/flags.js';
+import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
-import { localOptions } from '../common/training/cluster.js';
 import { Load } from './load.js';
 import { parseRollingOptions, type ROLLING_FLAGS, type RollingOptions } from './options.js';
 
@@ -148,23 +145,10 @@ export async function run(given: Given<typeof ROLLING_FLAGS>): Promise<void> {
     timeoutMs: options.timeoutMs,
     sigterm,
   });
-  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-rolling-'));
-  const cluster = new Processes({
-    options: { ...localOptions({ ps }, CODE), groups: undefined },
-    directory,
-    onEvent: () => {},
-    onBack: () => {},
-  });
-  try {
-    await cluster.startScheduler();
-    await Promise.all(Array.from({ length: ps }, (_, index) => cluster.startPs(index)));
+  await withJob({ ps, mode: CODE }, async (cluster) => {
     const client = await connect(cluster.address);
-    await cluster.race(story(client, cluster, options, report));
+    await story(client, cluster, options, report);
     await client.close();
-    await cluster.stop();
-  } finally {
-    await cluster.abandon();
-    rmSync(directory, { recursive: true, force: true });
-  }
+  });
   report.finish();
 }

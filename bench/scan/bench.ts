@@ -8,11 +8,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { Processes } from '../../src/local/processes.js';
 import { countText } from '../../src/local/text.js';
 import type { Given } from '../common/flags.js';
+import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
-import { localOptions } from '../common/training/cluster.js';
 import type { Task, TaskResult } from './client.js';
 import { parseScanOptions, type SCAN_FLAGS, type ScanBenchOptions } from './options.js';
 
@@ -21,28 +20,7 @@ const MEBIBYTE = 2 ** 20;
 /** Of a client, Node itself included. */
 const PEAK_MIB = 256;
 const PS = 3;
-
-/** Runs `story` with a job of three PS and code 2+1. */
-async function withJob<T>(options: ScanBenchOptions, story: (address: string) => Promise<T>): Promise<T> {
-  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-scan-'));
-  const shape = localOptions({ ps: PS }, { name: '2+1', code: '2+1', k: 2 });
-  const cluster = new Processes({
-    options: { ...shape, groups: options.groups },
-    directory,
-    onEvent: () => {},
-    onBack: () => {},
-  });
-  try {
-    await cluster.startScheduler();
-    await Promise.all(Array.from({ length: PS }, (_, index) => cluster.startPs(index)));
-    const result = await cluster.race(story(cluster.address));
-    await cluster.stop();
-    return result;
-  } finally {
-    await cluster.abandon();
-    rmSync(directory, { recursive: true, force: true });
-  }
-}
+const CODE = { name: '2+1', code: '2+1', k: 2 };
 
 class Tasks {
   constructor(
@@ -69,12 +47,13 @@ export async function run(given: Given<typeof SCAN_FLAGS>): Promise<void> {
   const options = parseScanOptions(given);
   const { rows, dim, groups } = options;
   const report = new BenchReport('scan', options);
-  Object.assign(report.parameters, { rows, dim, groups, ps: PS, code: '2+1' });
+  Object.assign(report.parameters, { rows, dim, groups, ps: PS, code: CODE.code });
   const parent = mkdtempSync(join(options.directory ?? tmpdir(), 'kintsugi-scan-save-'));
   const tasks = new Tasks(options, join(parent, 'save'), report);
   options.tell(`${countText(rows)} rows of dim ${dim}`);
   try {
-    const digested = await withJob(options, async (address) => {
+    const job = { ps: PS, mode: CODE };
+    const digested = await withJob({ ...job, groups }, async ({ address }) => {
       await tasks.run(address, 'fill');
       await tasks.run(address, 'connect');
       const seen = [await tasks.run(address, 'keys'), await tasks.run(address, 'scan')];
@@ -88,7 +67,7 @@ export async function run(given: Given<typeof SCAN_FLAGS>): Promise<void> {
       report.exactly('wrong parity blocks', Number((await tasks.run(address, 'scrub')).proof), 0);
       return digest;
     });
-    const again = await withJob({ ...options, groups: groups + 1 }, async (address) => {
+    const again = await withJob({ ...job, groups: groups + 1 }, async ({ address }) => {
       await tasks.run(address, 'load');
       return tasks.run(address, 'digest', 'digest of what was loaded');
     });

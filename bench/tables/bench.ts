@@ -2,16 +2,15 @@
  * `kintsugi bench tables`: a job with as many tables as it may have. Each is created and used by itself, as a
  * client would that does not know of the others. Then a PS is killed, and the digest must be as without it.
  */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { type Client, connect, type Table } from '../../src/client/client.js';
-import { Processes, psName } from '../../src/local/processes.js';
+import type { RoleEvent } from '../../src/local/events.js';
+import { type Processes, psName } from '../../src/local/processes.js';
 import { monotonicMs } from '../../src/runtime/log.js';
 import { digest } from '../../src/tools/digest.js';
 import type { Given } from '../common/flags.js';
+import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
-import { localOptions } from '../common/training/cluster.js';
 import { parseTablesOptions, type TABLES_FLAGS, type TablesOptions } from './options.js';
 
 const PS = 5;
@@ -110,26 +109,14 @@ export async function run(given: Given<typeof TABLES_FLAGS>): Promise<void> {
   const { tables, rows, dim } = options;
   const report = new BenchReport('tables', options);
   Object.assign(report.parameters, { tables, rows, dim, ps: PS, code: CODE.code });
-  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-tables-'));
   const pids = new Map<string, number>();
-  const cluster = new Processes({
-    options: { ...localOptions({ ps: PS }, CODE), groups: undefined },
-    directory,
-    onEvent: (event) => {
-      if (event.event === 'process.started') pids.set(String(event.name), Number(event.pid));
-    },
-    onBack: () => {},
-  });
-  try {
-    await cluster.startScheduler();
-    await Promise.all(Array.from({ length: PS }, (_, index) => cluster.startPs(index)));
+  const onEvent = ({ event, name, pid }: RoleEvent) => {
+    if (event === 'process.started') pids.set(String(name), Number(pid));
+  };
+  await withJob({ ps: PS, mode: CODE, onEvent }, async (cluster) => {
     const client = await connect(cluster.address);
-    await cluster.race(new Story(client, cluster, options, report, pids).run());
+    await new Story(client, cluster, options, report, pids).run();
     await client.close();
-    await cluster.stop();
-  } finally {
-    await cluster.abandon();
-    rmSync(directory, { recursive: true, force: true });
-  }
+  });
   report.finish();
 }

@@ -1,0 +1,36 @@
+/** A job of processes for as long as a benchmark's story runs. None of them is left behind. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { RoleEvent } from '../../src/local/events.js';
+import { Processes } from '../../src/local/processes.js';
+import { localOptions } from './training/cluster.js';
+import type { Mode } from './training/modes.js';
+
+export interface JobShape {
+  ps: number;
+  mode: Mode;
+  /** As many as the scheduler chooses, unless given. */
+  groups?: number;
+  onEvent?: (event: RoleEvent) => void;
+}
+
+/** What `story` gives. @throws what it throws, and what ends a process that should run */
+export async function withJob<T>(
+  { ps, mode, groups, onEvent = () => {} }: JobShape,
+  story: (cluster: Processes) => Promise<T>,
+): Promise<T> {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-bench-'));
+  const options = { ...localOptions({ ps }, mode), groups };
+  const cluster = new Processes({ options, directory, onEvent, onBack: () => {} });
+  try {
+    await cluster.startScheduler();
+    await Promise.all(Array.from({ length: ps }, (_, index) => cluster.startPs(index)));
+    const result = await cluster.race(story(cluster));
+    await cluster.stop();
+    return result;
+  } finally {
+    await cluster.abandon();
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
