@@ -1,4 +1,4 @@
-/** Before each test of a file: a job of three PS with a table of 500 rows, a client of it, and PS that join. */
+/** Before each test of a file: a job of three PS with a table of 500 rows, and a client of it. */
 import { afterEach, beforeEach } from 'vitest';
 import { type Client, connect } from '../../src/client/client.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
