@@ -135,6 +135,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/core/shared/'],
   ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/'],
   ['src/core/node/', 'src/core/scheduler/', 'src/transport/'],
+  ['src/checkpoint/'],
   ['src/runtime/'],
   ['src/client/'],
   ['src/tools/', 'src/train/'],

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
+import { rowParts, shapeOf } from '../src/checkpoint/layout.js';
 import { loadNative } from '../src/native.js';
 import {
   OPTIMIZER_KINDS,
@@ -14,7 +15,6 @@ import {
   optimizerParameters,
   optimizerProblem,
 } from '../src/optimizers.js';
-import { rowParts, shapeOf } from '../src/tools/layout.js';
 
 const native = loadNative();
 afterAll(() => void native.forceIsa('auto'));

@@ -3,50 +3,32 @@
  * line per message kind; a new message is added here and in messages.ts. Payload parts are checked by the
  * engine.
  */
-import { ERROR_CODES, KintsugiError } from '../errors.js';
+import { KintsugiError } from '../errors.js';
+import {
+  bool,
+  type Check,
+  code,
+  dataset,
+  either,
+  integer,
+  list,
+  natural,
+  object,
+  optional,
+  record,
+  text,
+  tuple,
+  wrongField,
+} from './checks.js';
 import { areItems, type ItemKind } from './items.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
 
-type Check = (value: unknown) => boolean;
-
-const natural: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
-const bool: Check = (v) => typeof v === 'boolean';
-const text: Check = (v) => typeof v === 'string' && v.length <= 4096;
-const optional =
-  (check: Check): Check =>
-  (v) =>
-    v === undefined || check(v);
-const either =
-  (...checks: Check[]): Check =>
-  (v) =>
-    checks.some((check) => check(v));
-const list =
-  (check: Check): Check =>
-  (v) =>
-    Array.isArray(v) && v.every(check);
-/** Fixed positions; trailing optional ones may be absent. */
-const tuple =
-  (...checks: Check[]): Check =>
-  (v) =>
-    Array.isArray(v) && v.length <= checks.length && checks.every((check, i) => check(v[i]));
-const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
-const record = (fields: Record<string, Check>): Check => {
-  const checks = Object.entries(fields);
-  return (v) => object(v) && wrongField(checks, v as Record<string, unknown>) === undefined;
-};
-/** The first field that is missing or malformed. */
-function wrongField(checks: readonly [string, Check][], value: Record<string, unknown>): string | undefined {
-  for (const [name, check] of checks) if (!check(value[name])) return name;
-  return undefined;
-}
 const itemsOf =
   (kind: ItemKind): Check =>
   (v) =>
     areItems(kind, v);
-const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
-const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
 const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
 
 const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
@@ -118,15 +100,6 @@ const recovery = record({
   blocksOnDemand: natural,
 });
 const lease = { name: text, number: natural, lease: natural };
-const dataset = record({
-  follow: optional(bool),
-  files: list(record({ name: text, size: natural, rangeBytes: natural })),
-  batch: natural,
-  epochs: natural,
-  seed: natural,
-  shuffle: bool,
-  staleness: natural,
-});
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text, proof },

@@ -5,6 +5,8 @@
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { putPart, type RowPart, rowParts, shapeOf } from '../checkpoint/layout.js';
+import type { TensorSpec } from '../checkpoint/safetensors.js';
 import type { Client } from '../client/client.js';
 import { eachAtMost, ranges } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
@@ -12,9 +14,8 @@ import { batchRows, rowCounts } from '../client/scan.js';
 import { KintsugiError } from '../errors.js';
 import { checkOptions, checkText, type OptionKeys } from '../options.js';
 import { type TableSpec, tableByName } from '../protocol/map.js';
-import { putPart, type RowPart, rowParts, shapeOf } from './layout.js';
 import { hashFile, type Manifest, readManifest, type SavedFile, type SavedTable } from './manifest.js';
-import { SafetensorsReader, type TensorSpec } from './safetensors.js';
+import { SafetensorsReader } from './safetensors.js';
 
 /** Batches that are not durable yet, and bytes of keys and rows in each; it is in memory several times. */
 const IN_FLIGHT = 4;

@@ -11,6 +11,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
+import { rowParts, shapeOf, takePart } from '../checkpoint/layout.js';
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';
 import { poolOfTable, shardKeys } from '../client/scan.js';
@@ -18,7 +19,6 @@ import { describe, invariant, KintsugiError } from '../errors.js';
 import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
 import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { syncDirectory } from '../storage/sync.js';
-import { rowParts, shapeOf, takePart } from './layout.js';
 import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manifest } from './manifest.js';
 import { pullRows, sortedLists } from './rows.js';
 import { missing, SafetensorsWriter } from './safetensors.js';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { putPart, rowParts, shapeOf, takePart } from '../../src/checkpoint/layout.js';
 import { optimizerOf } from '../../src/optimizers.js';
-import { putPart, rowParts, shapeOf, takePart } from '../../src/tools/layout.js';
 
 test('a number for the whole row is a tensor of one dimension', () => {
   const parts = rowParts(4, optimizerOf('adam', 0.1));

@@ -1,0 +1,187 @@
+/** Checkpoints of a place: what there is, how one is written, and how one is read. */
+import { KintsugiError } from '../errors.js';
+import {
+  type CheckpointDraft,
+  checkpointFolder,
+  checkpointOfManifest,
+  checkpointOfSegment,
+  type Manifest,
+  manifestName,
+  manifestOf,
+  type SegmentRef,
+} from '../protocol/checkpoints.js';
+import type { DedupEntry } from '../protocol/messages.js';
+import { sha256Of } from './bytes.js';
+import { decodeManifest, encodeManifest, MAX_MANIFEST_BYTES } from './manifest.js';
+import type { Place } from './place.js';
+import { bad } from './safetensors.js';
+import {
+  decodeSegment,
+  encodeSegment,
+  rowsOf,
+  type Segment,
+  type SegmentOwner,
+  type TableToWrite,
+} from './segment.js';
+
+// ---- segments
+
+/**
+ * Encodes and writes a segment. It is durable when this resolves; the arrays must not change until then.
+ * @throws PLACE_FAILED, ABORTED
+ */
+export async function storeSegment(
+  place: Place,
+  name: string,
+  tables: readonly TableToWrite[],
+  sessions: readonly DedupEntry[] | undefined,
+  owner: SegmentOwner,
+  signal?: AbortSignal | undefined,
+): Promise<SegmentRef> {
+  const { bytes, sha256 } = await place.put(name, encodeSegment(tables, sessions, owner), { signal });
+  return { name, bytes, sha256, rows: rowsOf(tables) };
+}
+
+/**
+ * Reads a segment that a manifest lists, and checks its size, SHA-256, structure and number of rows.
+ * @throws BAD_CHECKPOINT with its name and what is wrong, PLACE_FAILED, ABORTED
+ */
+export async function readSegment(
+  place: Place,
+  { name, bytes, sha256, rows }: SegmentRef,
+  signal?: AbortSignal | undefined,
+): Promise<Segment> {
+  const file = await orMissing(place.get(name, { atMost: bytes, signal }));
+  if (!file) throw bad(name, 'the file is missing');
+  if (file.byteLength !== bytes) {
+    throw bad(name, `truncated: ${file.byteLength} bytes where the manifest says ${bytes}`);
+  }
+  if ((await sha256Of([file], signal)) !== sha256) throw bad(name, 'its content does not match its SHA-256');
+  const segment = decodeSegment(file, name);
+  const found = segment.tables.reduce((sum, { keys }) => sum + keys.length, 0);
+  if (found !== rows) throw bad(name, `${found} rows where the manifest says ${rows}`);
+  return segment;
+}
+
+/** The file; undefined when there is none. */
+async function orMissing<T>(reading: Promise<T>): Promise<T | undefined> {
+  return reading.catch((error: unknown) => {
+    if (error instanceof KintsugiError && error.code === 'CHECKPOINT_MISSING') return undefined;
+    throw error;
+  });
+}
+
+// ---- manifests
+
+/**
+ * Numbers of the checkpoints that are there, ascending. What has no manifest is not one. @throws PLACE_FAILED
+ */
+export async function checkpointNumbers(place: Place): Promise<number[]> {
+  const numbers: number[] = [];
+  for await (const { name } of place.list('')) {
+    const number = checkpointOfManifest(name);
+    if (number !== undefined) numbers.push(number);
+  }
+  return numbers.sort((a, b) => a - b);
+}
+
+/**
+ * The manifest of a checkpoint, or of the newest. @throws CHECKPOINT_MISSING, BAD_CHECKPOINT, PLACE_FAILED,
+ * ABORTED
+ */
+export async function readManifest(
+  place: Place,
+  number?: number | undefined,
+  signal?: AbortSignal | undefined,
+): Promise<Manifest> {
+  const wanted = number ?? (await checkpointNumbers(place)).at(-1);
+  if (wanted === undefined) {
+    throw new KintsugiError('CHECKPOINT_MISSING', `${place.url} has no complete checkpoint`);
+  }
+  const file = await orMissing(place.get(manifestName(wanted), { atMost: MAX_MANIFEST_BYTES, signal }));
+  if (!file) throw new KintsugiError('CHECKPOINT_MISSING', `${place.url} has no checkpoint ${wanted}`);
+  return decodeManifest(file, wanted);
+}
+
+/**
+ * Makes a checkpoint of segments that are stored: writes its manifest, if none of this number is there.
+ * Before that it looks whether all files that it lists are there, with their sizes, because somebody may have
+ * removed those of earlier checkpoints meanwhile. A repeated call with the same draft succeeds.
+ * @throws CHECKPOINT_TAKEN, BAD_CHECKPOINT for a file that is not there (nothing is written; a checkpoint
+ * with all rows is needed then), PLACE_FAILED, LIMIT, ABORTED
+ */
+export async function publishCheckpoint(
+  place: Place,
+  draft: CheckpointDraft,
+  signal?: AbortSignal | undefined,
+): Promise<Manifest> {
+  const manifest = manifestOf(draft);
+  const file = encodeManifest(draft);
+  const sizes = new Map<string, number>();
+  for (const number of [...manifest.parents, draft.number]) {
+    for await (const { name, bytes } of place.list(`${checkpointFolder(number)}/`)) sizes.set(name, bytes);
+  }
+  for (const { segments } of draft.shards) {
+    for (const { name, bytes } of segments) {
+      const found = sizes.get(name);
+      if (found === undefined) throw bad(name, 'the file is missing');
+      if (found !== bytes) throw bad(name, `${found} bytes where ${bytes} were written`);
+    }
+  }
+  await place.put(manifestName(draft.number), [file], { ifAbsent: true, signal });
+  return manifest;
+}
+
+// ---- lists
+
+/** A checkpoint of a place, for people. */
+export interface CheckpointInfo {
+  number: number;
+  /** Why its manifest cannot be used; the fields below are missing then. */
+  problem?: string;
+  kind?: Manifest['kind'];
+  createdAt?: string;
+  barrier?: boolean;
+  parents?: number[];
+  shards?: number;
+  lost?: number;
+  /** Of everything that a restore reads, files of its parents included. */
+  rows?: number;
+  bytes?: number;
+  /** Of the files that it wrote itself. */
+  ownRows?: number;
+  ownBytes?: number;
+}
+
+/** All checkpoints, ascending by number. @throws PLACE_FAILED, ABORTED */
+export async function listCheckpoints(
+  place: Place,
+  signal?: AbortSignal | undefined,
+): Promise<CheckpointInfo[]> {
+  const found: CheckpointInfo[] = [];
+  for (const number of await checkpointNumbers(place)) {
+    try {
+      found.push(infoOf(await readManifest(place, number, signal)));
+    } catch (error) {
+      if (!(error instanceof KintsugiError)) throw error;
+      if (error.code === 'BAD_CHECKPOINT') found.push({ number, problem: error.message });
+      // Removed since it was listed.
+      else if (error.code !== 'CHECKPOINT_MISSING') throw error;
+    }
+  }
+  return found;
+}
+
+function infoOf(manifest: Manifest): CheckpointInfo {
+  const { number, kind, createdAt, barrier, parents, rows, bytes, shards, lost = [] } = manifest;
+  const all = shards.flatMap(({ segments }) => segments);
+  const own = all.filter(({ name }) => checkpointOfSegment(name) === number);
+  const sum = (field: 'rows' | 'bytes') => own.reduce((total, segment) => total + segment[field], 0);
+  return {
+    ...{ number, kind, createdAt, barrier, parents, rows, bytes },
+    shards: shards.length,
+    lost: lost.length,
+    ownRows: sum('rows'),
+    ownBytes: sum('bytes'),
+  };
+}
