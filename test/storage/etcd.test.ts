@@ -1,13 +1,18 @@
 // The store in etcd, with real servers: transactions of any size, one leader, outages, TLS and users.
+import { once } from 'node:events';
 import { createServer, request } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { KintsugiError } from '../../src/errors.js';
+import { Gateway } from '../../src/storage/etcd/gateway.js';
 import { parseEtcdUrl, withoutPassword } from '../../src/storage/etcd/location.js';
 import { openEtcdStore } from '../../src/storage/etcd/store.js';
 import { batches, put } from '../../src/storage/etcd/transactions.js';
 import type { StateStore } from '../../src/storage/index.js';
 import { makeCertificates } from '../transport/certificates.js';
 import { Etcd, hasEtcd } from './etcd-server.js';
+
+/** Transactions of etcd for the largest write of these tests, at least. */
+const CUTS = 9;
 
 const map = (entries: Record<string, unknown>) => new Map(Object.entries(entries));
 
@@ -61,6 +66,9 @@ describe('the URL', () => {
     const secret = 'etcds://me:p%40ss@a/x';
     expect(parseEtcdUrl(secret)).toMatchObject({ user: { name: 'me', password: 'p@ss' }, tls: {} });
     expect(withoutPassword(secret)).toBe('etcds://me:***@a/x');
+    // Of those that are refused, too.
+    for (const wrong of ['etcd://me:pa/ss@a/x', 'etcd://me:pa@ss@a/x', 'etcd://me:pa/s@s/@a:1'])
+      expect(() => parseEtcdUrl(wrong)).toThrow(/^"etcd:\/\/me:\*\*\*@a/);
   });
 
   it.each([
@@ -95,6 +103,25 @@ it('operations go together as far as etcd takes them', () => {
   expect(sizes(5, 400_000)).toEqual([2, 2, 1]);
 });
 
+describe('of several servers', () => {
+  it('the next one is asked when one does not answer, however many requests wait for it', async () => {
+    const silent = createServer(() => {}).listen(0, '127.0.0.1');
+    const answers = createServer((_, answer) => answer.end('{"kvs":[]}')).listen(0, '127.0.0.1');
+    const ports = await Promise.all(
+      [silent, answers].map(async (server) => {
+        await once(server, 'listening');
+        onTestFinished(() => void server.close());
+        return (server.address() as { port: number }).port;
+      }),
+    );
+    const gateway = new Gateway(parseEtcdUrl(`etcd://${ports.map((port) => `127.0.0.1:${port}`).join()}/x`));
+    onTestFinished(() => gateway.close());
+    const range = () => gateway.call('/v3/kv/range', {}, 100);
+    for (const { status } of await Promise.allSettled([range(), range()])) expect(status).toBe('rejected');
+    expect(await range()).toEqual({ kvs: [] });
+  });
+});
+
 describe.skipIf(!hasEtcd)('etcd', () => {
   it('gives entries back to the next leader, whatever their number and size', async () => {
     const etcd = await Etcd.start();
@@ -112,8 +139,10 @@ describe.skipIf(!hasEtcd)('etcd', () => {
 
     const second = await leading(etcd.url());
     expect(await second.store.load()).toEqual(expected);
-    await second.store.write(map({ large: 'small' }));
-    expect((await second.store.load()).get('large')).toBe('small');
+    for (const next of ['ü'.repeat(1_300_000), 'ü'.repeat(300_000), 'small']) {
+      await second.store.write(map({ large: next }));
+      expect((await second.store.load()).get('large')).toBe(next);
+    }
     expect(await (await leading(etcd.url('jobs/other'))).store.load()).toEqual(new Map());
     // Nothing is left of what was in pieces or logged.
     const range = { key: Buffer.from('jobs/test/').toString('base64'), range_end: '' };
@@ -124,11 +153,15 @@ describe.skipIf(!hasEtcd)('etcd', () => {
 
   it('a large transaction that is cut off anywhere is there whole or not at all', async () => {
     const etcd = await Etcd.start();
-    const before = Object.fromEntries(Array.from({ length: 150 }, (_, i) => [`k/${i}`, 'before']));
-    const after = Object.fromEntries(Array.from({ length: 150 }, (_, i) => [`k/${i + 50}`, 'after']));
-    const removed = Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`k/${i}`, undefined]));
+    const some = (first: number, count: number, value?: string) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`k/${first + i}`, value]));
+    // Entries that are in pieces, before or after.
+    const [small, large, larger] = ['s', 'l'.repeat(550_000), 'L'.repeat(1_100_000)];
+    const before = { ...some(0, 150, 'before'), grows: large, shrinks: large };
+    const after = { ...some(50, 150, 'after'), grows: larger, shrinks: small };
+    const removed = some(0, 50);
     const seen = new Set<string>();
-    for (let cut = 0; cut <= 7; cut++) {
+    for (let cut = 0; cut <= CUTS; cut++) {
       const prefix = `cut/${cut}`;
       const writer = await leading(etcd.url(prefix));
       await writer.store.write(map(before));

@@ -36,10 +36,12 @@ export class Gateway {
    * there is no such lease. @throws Unavailable, KintsugiError (STORE_FAILED: etcd refuses)
    */
   async call<T>(path: string, body: object, timeoutMs: number): Promise<T | undefined> {
+    const { at } = this;
     try {
       return await this.attempt<T>(path, body, timeoutMs, true);
     } catch (error) {
-      if (error instanceof Unavailable) this.at = (this.at + 1) % this.location.endpoints.length;
+      // Of requests that fail together, only the first one moves on.
+      if (error instanceof Unavailable && this.at === at) this.at = (at + 1) % this.location.endpoints.length;
       throw error;
     }
   }

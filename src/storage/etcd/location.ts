@@ -36,9 +36,9 @@ function bad(message: string, cause?: unknown): KintsugiError {
   return new KintsugiError('BAD_ARGUMENT', message, { cause });
 }
 
-/** The URL without its password, for logs and messages. */
+/** The URL without its password, for logs and messages; also one that is malformed. */
 export function withoutPassword(url: string): string {
-  return url.replace(/^(etcds?:\/\/[^:/@]*):[^/]*@/, '$1:***@');
+  return url.replace(/^(etcds?:\/\/[^:/@]*):.*@/, '$1:***@');
 }
 
 /** @throws BAD_ARGUMENT */

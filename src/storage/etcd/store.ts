@@ -142,18 +142,20 @@ class EtcdStore implements StateStore, Election {
 
   async load(): Promise<Entries> {
     const read = await this.readAll(`${this.prefix}entry/`);
-    const entries = this.keys.entries(read);
-    const commit = (await this.readAll(`${this.prefix}commit`)).get(`${this.prefix}commit`);
-    if (commit === undefined) return entries;
-    // The last leader had logged a transaction and could not finish it.
-    const log = await this.readAll(`${this.prefix}log/`);
-    const whole = joined(log, `${this.prefix}log/`, Number(commit.toString()));
-    const changes = new Map(
-      (JSON.parse(whole) as [string, unknown?][]).map(([key, value]) => [key, value] as const),
-    );
-    await this.carryOut(changes);
+    const changes = await this.logged();
+    const entries = this.keys.entries(read, changes);
+    if (changes.size > 0) await this.carryOut(changes);
     apply(entries, changes);
     return entries;
+  }
+
+  /** What the last leader had logged and could not finish. */
+  private async logged(): Promise<Entries> {
+    const commit = (await this.readAll(`${this.prefix}commit`)).get(`${this.prefix}commit`);
+    if (commit === undefined) return new Map();
+    const log = await this.readAll(`${this.prefix}log/`);
+    const whole = joined(log, `${this.prefix}log/`, Number(commit.toString()));
+    return new Map((JSON.parse(whole) as [string, unknown?][]).map(([key, value]) => [key, value] as const));
   }
 
   write(changes: Entries): Promise<void> {

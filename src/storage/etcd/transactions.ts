@@ -10,6 +10,7 @@
  * | log/I | piece I of a transaction that is too large for one request |
  * | commit | number of pieces of a logged transaction that holds, and is to be carried out |
  */
+import { KintsugiError } from '../../errors.js';
 import type { Entries } from '../index.js';
 
 export const MAX_OPERATIONS = 100;
@@ -75,43 +76,39 @@ export function pieces(text: string): Buffer[] {
 
 /** Entries in etcd: which operations change them, and what keys and values say. */
 export class EntryKeys {
-  /** Keys of entries that are in pieces. */
-  private readonly split = new Set<string>();
+  /** Key of an entry that is in pieces -> how many there are, perhaps of different values. */
+  private readonly split = new Map<string, number>();
 
   /** `root`: what the keys of all entries begin with. */
   constructor(private readonly root: string) {}
 
+  /** No key comes twice, nor in a range that is removed: etcd refuses such a transaction. */
   operations(changes: Entries): Operation[] {
     const operations: Operation[] = [];
     for (const [key, value] of changes) {
       const path = this.root + key;
-      if (this.split.delete(key)) operations.push(removeRange(`${path}${NUL}`, `${path}\u0001`));
-      if (value === undefined) {
-        operations.push(remove(path));
-        continue;
-      }
-      const parts = pieces(JSON.stringify(value));
-      if (parts.length === 1) {
-        operations.push(put(path, parts[0]!));
-        continue;
-      }
-      this.split.add(key);
-      operations.push(put(path, `#${parts.length}`));
-      for (const [i, part] of parts.entries()) operations.push(put(`${path}${NUL}${i}`, part));
+      const parts = value === undefined ? [] : pieces(JSON.stringify(value));
+      const count = parts.length > 1 ? parts.length : 0;
+      for (let i = count; i < (this.split.get(key) ?? 0); i++) operations.push(remove(`${path}${NUL}${i}`));
+      if (count > 0) this.split.set(key, count);
+      else this.split.delete(key);
+      if (parts.length === 0) operations.push(remove(path));
+      else operations.push(put(path, count > 0 ? `#${count}` : parts[0]!));
+      if (count > 0) for (const [i, part] of parts.entries()) operations.push(put(`${path}${NUL}${i}`, part));
     }
     return operations;
   }
 
-  /** Of what was read. */
-  entries(read: ReadonlyMap<string, Buffer>): Map<string, unknown> {
+  /** Of what was read. Entries that are `replaced` may be there by half, and are left out. */
+  entries(read: ReadonlyMap<string, Buffer>, replaced: Entries): Map<string, unknown> {
     const entries = new Map<string, unknown>();
     this.split.clear();
     for (const [path, value] of read) {
-      const key = path.slice(this.root.length);
-      if (key.includes(NUL)) continue;
+      const [key, piece] = path.slice(this.root.length).split(NUL) as [string, string?];
+      if (piece !== undefined) this.split.set(key, Math.max(this.split.get(key) ?? 0, Number(piece) + 1));
+      if (piece !== undefined || replaced.has(key)) continue;
       const text = value.toString();
       const count = /^#(\d+)$/.exec(text)?.[1];
-      if (count !== undefined) this.split.add(key);
       const whole = count === undefined ? text : joined(read, `${path}${NUL}`, Number(count));
       entries.set(key, JSON.parse(whole));
     }
@@ -119,9 +116,10 @@ export class EntryKeys {
   }
 }
 
-/** @throws when a piece is missing */
+/** @throws STORE_FAILED when a piece is missing */
 export function joined(read: ReadonlyMap<string, Buffer>, path: string, count: number): string {
   const parts = Array.from({ length: count }, (_, i) => read.get(`${path}${i}`));
-  if (parts.includes(undefined)) throw new Error(`a piece of "${path}" is missing`);
+  if (parts.includes(undefined))
+    throw new KintsugiError('STORE_FAILED', `a piece of "${path.replace(NUL, '')}" is missing in etcd`);
   return Buffer.concat(parts as Buffer[]).toString();
 }
