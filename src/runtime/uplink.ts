@@ -69,6 +69,8 @@ function staleness(code: MessageOf<'stale'>['code']): KintsugiError {
 
 export class Uplink {
   private link: Link | undefined;
+  /** The link that was welcomed. When it closes, another is made; who makes one sees to one that fails. */
+  private established: Link | undefined;
   private identity: Identity | undefined;
   private closed = false;
   private timer: NodeJS.Timeout | undefined;
@@ -163,9 +165,9 @@ export class Uplink {
       connectMs: CONNECT_MS,
       handlers: {
         onOpen: () => {},
-        onMessage: (_, header) => {
+        onMessage: (from, header) => {
           const message = toMessage(header);
-          if (message.t !== 'redirect') return this.receive(message);
+          if (message.t !== 'redirect') return this.receive(from, message);
           checkSender('scheduler', this.options.role, message.t);
           if (message.to !== '') this.redirected = parseAddress(message.to);
           const leader = message.to === '' ? 'none leads yet' : `${message.to} leads`;
@@ -206,7 +208,7 @@ export class Uplink {
     this.redials.reset();
   }
 
-  private receive(message: Message): void {
+  private receive(link: Link, message: Message): void {
     checkSender('scheduler', this.options.role, message.t);
     if (message.t === 'statusReply' && !this.identity) {
       this.options.onMessage(message);
@@ -219,6 +221,7 @@ export class Uplink {
         return this.stop(staleness(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED'));
       }
       this.identity = { id: message.id, inc: message.inc, job, proof: message.proof };
+      this.established = link;
       this.options.onWelcome(message);
       this.welcomed?.();
     } else if (message.t === 'stale') this.stop(staleness(message.code));
@@ -234,14 +237,13 @@ export class Uplink {
   private onClose(link: Link): void {
     if (this.link !== link) return;
     this.link = undefined;
-    if (this.closed || !this.identity) return;
+    if (this.closed || this.established !== link) return;
     this.options.log.warn('scheduler.disconnected', { scheduler: this.options.scheduler });
     this.redial();
   }
 
   private redial(): void {
     if (this.closed) return;
-    // A connection that is lost before its welcome is reported twice: as closed and as a failed attempt.
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       this.connect(WELCOME_MS).then(

@@ -1,0 +1,70 @@
+// The connection to the scheduler, where several may lead.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { EMPTY_MAP } from '../../src/protocol/map.js';
+import { Uplink } from '../../src/runtime/uplink.js';
+import { type Link, listen } from '../../src/transport/index.js';
+import { EventLog } from './support.js';
+
+/** A scheduler that leads, or names the one that does. */
+class Scheduler {
+  /** Where the leader is; undefined: it is this one. */
+  leader: string | undefined;
+  readonly links: Link[] = [];
+  /** Links that the other side has closed. */
+  closed = 0;
+  address = '';
+
+  async open(): Promise<this> {
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handlers: {
+        onOpen: (link) => this.links.push(link),
+        onMessage: (link) => {
+          if (this.leader === undefined)
+            link.send({ t: 'welcome', id: 1, inc: 0, map: { ...EMPTY_MAP, job: 'a job' } });
+          else link.send({ t: 'redirect', to: this.leader });
+        },
+        onClose: (_, reason) => {
+          if (reason !== 'cut') this.closed++;
+        },
+      },
+    });
+    onTestFinished(() => listener.close());
+    this.address = `127.0.0.1:${listener.port}`;
+    return this;
+  }
+
+  cut(): void {
+    this.links.at(-1)!.close('cut');
+  }
+}
+
+describe('Uplink', () => {
+  it('has one connection, also after another scheduler has named the leader', async () => {
+    const [known, leader] = [await new Scheduler().open(), await new Scheduler().open()];
+    const log = new EventLog();
+    const uplink = await Uplink.open({
+      scheduler: known.address,
+      role: 'client',
+      introduce: () => ({ t: 'attach' }),
+      onWelcome: () => {},
+      onMessage: () => {},
+      onStale: () => {},
+      log,
+      connectTimeoutMs: 10_000,
+    });
+    onTestFinished(() => uplink.close());
+    known.leader = leader.address;
+    const cuts = 5;
+    for (let i = 0; i < cuts; i++) {
+      const again = log.next('scheduler.reconnected');
+      (i === 0 ? known : leader).cut();
+      await again;
+    }
+    expect(known.links.length).toBe(1 + cuts);
+    expect(leader.links.length).toBe(cuts);
+    expect(leader.closed).toBe(0);
+    expect(log.events.filter(({ event }) => event === 'scheduler.disconnected').length).toBe(cuts);
+  });
+});
