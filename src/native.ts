@@ -78,7 +78,18 @@ export interface TableStats {
   absentRowBlocks: number;
 }
 
-/** Memory that engine objects of one node share; `limitBytes` 0 = no limit. */
+/** Some rows of a snapshot: n keys, n x dim values, and n x (row width - dim) floats of optimizer state. */
+export interface SnapshotRows {
+  table: number;
+  keys: BigUint64Array;
+  values: Float32Array;
+  state: Float32Array;
+}
+
+/**
+ * Memory that engine objects of one node share; `limitBytes` 0 = no limit. What snapshots keep is part of
+ * `usedBytes`, but takes nothing of the limit.
+ */
 export interface NativeMemory {
   readonly usedBytes: number;
   readonly limitBytes: number;
@@ -157,6 +168,37 @@ export interface NativeShard {
   };
   /** Forgets collected equations (a new version of the group). */
   dropEquations(): void;
+  /**
+   * Begins a snapshot of the rows as they are now. It holds all rows of row blocks (about 4 KiB, or one row)
+   * that changed after snapshot number `since` of this shard began; all rows if `since` is 0 or a number that
+   * this shard has not given. Blocks that were installed count as changed, and so do rows that were loaded.
+   * `stamp` is this snapshot's number, from 1: `beginSnapshot(stamp)` will hold what changes from now on.
+   * A snapshot that is given up needs no care. `rows` counts rows with a key, `bytes` their keys, values and
+   * state. The budget refuses nothing here, and a push is never refused because of a snapshot.
+   * @throws BAD_ARGUMENT while another one is open, the open batch is not empty, or a block is absent;
+   * MEMORY_LIMIT where the system refuses memory
+   */
+  beginSnapshot(since: number): { stamp: number; rows: number; bytes: number };
+  /**
+   * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
+   * of one table, each key once in all of the snapshot, in no order that means anything: blocks that changed
+   * since it began come first. At most `maxBytes` of keys, values and state, but at least one block, or one
+   * row of a block that was kept.
+   * @throws BAD_ARGUMENT when no snapshot is open, or `maxBytes` is 0; MEMORY_LIMIT when the system refused
+   * memory for rows that changed: the snapshot is lost, and `endSnapshot` is left to do
+   */
+  readSnapshot(maxBytes: number): SnapshotRows | undefined;
+  /** Gives up the open snapshot, if there is one, and frees what it keeps. */
+  endSnapshot(): void;
+  /** Memory of rows that changed since the open snapshot began and were not read yet, as they were then. */
+  readonly snapshotBytes: number;
+  /**
+   * Whole rows, new ones or in place of those that are there; of a key that comes twice the last one counts.
+   * They leave in no delta: for a shard that no sink follows. Statuses: APPLIED, or nothing was changed and
+   * UNKNOWN_TABLE, DIM_MISMATCH (lengths do not fit the table), KEY_RESERVED, MEMORY_LIMIT.
+   * @throws BAD_ARGUMENT when the open batch is not empty, or blocks of the table are absent
+   */
+  loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
   extents(): Extent[];
   /**
    * Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from,

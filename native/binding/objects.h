@@ -54,6 +54,11 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value tableReady(const Napi::CallbackInfo& info);
   Napi::Value addEquations(const Napi::CallbackInfo& info);
   Napi::Value dropEquations(const Napi::CallbackInfo& info);
+  Napi::Value beginSnapshot(const Napi::CallbackInfo& info);
+  Napi::Value readSnapshot(const Napi::CallbackInfo& info);
+  Napi::Value endSnapshot(const Napi::CallbackInfo& info);
+  Napi::Value snapshotBytes(const Napi::CallbackInfo& info);
+  Napi::Value loadRows(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);
   Napi::Value keys(const Napi::CallbackInfo& info);
   Napi::Value keysInOrder(const Napi::CallbackInfo& info);

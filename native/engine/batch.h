@@ -18,6 +18,8 @@ class OpenBatch {
   bool empty() const { return keySlots_.empty() && rowSlots_.empty(); }
 
   std::size_t rows() const { return rowSlots_.size(); }
+  /** Of all rows that changed, new ones included. */
+  const std::vector<std::uint32_t>& slots() const { return rowSlots_; }
 
   /** Before touching `rows` rows: room for them all, after which nothing moves. False if the system refuses.
    */

@@ -153,19 +153,20 @@ void Index::build(const std::uint64_t* tags, std::uint32_t count) {
   reserve(live);
   for (std::uint32_t i = 0; i < count; i++) {
     if (i + kAhead < count) prefetch(tags[i + kAhead]);
-    if (tags[i]) size_ += placeOnce(tags[i], i);
+    if (tags[i]) enter(tags[i], i);
   }
 }
 
-bool Index::placeOnce(std::uint64_t tag, std::uint32_t slot) {
+std::uint32_t Index::enter(std::uint64_t tag, std::uint32_t slot) {
   for (std::size_t b = indexHash(tag) & (buckets_ - 1);; b = (b + 1) & (buckets_ - 1)) {
     std::uint64_t* tags = tags_[b].tags;
     for (unsigned i = 0; i < 8; i++) {
-      if (tags[i] == tag) return false;
+      if (tags[i] == tag) return slots_[b].of[i];
       if (tags[i]) continue;
       tags[i] = tag;
       slots_[b].of[i] = slot;
-      return true;
+      size_++;
+      return slot;
     }
   }
 }

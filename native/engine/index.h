@@ -25,6 +25,10 @@ class Index {
   void findMany(const std::uint64_t* tags, std::size_t count, std::uint32_t* slots) const;
   /** The tag must not be there. Grows by itself; call `reserve` first to grow at most once. */
   void insert(std::uint64_t tag, std::uint32_t slot);
+  /** The slot of a tag, which is `slot` if it was not there. `reserve` came before. */
+  std::uint32_t enter(std::uint64_t tag, std::uint32_t slot);
+  /** Before `enter` of this tag. */
+  void prefetch(std::uint64_t tag) const;
   void reserve(std::size_t count);
   /** Finds the memory that `reserve(count)` or a `build` of so many tags would need, without a visible
    * change. False if the system refuses. */
@@ -56,11 +60,8 @@ class Index {
 
   static Arrays allocate(std::size_t buckets);
   std::size_t bucketsFor(std::size_t count) const;
-  void prefetch(std::uint64_t tag) const;
   void rehash(std::size_t buckets);
   void place(std::uint64_t tag, std::uint32_t slot);
-  /** False if the tag is there. */
-  bool placeOnce(std::uint64_t tag, std::uint32_t slot);
 
   Charge charge_;
   std::unique_ptr<Bucket[], Freer> tags_;

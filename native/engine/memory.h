@@ -1,6 +1,6 @@
 // The memory budget that all shards and sinks of one node share. It counts what they have committed to
 // (extents, indexes, accumulators), not what the kernel has mapped, so that a refusal happens at the same
-// point on every machine.
+// point on every machine. What snapshots keep is counted beside it: nothing is ever refused because of them.
 #pragma once
 #include <cstddef>
 
@@ -13,34 +13,46 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  std::size_t used() const { return used_; }
+  /** All that is charged. */
+  std::size_t used() const { return used_ + besides_; }
   std::size_t limit() const { return limit_; }
   bool allows(std::size_t more) const { return limit_ == 0 || (used_ <= limit_ && more <= limit_ - used_); }
   void charge(std::size_t bytes) { used_ += bytes; }
   void release(std::size_t bytes) { used_ -= bytes; }
+  void chargeBesides(std::size_t bytes) { besides_ += bytes; }
+  void releaseBesides(std::size_t bytes) { besides_ -= bytes; }
 
  private:
-  std::size_t used_ = 0;
+  std::size_t used_ = 0, besides_ = 0;
   std::size_t limit_;
 };
+
+/** Whether an amount takes of what `Memory::allows`, or only of what is there to see. */
+enum class Counts { Against, Besides };
 
 /** An amount charged to a budget for as long as this lives. */
 class Charge {
  public:
-  explicit Charge(Memory& memory) : memory_(memory) {}
-  ~Charge() { memory_.release(bytes_); }
+  explicit Charge(Memory& memory, Counts counts = Counts::Against) : memory_(memory), counts_(counts) {}
+  ~Charge() { set(0); }
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
 
   std::size_t bytes() const { return bytes_; }
   void set(std::size_t bytes) {
-    memory_.charge(bytes);
-    memory_.release(bytes_);
+    if (counts_ == Counts::Against) {
+      memory_.charge(bytes);
+      memory_.release(bytes_);
+    } else {
+      memory_.chargeBesides(bytes);
+      memory_.releaseBesides(bytes_);
+    }
     bytes_ = bytes;
   }
 
  private:
   Memory& memory_;
+  Counts counts_;
   std::size_t bytes_ = 0;
 };
 

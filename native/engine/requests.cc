@@ -111,6 +111,7 @@ Status Shard::push(View section) {
   if (!makeRoom()) return Status::MemoryLimit;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
+    if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (request_.mode) {
       applyRows(request_.tables[i], plan);

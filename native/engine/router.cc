@@ -175,8 +175,8 @@ std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t wid
   const std::size_t rowBytes = width * 4, bytes = alignUp((end - start) * rowBytes, 8);
   if (offset > section.size || bytes > section.size - offset) return 0;
   if (!allBelow(order + start, end - start, targetFloats / width)) return 0;
-  kernels().scatterRows(reinterpret_cast<std::uint8_t*>(target), rowBytes, order + start, end - start,
-                        section.data + offset);
+  kernels().scatterRows(reinterpret_cast<std::uint8_t*>(target), rowBytes, rowBytes, order + start,
+                        end - start, section.data + offset);
   return offset + bytes;
 }
 

@@ -66,12 +66,18 @@ void Shard::flush(const Allocate& allocate) {
     if (t->batch().empty()) continue;
     arrays = t->batch().write(head, arrays, id, t->extent());
     head += kDeltaTableBytes;
-    t->batch().clear();
+    closeBatch(*t);
   }
 }
 
 void Shard::dropBatch() {
-  for (const auto& [id, t] : tables_) t->batch().clear();
+  for (const auto& [id, t] : tables_) closeBatch(*t);
+}
+
+// Rows get their stamps once per batch, not once per push. No snapshot begins between a push and this.
+void Shard::closeBatch(Table& table) {
+  if (snapshots_) table.stamps().mark(table.batch().slots(), table.shape(kRows), snapshots_);
+  table.batch().clear();
 }
 
 Fault Shard::checkList(BlockList blocks, std::size_t* bytes) const {
@@ -228,7 +234,7 @@ std::vector<TableStats> Shard::stats() const {
 }
 
 std::size_t Shard::bytes() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = snapshotBytes();
   for (const auto& [id, t] : tables_) bytes += t->bytes();
   return bytes;
 }

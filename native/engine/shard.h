@@ -12,6 +12,7 @@
 #include "engine/memory.h"
 #include "engine/scratch.h"
 #include "engine/sections.h"
+#include "engine/snapshot.h"
 #include "engine/table.h"
 
 namespace kintsugi {
@@ -40,6 +41,19 @@ struct EquationsResult {
   std::uint32_t installed = 0;
   std::vector<Other> others;
   BlockPairs stuck;
+};
+
+struct SnapshotBegun {
+  std::uint32_t stamp = 0;
+  std::uint64_t rows = 0, bytes = 0;  // with a key; of keys, values and state
+};
+
+/** Rows of one table; the arrays as in `RowArrays`, with their lengths in elements. */
+struct LoadedRows {
+  std::uint32_t table = 0;
+  const std::uint64_t* keys = nullptr;
+  const float *values = nullptr, *state = nullptr;
+  std::size_t keyCount = 0, valueCount = 0, stateCount = 0;
 };
 
 class Shard {
@@ -76,6 +90,20 @@ class Shard {
                      EquationsResult& result);
   void dropEquations() { equations_.clear(); }
 
+  /** A snapshot of the rows as they are now, of all row blocks that changed after snapshot `since` began; of
+   * all rows if it is 0 or not a number that this shard has given. The open batch must be empty, and no block
+   * absent; one snapshot at a time. */
+  Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun);
+  /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
+   * over. MEMORY_LIMIT: the system refused memory for what changed; `endSnapshot` is left to do. */
+  Fault readSnapshot(std::size_t maxBytes, const AllocateRows& allocate);
+  void endSnapshot() { snapshot_.reset(); }
+  /** Memory of what the open snapshot keeps. */
+  std::size_t snapshotBytes() const { return snapshot_ ? snapshot_->keptBytes() : 0; }
+  /** Whole rows, new ones or in place of what is there; of a repeated key the last one counts. For a shard
+   * that nobody follows: no delta says so. Applied, or a status and nothing is changed. */
+  Fault loadRows(const LoadedRows& rows, Status& status);
+
   std::vector<ExtentOf> extents() const;
   std::vector<TableStats> stats() const;
   std::size_t bytes() const;
@@ -107,12 +135,21 @@ class Shard {
   void takeEquation(BlockRef block, std::uint32_t parity, std::uint32_t parityCount, Equation equation,
                     EquationsResult& result);
 
+  void closeBatch(Table& table);
+  Status checkLoaded(const LoadedRows& rows, Plan& plan);
+  std::uint32_t planLoad(Plan& plan);
+  void applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKeys);
+  bool makeRoomToLoad(const Plan& plan, std::uint32_t& newKeys);
+  void keepToLoad(const Plan& plan, std::uint32_t newKeys);
+
   std::shared_ptr<Memory> memory_;  // first: everything below charges it until destroyed
   std::uint32_t member_, k_, r_;
   std::map<std::uint32_t, std::unique_ptr<Table>> tables_;
   Equations equations_;
   Cursor cursors_[2];
   BlockPairs missing_;
+  std::unique_ptr<Snapshot> snapshot_;  // the open one
+  std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
 
   Request request_;
   std::vector<Plan> plans_;

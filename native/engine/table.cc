@@ -4,12 +4,16 @@
 
 namespace kintsugi {
 
+/** Distance of prefetch, in keys. */
+static constexpr std::size_t kAhead = 16;
+
 Table::Table(Memory& memory, const TableSpec& spec)
     : spec_(spec),
       shapes_{keysShape(), shapeOf(spec.stride())},
       columns_{Column(memory), Column(memory)},
       index_(memory),
-      batch_(spec.stride()) {}
+      batch_(spec.stride()),
+      stamps_(memory) {}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
@@ -57,6 +61,26 @@ std::uint32_t Table::addKey(std::uint64_t tag) {
   storeAt(keys, slot, tag);
   index_.insert(tag, slot);
   return slot;
+}
+
+void Table::enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
+                  std::uint32_t newKeys) {
+  if (!newKeys) return;
+  index_.reserve(index_.size() + newKeys);
+  for (std::size_t i = 0; i < tags.size(); i++) {
+    if (i + kAhead < tags.size()) index_.prefetch(tags[i + kAhead]);
+    if (slots[i] != kNone) continue;
+    const auto next = static_cast<std::uint32_t>(slotForNew(0));
+    slots[i] = index_.enter(tags[i], next);
+    if (slots[i] != next) continue;
+    if (free_.empty()) {
+      extent_++;
+    } else {
+      free_.pop_back();
+    }
+    storeAt(columns_[kKeys].data(), next, tags[i]);
+  }
+  grow(0);
 }
 
 std::vector<std::uint64_t> Table::keysBySlot(std::uint32_t& slot, std::size_t max) const {

@@ -8,6 +8,7 @@
 #include "engine/batch.h"
 #include "engine/blocks.h"
 #include "engine/index.h"
+#include "engine/snapshot.h"
 #include "engine/status.h"
 #include "engine/table_spec.h"
 
@@ -26,7 +27,13 @@ class Table {
   const OpenBatch& batch() const { return batch_; }
   const ColumnShape& shape(ColumnKind kind) const { return shapes_[kind]; }
   const BlockSet& absent(ColumnKind kind) const { return absent_[kind]; }
-  std::size_t bytes() const { return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes(); }
+  Stamps& stamps() { return stamps_; }
+  const Stamps& stamps() const { return stamps_; }
+  /** Slots below the extent that have no key. */
+  const std::vector<std::uint32_t>& freeSlots() const { return free_; }
+  std::size_t bytes() const {
+    return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes();
+  }
 
   /** `makeRoom` may move all rows. */
   std::uint8_t* row(std::uint32_t slot) const {
@@ -46,6 +53,10 @@ class Table {
   void grow(std::uint32_t newKeys);
   /** Gives the next slot (see `slotForNew`) to a tag that is not there; `grow` came before. */
   std::uint32_t addKey(std::uint64_t tag);
+  /** Gives slots to those tags that have kNone, without a delta. They are not there, but may come twice; at
+   * most `newKeys` are distinct. `makeRoom(newKeys)` came before. */
+  void enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
+             std::uint32_t newKeys);
 
   /** A page of keys in slot order, of slots from `slot` on. Leaves `slot` where the next page begins; it is
    * the extent when there is none. */
@@ -69,6 +80,7 @@ class Table {
   Index index_;
   BlockSet absent_[2];
   OpenBatch batch_;
+  Stamps stamps_;
   std::uint32_t extent_ = 0;
   std::vector<std::uint32_t> free_;  // descending: the lowest free slot is used first
   bool ready_ = true;

@@ -47,9 +47,9 @@ struct Kernels {
    * a multiple of 4. */
   void (*gatherRows)(std::uint8_t* out, const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
                      const std::uint32_t* slots, std::size_t count);
-  /** rows[slots[i] * bytes ..] = from[i * bytes ..]: the way back, for dense rows. */
-  void (*scatterRows)(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots, std::size_t count,
-                      const std::uint8_t* from);
+  /** rows[slots[i] * stride ..] = from[i * bytes ..] of `bytes` bytes each: the way back. */
+  void (*scatterRows)(std::uint8_t* rows, std::size_t stride, std::size_t bytes, const std::uint32_t* slots,
+                      std::size_t count, const std::uint8_t* from);
   /** The look-up of an index (engine/index.h): out[i] = slot of wanted[i], whose home bucket is homes[i], or
    * kNoSlot. A bucket is 8 tags and, elsewhere, 8 slots. `homes` goes on for `ahead` more keys, which are
    * looked up in the next call. */

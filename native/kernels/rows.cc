@@ -59,9 +59,9 @@ void gatherRowsScalar(std::uint8_t* out, const std::uint8_t* rows, std::size_t s
   }
 }
 
-void scatterRowsScalar(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots, std::size_t count,
-                       const std::uint8_t* from) {
-  for (std::size_t i = 0; i < count; i++) std::memcpy(rows + slots[i] * bytes, from + i * bytes, bytes);
+void scatterRowsScalar(std::uint8_t* rows, std::size_t stride, std::size_t bytes, const std::uint32_t* slots,
+                       std::size_t count, const std::uint8_t* from) {
+  for (std::size_t i = 0; i < count; i++) std::memcpy(rows + slots[i] * stride, from + i * bytes, bytes);
 }
 
 void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,

@@ -13,8 +13,8 @@ void replaceRowScalar(std::uint8_t* row, const std::uint8_t* content, std::size_
                       std::uint8_t* delta, bool add);
 void gatherRowsScalar(std::uint8_t* out, const std::uint8_t* rows, std::size_t stride, std::size_t bytes,
                       const std::uint32_t* slots, std::size_t count);
-void scatterRowsScalar(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots, std::size_t count,
-                       const std::uint8_t* from);
+void scatterRowsScalar(std::uint8_t* rows, std::size_t stride, std::size_t bytes, const std::uint32_t* slots,
+                       std::size_t count, const std::uint8_t* from);
 void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                     const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
                     std::size_t ahead, std::uint32_t* out);

@@ -108,18 +108,18 @@ struct Rows : Elements<V> {
   }
 
   template <std::size_t Lines>
-  static void scatterEach(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots,
-                          std::size_t count, const std::uint8_t* from) {
+  static void scatterEach(std::uint8_t* rows, std::size_t stride, std::size_t bytes,
+                          const std::uint32_t* slots, std::size_t count, const std::uint8_t* from) {
     const std::size_t lines = linesToFetch(bytes);
     for (std::size_t i = 0; i < count; i++) {
-      prefetchAhead<Lines>(lines, i, count, [&](std::size_t j) { return rows + slots[j] * bytes; });
-      copy(rows + slots[i] * bytes, from + i * bytes, bytes);
+      prefetchAhead<Lines>(lines, i, count, [&](std::size_t j) { return rows + slots[j] * stride; });
+      copy(rows + slots[i] * stride, from + i * bytes, bytes);
     }
   }
 
-  static void scatterRows(std::uint8_t* rows, std::size_t bytes, const std::uint32_t* slots,
-                          std::size_t count, const std::uint8_t* from) {
-    withLines(bytes, [&](auto lines) { scatterEach<lines>(rows, bytes, slots, count, from); });
+  static void scatterRows(std::uint8_t* rows, std::size_t stride, std::size_t bytes,
+                          const std::uint32_t* slots, std::size_t count, const std::uint8_t* from) {
+    withLines(bytes, [&](auto lines) { scatterEach<lines>(rows, stride, bytes, slots, count, from); });
   }
 
   static void findTags(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,

@@ -241,7 +241,8 @@ TEST(rowsComeAndGo) {
   for (const std::size_t bytes : {4, 12, 64, 100, 256, 1100}) {
     const std::size_t stride = (bytes + 15) / 16 * 16;
     const std::uint32_t count = 90, slots = 100;
-    std::vector<std::uint8_t> slab(slots * stride), out(count * bytes, 7), back(slots * bytes, 0);
+    std::vector<std::uint8_t> slab(slots * stride), out(count * bytes, 7), back(slots * bytes, 0),
+        strided(slots * stride, 5);
     random.fill(slab.data(), slab.size());
     std::vector<std::uint32_t> list(count);
     for (std::uint32_t i = 0; i < count; i++) list[i] = i % 9 ? (i * 7 + 3) % slots : kNoSlot;
@@ -251,9 +252,13 @@ TEST(rowsComeAndGo) {
         CHECK_EQ(out[i * bytes + b], list[i] == kNoSlot ? 7 : slab[list[i] * stride + b]);
       if (list[i] == kNoSlot) list[i] = (i * 7 + 3) % slots;
     }
-    kernels().scatterRows(back.data(), bytes, list.data(), count, out.data());
-    for (std::uint32_t i = 0; i < count; i++)
+    kernels().scatterRows(back.data(), bytes, bytes, list.data(), count, out.data());
+    kernels().scatterRows(strided.data(), stride, bytes, list.data(), count, out.data());
+    for (std::uint32_t i = 0; i < count; i++) {
       CHECK(std::memcmp(back.data() + list[i] * bytes, out.data() + i * bytes, bytes) == 0);
+      CHECK(std::memcmp(strided.data() + list[i] * stride, out.data() + i * bytes, bytes) == 0);
+      for (std::size_t b = bytes; b < stride; b++) CHECK_EQ(strided[list[i] * stride + b], 5);
+    }
     for (const bool add : {false, true}) {
       std::vector<std::uint8_t> row(stride), delta(stride), content(bytes), expected(stride);
       random.fill(row.data(), bytes);

@@ -103,6 +103,8 @@ class TableModel {
     }
   }
 
+  /** The row is as if it had never been. */
+  void forget(std::uint64_t key) { rows_.erase(key); }
   /** What is here has left in a delta. */
   void send() {
     for (const std::uint64_t key : touched_) sent_[key] = rows_[key];

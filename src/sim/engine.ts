@@ -12,6 +12,7 @@ import type {
   NativeMemory,
   NativeShard,
   NativeSink,
+  SnapshotRows,
   TableStats,
 } from '../native.js';
 
@@ -126,6 +127,27 @@ class RememberingShard implements NativeShard {
 
   dropEquations(): void {
     this.real.dropEquations();
+  }
+
+  beginSnapshot(since: number): { stamp: number; rows: number; bytes: number } {
+    return this.real.beginSnapshot(since);
+  }
+
+  readSnapshot(maxBytes: number): SnapshotRows | undefined {
+    return this.real.readSnapshot(maxBytes);
+  }
+
+  endSnapshot(): void {
+    this.real.endSnapshot();
+  }
+
+  get snapshotBytes(): number {
+    return this.real.snapshotBytes;
+  }
+
+  loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number {
+    this.forget();
+    return this.real.loadRows(table, keys, values, state);
   }
 
   extents(): Extent[] {

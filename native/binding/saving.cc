@@ -1,0 +1,105 @@
+// Snapshots of a shard, and rows that are loaded: the rest of ShardObject.
+#include "binding/objects.h"
+
+namespace kintsugi::binding {
+
+namespace {
+
+/** A typed array of `count` elements whose memory is not zeroed first. Empty if there is none; see `made`. */
+template <class Array, class Element>
+Array unzeroed(Napi::Env env, std::size_t count) {
+  napi_value buffer;
+  void* data;
+  if (!count || napi_create_buffer(env, count * sizeof(Element), &data, &buffer) != napi_ok)
+    return env.IsExceptionPending() ? Array() : Array::New(env, count);
+  const auto bytes = Napi::Uint8Array(env, buffer);
+  return Array::New(env, count, bytes.ArrayBuffer(), bytes.ByteOffset());
+}
+
+/** The arrays of one piece of a snapshot. */
+struct Piece {
+  std::uint32_t table = 0;
+  Napi::BigUint64Array keys;
+  Napi::Float32Array values, state;
+
+  bool allocate(Napi::Env env, const Table& from, std::size_t rows, RowArrays& to) {
+    const TableSpec& spec = from.spec();
+    table = spec.id;
+    keys = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, rows);
+    if (made(keys)) values = unzeroed<Napi::Float32Array, float>(env, rows * spec.dim);
+    if (made(values)) state = unzeroed<Napi::Float32Array, float>(env, rows * (spec.width() - spec.dim));
+    if (env.IsExceptionPending() || !made(state)) return false;
+    to = {keys.Data(), reinterpret_cast<std::uint8_t*>(values.Data()),
+          reinterpret_cast<std::uint8_t*>(state.Data())};
+    return true;
+  }
+};
+
+}  // namespace
+
+Napi::Value ShardObject::beginSnapshot(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const std::uint32_t since = arguments.u32();
+  if (!arguments.ok()) return env.Undefined();
+  SnapshotBegun begun;
+  if (const Fault fault = shard_->beginSnapshot(since, begun)) return fail(env, fault);
+  auto object = Napi::Object::New(env);
+  object.Set("stamp", begun.stamp);
+  object.Set("rows", static_cast<double>(begun.rows));
+  object.Set("bytes", static_cast<double>(begun.bytes));
+  return object;
+}
+
+Napi::Value ShardObject::readSnapshot(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  const std::uint32_t maxBytes = arguments.u32();
+  if (!arguments.ok()) return env.Undefined();
+  Piece piece;
+  const Fault fault = shard_->readSnapshot(maxBytes, [&](const Table& from, std::size_t rows, RowArrays& to) {
+    return piece.allocate(env, from, rows, to);
+  });
+  if (fault) return fail(env, fault);
+  if (env.IsExceptionPending() || !made(piece.state)) return env.Undefined();
+  auto object = Napi::Object::New(env);
+  object.Set("table", piece.table);
+  object.Set("keys", piece.keys);
+  object.Set("values", piece.values);
+  object.Set("state", piece.state);
+  return object;
+}
+
+Napi::Value ShardObject::endSnapshot(const Napi::CallbackInfo& info) {
+  if (open(info.Env())) shard_->endSnapshot();
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::snapshotBytes(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->snapshotBytes()));
+}
+
+Napi::Value ShardObject::loadRows(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  LoadedRows rows;
+  rows.table = arguments.u32();
+  const Napi::BigUint64Array keys = arguments.keys();
+  const Napi::Float32Array values = arguments.floats(), state = arguments.floats();
+  if (!arguments.ok()) return env.Undefined();
+  rows.keys = keys.Data();
+  rows.values = values.Data();
+  rows.state = state.Data();
+  rows.keyCount = keys.ElementLength();
+  rows.valueCount = values.ElementLength();
+  rows.stateCount = state.ElementLength();
+  Status status;
+  if (const Fault fault = shard_->loadRows(rows, status)) return fail(env, fault);
+  return Napi::Number::New(env, static_cast<int>(status));
+}
+
+}  // namespace kintsugi::binding

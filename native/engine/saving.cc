@@ -1,0 +1,113 @@
+// Rows on their way to files and back: snapshots of a shard, and rows that are loaded as they were saved.
+#include <algorithm>
+
+#include "engine/shard.h"
+#include "kernels/kernels.h"
+
+namespace kintsugi {
+
+static constexpr std::size_t kMaxLoadedRows = std::size_t{1} << 30;
+
+Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
+  if (snapshot_) return badArgument("a snapshot of this shard is open");
+  if (dirty()) return badArgument("a snapshot begins after a flush");
+  if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
+  // Blocks that are not covered yet came after the newest snapshot. Before the first one nothing is known.
+  for (const auto& [id, t] : tables_) {
+    if (!t->stamps().cover(t->shape(kRows).blocks(t->extent()), snapshots_)) return kNoMemory;
+  }
+  if (since > snapshots_) since = 0;
+  snapshot_ = std::make_unique<Snapshot>(*memory_);
+  for (const auto& [id, t] : tables_) snapshot_->add(*t, since);
+  begun = {++snapshots_, snapshot_->rows(), snapshot_->bytes()};
+  return {};
+}
+
+Fault Shard::readSnapshot(std::size_t maxBytes, const AllocateRows& allocate) {
+  if (!snapshot_) return badArgument("no snapshot of this shard is open");
+  if (!maxBytes) return badArgument("a piece of a snapshot has at least one byte");
+  if (snapshot_->broken()) return kNoMemory;
+  if (!snapshot_->read(std::min(maxBytes, kMaxAnswerBytes), allocate)) snapshot_.reset();
+  return {};
+}
+
+// Slots of all keys; of new ones they are kNone. Their number, of which some may come twice.
+std::uint32_t Shard::planLoad(Plan& plan) {
+  plan.slots.resize(plan.tags.size());
+  plan.table->index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
+  return static_cast<std::uint32_t>(std::count(plan.slots.begin(), plan.slots.end(), kNone));
+}
+
+// The budget is asked for all keys that are new, and if it says no, for the distinct ones among them: rows
+// that were saved come once.
+bool Shard::makeRoomToLoad(const Plan& plan, std::uint32_t& newKeys) {
+  const auto allowed = [&] {
+    const std::size_t cost = plan.table->costOf(newKeys);
+    return !cost || memory_->allows(cost);
+  };
+  if (!allowed()) {
+    distinct_.reset(newKeys);
+    for (std::size_t i = 0; i < plan.tags.size(); i++) {
+      bool added;
+      if (plan.slots[i] == kNone) distinct_.add(plan.tags[i], added);
+    }
+    newKeys = static_cast<std::uint32_t>(distinct_.size());
+    if (!allowed()) return false;
+  }
+  return plan.table->makeRoom(newKeys);
+}
+
+Fault Shard::loadRows(const LoadedRows& rows, Status& status) {
+  if (dirty()) return badArgument("rows are loaded after a flush");
+  if (rows.keyCount > kMaxLoadedRows) return badArgument("too many rows in one call");
+  if (plans_.empty()) plans_.resize(1);
+  Plan& plan = plans_[0];
+  plan.table = find(rows.table);
+  status = plan.table ? checkLoaded(rows, plan) : Status::UnknownTable;
+  if (status != Status::Applied) return {};
+  if (plan.table->absent(kKeys).count() || plan.table->absent(kRows).count())
+    return badArgument("blocks of this table are absent");
+  if (plan.tags.empty()) return {};
+  std::uint32_t newKeys = planLoad(plan);
+  if (makeRoomToLoad(plan, newKeys)) {
+    if (snapshot_) keepToLoad(plan, newKeys);
+    applyLoaded(rows, plan, newKeys);
+  } else {
+    status = Status::MemoryLimit;
+  }
+  return {};
+}
+
+Status Shard::checkLoaded(const LoadedRows& rows, Plan& plan) {
+  const TableSpec& spec = plan.table->spec();
+  if (rows.valueCount != rows.keyCount * spec.dim) return Status::DimMismatch;
+  if (rows.stateCount != rows.keyCount * (spec.width() - spec.dim)) return Status::DimMismatch;
+  const RequestTable keys{rows.table, static_cast<std::uint32_t>(rows.keyCount), 0,
+                          reinterpret_cast<const std::uint8_t*>(rows.keys), nullptr};
+  return collectTags(keys, plan) ? Status::Applied : Status::KeyReserved;
+}
+
+void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKeys) {
+  Table& t = *plan.table;
+  t.enter(plan.tags, plan.slots, newKeys);
+  const std::size_t stride = t.spec().stride(), values = std::size_t{t.spec().dim} * 4,
+                    state = std::size_t{t.spec().width()} * 4 - values;
+  const auto scatter = [&](std::size_t offset, std::size_t bytes, const float* from) {
+    kernels().scatterRows(t.row(0) + offset, stride, bytes, plan.slots.data(), plan.slots.size(),
+                          reinterpret_cast<const std::uint8_t*>(from));
+  };
+  scatter(0, values, rows.values);
+  if (state) scatter(values, state, rows.state);
+  if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows), snapshots_);
+}
+
+// Rows that change, and slots below the extent that get a key.
+void Shard::keepToLoad(const Plan& plan, std::uint32_t newKeys) {
+  snapshot_->keep(*plan.table, plan.slots);
+  std::vector<std::uint32_t> reused;
+  for (std::uint32_t n = 0; n < newKeys && n < plan.table->freeSlots().size(); n++)
+    reused.push_back(static_cast<std::uint32_t>(plan.table->slotForNew(n)));
+  snapshot_->keep(*plan.table, reused);
+}
+
+}  // namespace kintsugi
