@@ -17,8 +17,10 @@ const ENV = { KINTSUGI_TOKEN: TOKEN };
 export interface LanOptions {
   ps: number;
   code: string;
-  /** Further arguments of the scheduler and of each PS. */
+  /** Further arguments of the scheduler. */
   scheduler?: readonly string[];
+  /** Several schedulers, and the etcd that they use: its URL, by the address of this host on the network. */
+  several?: { schedulers: number; store: (host: string) => Promise<string> };
   onEvent?: (event: RoleEvent, line: string) => void;
   /** As of `Child`. */
   cliPath?: string | undefined;
@@ -34,7 +36,8 @@ export class Lan {
   readonly machines = new Machines();
   readonly ps: LanRole[] = [];
   readonly events: RoleEvent[] = [];
-  scheduler!: LanRole;
+  /** One, or several of which one leads. */
+  readonly schedulers: LanRole[] = [];
   address = '';
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-lan-'));
   private readonly clients: Client[] = [];
@@ -55,12 +58,35 @@ export class Lan {
     }
   }
 
+  get scheduler(): LanRole {
+    return this.schedulers[0]!;
+  }
+
   private async open(): Promise<void> {
-    const { ps, code, scheduler = [] } = this.options;
-    const args = ['scheduler', '--dir', this.directory, '--ps', `${ps}`, '--code', code, ...scheduler];
-    this.scheduler = this.launch('scheduler', this.machines.add(), args);
-    this.address = String((await this.scheduler.child.event('scheduler.ready')).address);
+    const { ps, several } = this.options;
+    const url = await several?.store(this.machines.host);
+    const where = url === undefined ? ['--dir', this.directory] : ['--store', url];
+    const names = [
+      'scheduler',
+      ...Array.from({ length: (several?.schedulers ?? 1) - 1 }, (_, i) => `s-${i + 1}`),
+    ];
+    const ready = names.map((name) => this.startScheduler(name, where).child);
+    const up = several ? 'scheduler.standby' : 'scheduler.ready';
+    const [addresses] = await Promise.all([
+      Promise.all(ready.map((child) => child.event(up))),
+      Promise.any(ready.map((child) => child.event('scheduler.ready'))),
+    ]);
+    this.address = addresses.map(({ address }) => String(address)).join(',');
     await Promise.all(Array.from({ length: ps }, (_, index) => this.startPs(psName(index))));
+  }
+
+  /** It is for the caller to wait until it is up. `where`: its state. */
+  private startScheduler(name: string, where: readonly string[]): LanRole {
+    const { ps, code, scheduler = [] } = this.options;
+    const args = ['scheduler', ...where, '--ps', `${ps}`, '--code', code, ...scheduler];
+    const role = this.launch(name, this.machines.add(), args);
+    this.schedulers.push(role);
+    return role;
   }
 
   /** A PS on a machine of its own. */
@@ -91,7 +117,7 @@ export class Lan {
   run(program: string, args: readonly string[]): { machine: string; process: ChildProcess } {
     const machine = this.machines.add();
     const [first, ...rest] = [...this.machines.on(machine), program, ...args];
-    const stdio = ['ignore', 'pipe', 'inherit'] as const;
+    const stdio = ['pipe', 'pipe', 'inherit'] as const;
     return { machine, process: spawn(first!, rest, { stdio: [...stdio], env: { ...process.env, ...ENV } }) };
   }
 
@@ -103,7 +129,7 @@ export class Lan {
 
   async close(): Promise<void> {
     for (const client of this.clients) await client.close();
-    const roles = [...this.ps, ...(this.scheduler ? [this.scheduler] : [])];
+    const roles = [...this.ps, ...this.schedulers];
     for (const { child } of roles) if (child.alive) child.kill();
     await Promise.all(roles.map(({ child }) => child.exited));
     this.machines.remove();
@@ -112,7 +138,6 @@ export class Lan {
   }
 
   private killAll(): void {
-    for (const { child } of this.ps) if (child.alive) child.kill();
-    if (this.scheduler?.child.alive) this.scheduler.child.kill();
+    for (const { child } of [...this.ps, ...this.schedulers]) if (child.alive) child.kill();
   }
 }

@@ -15,7 +15,7 @@ import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
 import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
-import type { Logger } from './log.js';
+import { type Logger, monotonicMs } from './log.js';
 import { checkProved, Refusals } from './refusals.js';
 
 /** Messages and bytes that are kept for one peer while it is dialed. Further ones are dropped. */
@@ -35,7 +35,10 @@ const CONNECT_MS = 1000;
  * was lost only when the pause since the last attempt has doubled.
  */
 const GONE_MS = 2000;
-/** A peer that makes a second connection has lost the first one when nothing is acknowledged on it. */
+/**
+ * A peer that makes a second connection has lost the first one when nothing is acknowledged on it. Who has
+ * not taken a connection for so long is silent.
+ */
 const DOUBTFUL_MS = 400;
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
@@ -69,6 +72,8 @@ interface Peer {
   readonly queued: WaitingBytes;
   /** Messages may have been lost since the peer was last told that it is up. */
   lossy: boolean;
+  /** Since when its kernel has not taken the connection that is asked for. */
+  askedAt: number | undefined;
 }
 
 export class Peers {
@@ -178,13 +183,18 @@ export class Peers {
 
   /**
    * For how long this process of a peer has acknowledged nothing; undefined: there is no link to it, or
-   * nothing can be known. A link without traffic is pinged, so that the next answer tells.
+   * nothing can be known. A link without traffic is pinged, so that the next answer tells. A link that was
+   * given up is dialed again, and what says so is not acknowledged either.
    */
   unacknowledgedMs(id: PeerId, inc: number): number | undefined {
     const peer = this.peers.get(id);
     if (peer?.inc !== inc) return undefined;
-    peer.link?.hurry();
-    return peer.link?.unacknowledgedMs;
+    if (peer.link) {
+      peer.link.hurry();
+      return peer.link.unacknowledgedMs;
+    }
+    const ms = monotonicMs() - (peer.askedAt ?? Number.POSITIVE_INFINITY);
+    return ms > DOUBTFUL_MS ? ms : undefined;
   }
 
   close(): void {
@@ -217,6 +227,7 @@ export class Peers {
       queue: new WaitingList({ maxCount: MAX_QUEUED_MESSAGES, account: queued, atLimit: 'refuse' }),
       queued,
       lossy: false,
+      askedAt: undefined,
     };
     this.peers.set(id, peer);
     return peer;
@@ -237,11 +248,15 @@ export class Peers {
       return;
     }
     peer.dialing = true;
+    peer.askedAt = monotonicMs();
+    const onTaken = (): void => {
+      peer.askedAt = undefined;
+    };
     try {
       const { host, port } = address;
       const { token, tls } = this.options;
       const handlers = this.incoming;
-      const link = await dial({ host, port, token, tls, handlers, connectMs: CONNECT_MS });
+      const link = await dial({ host, port, token, tls, handlers, connectMs: CONNECT_MS, onTaken });
       peer.dialing = false;
       if (this.closed || this.peers.get(id) !== peer) {
         link.close('not needed');
@@ -256,6 +271,7 @@ export class Peers {
       this.adopt(id, peer, link);
     } catch (error) {
       peer.dialing = false;
+      peer.askedAt = undefined;
       peer.queue.takeAll();
       peer.lossy = true;
       this.options.log.warn('peer.unreachable', {

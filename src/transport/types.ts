@@ -122,6 +122,8 @@ export interface DialOptions extends LinkOptions {
   timeoutMs?: number | undefined;
   /** For the TCP connection alone. Default: no limit of its own. */
   connectMs?: number | undefined;
+  /** The other side's kernel has taken the TCP connection. */
+  onTaken?: (() => void) | undefined;
   /**
    * With it the server must speak TLS and show a certificate that holds; `{}` verifies against the public
    * authorities.

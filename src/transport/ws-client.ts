@@ -67,7 +67,7 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
 }
 
 function connect(
-  { host, port, token, tls, connectMs }: DialOptions,
+  { host, port, token, tls, connectMs, onTaken }: DialOptions,
   maxFrameBytes: number,
   late: () => void,
 ): WebSocket {
@@ -82,6 +82,7 @@ function connect(
       maxPayload: maxFrameBytes,
       generateMask: (mask) => mask.fill(0),
       finishRequest: (request) => {
+        if (onTaken) request.once('socket', (socket) => socket.once('connect', onTaken));
         if (connectMs !== undefined)
           request.once('socket', (socket) => connectWithin(socket, host, connectMs, late));
         request.end();

@@ -3,6 +3,7 @@
  * need Linux and root; elsewhere this file says so and is left out.
  */
 import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Lan, type LanRole } from '../../bench/common/lan.js';
@@ -10,15 +11,19 @@ import { whyNoMachines } from '../../bench/common/machines.js';
 import { Requests } from '../../bench/vanish/requests.js';
 import type { Client } from '../../src/client/client.js';
 import { Dataset } from '../../src/client/dataset.js';
-import { checkPushes } from '../../src/tools/audit.js';
+import { type ClientCounts, checkPushes } from '../../src/tools/audit.js';
 import { CLI } from '../cli/support.js';
 
 const why = whyNoMachines();
 if (why !== undefined) process.stderr.write(`\nLEFT OUT: machines that vanish: ${why}\n\n`);
 
-const HOLDS_RANGE = fileURLToPath(new URL('../fixtures/holds-range.mjs', import.meta.url));
+const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+const HOLDS_RANGE = fixture('holds-range.mjs');
+const PUSHES = fixture('pushes.mjs');
 /** A stopped process lives. */
 const STOPPED_MS = 3000;
+/** Who is silent for so long is given up, but for a scheduler that is cut off itself (5 s, `silentMs`). */
+const LONG_MS = 7000;
 const POLL_MS = 50;
 
 describe.runIf(why === undefined)('a job on machines of its own', () => {
@@ -112,6 +117,49 @@ describe.runIf(why === undefined)('a job on machines of its own', () => {
       worker.process.kill('SIGKILL');
     }
   }, 20_000);
+
+  it("goes on while the scheduler's machine is away, and gives up nobody when it is back", async () => {
+    await until(isWhole);
+    const before = lost().length;
+    lan.machines.unplug(lan.scheduler.machine);
+    expect(await requests.longestWait(LONG_MS)).toBeLessThan(LONG_MS);
+    lan.machines.plug(lan.scheduler.machine);
+    // It decides again.
+    await client.createTable({ name: 'later', dim: 1, optimizer: { kind: 'sgd', lr: 1 } });
+    await until(isWhole);
+    expect(lost()).toHaveLength(before);
+    const [victim] = lan.ps as [LanRole];
+    lan.machines.unplug(victim.machine);
+    await until(() => !holds(victim));
+    expect(lost().slice(before)).toEqual([[idOf(victim), 'vanished']]);
+    lan.machines.plug(victim.machine);
+    await answered();
+    await until(isWhole);
+  }, 60_000);
+
+  it('takes each push of a client once whose machine vanishes in the middle and returns', async () => {
+    const other = lan.run(process.execPath, [PUSHES, lan.address, 'rows', '10000', '64']);
+    const said: string[] = [];
+    const lines = createInterface({ input: other.process.stdout! }).on('line', (line) => said.push(line));
+    try {
+      await once(lines, 'line');
+      lan.machines.unplug(other.machine);
+      // Nobody else waits for it.
+      expect(await requests.longestWait(STOPPED_MS)).toBeLessThan(STOPPED_MS);
+      lan.machines.plug(other.machine);
+      other.process.stdin!.write('enough\n');
+      await once(lines, 'close');
+    } finally {
+      other.process.kill('SIGKILL');
+    }
+    expect(said).toEqual(['pushes', expect.any(String)]);
+    const own = JSON.parse(said[1]!) as ClientCounts;
+    expect(await checkPushes(client, [own])).toMatchObject({
+      lost: 0,
+      duplicated: 0,
+    });
+    expect(own.counts.some(({ acknowledged }) => acknowledged > 0)).toBe(true);
+  }, 60_000);
 
   it('has every push exactly once after all that', async () => {
     requests.stop();

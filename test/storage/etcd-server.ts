@@ -38,12 +38,13 @@ export class Etcd {
     private readonly peerPort: number,
     private readonly directory: string,
     private readonly tls: EtcdTls | undefined,
+    private readonly host: string,
   ) {}
 
   /** With `tls` clients must show a certificate. Ends with the test. */
-  static async start(tls?: EtcdTls): Promise<Etcd> {
+  static async start(tls?: EtcdTls, host = '127.0.0.1'): Promise<Etcd> {
     const directory = mkdtempSync(join(tmpdir(), 'kintsugi-etcd-'));
-    const etcd = new Etcd(await freePort(), await freePort(), directory, tls);
+    const etcd = new Etcd(await freePort(), await freePort(), directory, tls, host);
     onTestFinished(async () => {
       await etcd.kill();
       rmSync(directory, { recursive: true, force: true });
@@ -55,7 +56,7 @@ export class Etcd {
   /** After `kill`: on the same directory and ports. */
   async start(): Promise<void> {
     const { tls } = this;
-    const client = `${tls ? 'https' : 'http'}://127.0.0.1:${this.port}`;
+    const client = `${tls ? 'https' : 'http'}://${this.host}:${this.port}`;
     const peer = `http://127.0.0.1:${this.peerPort}`;
     const args = ['--data-dir', join(this.directory, 'data'), '--name', 'one'];
     args.push('--listen-client-urls', client, '--advertise-client-urls', client);
@@ -87,12 +88,12 @@ export class Etcd {
   }
 
   url(prefix = 'jobs/test', credentials = ''): string {
-    return `etcd${this.tls ? 's' : ''}://${credentials}127.0.0.1:${this.port}/${prefix}`;
+    return `etcd${this.tls ? 's' : ''}://${credentials}${this.host}:${this.port}/${prefix}`;
   }
 
   /** What the gateway answers, without TLS. */
   async ask(path: string, body: object): Promise<Record<string, unknown>> {
-    const url = `http://127.0.0.1:${this.port}${path}`;
+    const url = `http://${this.host}:${this.port}${path}`;
     const answer = await fetch(url, { method: 'POST', body: JSON.stringify(body) });
     return (await answer.json()) as Record<string, unknown>;
   }

@@ -75,6 +75,16 @@ export class Liveness {
     }
   }
 
+  /**
+   * A scheduler that hears nobody is cut off itself, and nobody is there to take anything over. So such time
+   * does not count as silence, beyond what a node has to reconnect.
+   */
+  excuse(now: number): void {
+    let heardAt = Number.NEGATIVE_INFINITY;
+    for (const node of this.nodes.values()) if (!node.dead) heardAt = Math.max(heardAt, node.heardAt);
+    if (heardAt > 0) this.slept(Math.max(0, now - this.policy.reconnectMs - heardAt));
+  }
+
   /** Processes that were not heard of for too long, with the reason. */
   late(now: number): [id: PeerId, reason: string][] {
     const late: [PeerId, string][] = [];

@@ -173,6 +173,7 @@ export class Membership {
   tick(now: number, slept: number): void {
     this.now = now;
     this.liveness.slept(slept);
+    this.liveness.excuse(now);
   }
 
   /** Gives up those that are late, and those whose machine has vanished. */

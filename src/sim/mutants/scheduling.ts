@@ -389,6 +389,16 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'silence counts while the scheduler hears nobody',
+    file: 'scheduler/membership',
+    from: 'this.liveness.excuse(now);',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/vanishing.test.ts',
+      because: 'nodes that are given up although they live cost time, and nothing that is promised',
+    },
+  },
+  {
     name: 'vanished: who comes back stays empty',
     file: 'scheduler/membership',
     from: 'const isEmpty = wasDead || !scaler.holders.has(id);',

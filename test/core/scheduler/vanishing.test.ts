@@ -112,6 +112,27 @@ describe('a machine that vanishes', () => {
   });
 });
 
+describe('a scheduler that hears nobody', () => {
+  const MOMENTS = 3 * (silentMs / STEP_MS);
+  beforeEach(() => {
+    expect(untilLost({ silent: nodes }, MOMENTS * STEP_MS).lost).toEqual([]);
+  });
+
+  it('is cut off itself: it gives up nobody while they come back one after the other', () => {
+    for (let back = 1; back <= nodes.length; back++) {
+      const story = untilLost({ silent: nodes.slice(back) }, silentMs / nodes.length / 2);
+      expect(story.lost).toEqual([]);
+    }
+  });
+
+  it('gives up one that does not come back with the others', () => {
+    const [gone] = nodes as [Identity];
+    const says: Story['says'] = () => ({});
+    const story = untilLost({ silent: [gone], says }, silentMs);
+    expect(story.lost).toEqual([[gone.id, 'silent']]);
+  });
+});
+
 describe('a process that was given up and comes back', () => {
   const changes = (): string[] =>
     bare.scheduler.status().scaling.changes.map(({ kind, state }) => `${kind} ${state}`);
