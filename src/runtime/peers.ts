@@ -27,7 +27,6 @@ const MAX_WELCOMED = 64;
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
 
-/** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
 /** Time for the other side's kernel to take a connection. After a partition the next attempt is through. */
 const CONNECT_MS = 1000;
 /**
@@ -40,6 +39,7 @@ const GONE_MS = 2000;
  * not taken a connection for so long is silent.
  */
 const DOUBTFUL_MS = 400;
+/** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
 
@@ -76,10 +76,19 @@ interface Peer {
   askedAt: number | undefined;
 }
 
+/** Whose link it is. The role is fixed from its first message on. */
+interface Caller {
+  id: PeerId;
+  role: Role;
+  /** The peer has said something on it: it has not refused our hello. */
+  heard: boolean;
+  since: number;
+}
+
 export class Peers {
   private readonly peers = new Map<PeerId, Peer>();
-  /** Peer of each link that has said hello, or that we dialed. Its role is fixed from then on. */
-  private readonly byLink = new Map<number, { id: PeerId; role: Role }>();
+  /** Of each link that has said hello, or that we dialed. */
+  private readonly byLink = new Map<number, Caller>();
   readonly refusals: Refusals;
   private readonly posted = new Map<PeerId, { messages: Posted[]; bytes: number }>();
   private closed = false;
@@ -267,7 +276,7 @@ export class Peers {
       const hello: Hello = { t: 'hello', peer: self.peer, inc: self.inc, job: self.job, ...proof };
       link.send(hello);
       // Only nodes of the map are dialed.
-      this.byLink.set(link.id, { id, role: 'node' });
+      this.byLink.set(link.id, { id, role: 'node', heard: false, since: monotonicMs() });
       this.adopt(id, peer, link);
     } catch (error) {
       peer.dialing = false;
@@ -296,7 +305,6 @@ export class Peers {
   private adopt(id: PeerId, peer: Peer, link: Link): void {
     peer.link = link;
     link.watch(Number.POSITIVE_INFINITY, GONE_MS);
-    peer.redials.reset();
     for (const { item, parts } of peer.queue.takeAll()) this.transmit(link, [[item, parts]]);
     if (!peer.lossy) return;
     peer.lossy = false;
@@ -306,6 +314,7 @@ export class Peers {
   private onMessage(link: Link, message: Message, parts: Uint8Array[]): void {
     const from = this.byLink.get(link.id);
     if (from !== undefined) {
+      from.heard = true;
       this.options.onMessage(from.id, from.role, message, parts);
       return;
     }
@@ -322,7 +331,7 @@ export class Peers {
     }
     // A second connection between two peers that dialed each other at once: both work, the first one stays in
     // use here.
-    this.byLink.set(link.id, { id: message.peer, role });
+    this.byLink.set(link.id, { id: message.peer, role, heard: true, since: monotonicMs() });
     if (known?.link && known.inc === message.inc) {
       // A peer that we cannot dial has only its newest connection: the older one may be dead without our
       // knowing.
@@ -360,11 +369,14 @@ export class Peers {
   }
 
   private onClose(link: Link): void {
-    const id = this.byLink.get(link.id)?.id;
-    if (id === undefined) return;
+    const caller = this.byLink.get(link.id);
+    if (!caller) return;
+    const { id, heard, since } = caller;
     this.byLink.delete(link.id);
     const peer = this.peers.get(id);
     if (peer?.link !== link) return;
+    // Who closes a new link without a word has refused the hello, and would refuse the next one as well.
+    if (heard || monotonicMs() - since >= MAX_REDIAL_MS) peer.redials.reset();
     peer.link = undefined;
     peer.lossy = true;
     this.options.onDown?.(id);

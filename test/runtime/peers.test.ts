@@ -1,5 +1,6 @@
 // Connections by identity: dialed when there is something to say, kept up while the map lists the peer.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { Retry } from '../../src/core/shared/retry.js';
 import type { Message } from '../../src/protocol/messages.js';
 import type { PeerAddress } from '../../src/runtime/address-book.js';
 import { Peers } from '../../src/runtime/peers.js';
@@ -79,6 +80,8 @@ function peers(addresses: Map<number, PeerAddress>, self = { peer: 1, inc: 7, jo
 }
 
 const ping = (expected: number): Message => ({ t: 'gap', g: 0, m: 0, expected });
+/** In milliseconds, before a peer is dialed again. */
+const PAUSES = [25, 50, 100, 200];
 const HELLO = { t: 'hello', peer: 1, inc: 7, job: JOB };
 const at = (port: number, inc = 1): PeerAddress => ({ host: '127.0.0.1', port, inc });
 
@@ -133,6 +136,32 @@ describe('Peers', () => {
       all.send(2, ping(round), []);
       expect(await there.heard.next()).toEqual(ping(round));
     }
+  });
+
+  it('dials one that refuses it after longer and longer pauses, until it is heard', async () => {
+    const pauses: number[] = [];
+    const { lengthen } = Retry.prototype;
+    const spy = vi.spyOn(Retry.prototype, 'lengthen').mockImplementation(function (this: Retry) {
+      pauses.push(this.waitMs);
+      lengthen.call(this);
+    });
+    onTestFinished(() => spy.mockRestore());
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    all.send(2, ping(0), []);
+    for (let refused = 0; refused < PAUSES.length; refused++) {
+      const link = await there.links.next();
+      // The first time the ping follows, which waited for the connection.
+      while ((await there.heard.next()).t !== 'hello');
+      link.close('another job');
+    }
+    const taken = await there.links.next();
+    expect(pauses).toEqual(PAUSES);
+    while ((await there.heard.next()).t !== 'hello');
+    taken.send(ping(1));
+    taken.close('cut');
+    await there.links.next();
+    expect(pauses).toEqual([...PAUSES, PAUSES[0]]);
   });
 
   it('connects again when a server comes back on its port', async () => {
