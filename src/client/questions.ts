@@ -4,7 +4,7 @@
  * regularly whether it is.
  */
 import { KintsugiError } from '../errors.js';
-import type { MessageOf } from '../protocol/messages.js';
+import type { JobStatus, MessageOf } from '../protocol/messages.js';
 import type { RequestOptions } from './options.js';
 import type { Session } from './session.js';
 
@@ -15,21 +15,46 @@ type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStats
 /** A question without the fields that the client fills in. */
 type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
 
+/** Of each session the status that is on its way. A scheduler that is away is not asked again and again. */
+const coming = new WeakMap<Session, Promise<JobStatus>>();
+
+function statusOf(session: Session): Promise<JobStatus> {
+  let status = coming.get(session);
+  if (!status) {
+    status = session.status().finally(() => coming.delete(session));
+    coming.set(session, status);
+  }
+  return status;
+}
+
 /**
  * Settles as `work` does; throws UNRECOVERABLE when the scheduler knows that this group, or its shard m,
- * cannot answer any more.
+ * cannot answer any more. The signal of the work is aborted at the end, so that nobody goes on asking.
  */
-export function unlessLost<T>(session: Session, g: number, work: Promise<T>, m?: number): Promise<T> {
+export function unlessLost<T>(
+  session: Session,
+  g: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  { m, signal }: { m?: number } & RequestOptions = {},
+): Promise<T> {
+  const stop = new AbortController();
+  const abort = () => stop.abort();
+  if (signal?.aborted) abort();
+  signal?.addEventListener('abort', abort);
   return new Promise<T>((resolve, reject) => {
     const look = async () => {
-      const { unrecoverable } = await session.status();
+      const { unrecoverable } = await statusOf(session);
       const lost = unrecoverable.find((entry) => entry.g === g && (m === undefined || entry.m === m));
       if (!lost) return;
       const text = `shard ${lost.g}/${lost.m} lost more than its code can restore`;
       reject(new KintsugiError('UNRECOVERABLE', text));
     };
     const timer = setInterval(() => void look().catch(reject), STATUS_MS);
-    work.then(resolve, reject).finally(() => clearInterval(timer));
+    stop.signal.addEventListener('abort', () => clearInterval(timer));
+    work(stop.signal).then(resolve, reject);
+  }).finally(() => {
+    signal?.removeEventListener('abort', abort);
+    abort();
   });
 }
 
@@ -44,11 +69,8 @@ export function askOwner<Q extends Question<Asked>, T>(
   options: RequestOptions = {},
 ): Promise<T> {
   const { g, m } = question;
-  const message = { ...question, id: 0, epoch: 0 } as unknown as Asked;
-  const answer = session.query(
-    { to: { g, m }, message },
-    (reply, parts) => read(reply as AnswerTo[Q['t']], parts),
-    options,
-  );
-  return unlessLost(session, g, answer, m);
+  const query = { to: { g, m }, message: { ...question, id: 0, epoch: 0 } as unknown as Asked };
+  const ask = (signal: AbortSignal) =>
+    session.query(query, (reply, parts) => read(reply as AnswerTo[Q['t']], parts), { signal });
+  return unlessLost(session, g, ask, { m, signal: options.signal });
 }

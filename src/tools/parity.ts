@@ -136,10 +136,8 @@ export function blocksOf(stride: number, extent: number): number {
 async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<MessageOf<'checked'> | 'gone'> {
   const message: MessageOf<'check'> = { t: 'check', epoch: 0, id: 0, g, sid: sink.sid };
   const { session } = internalsOf(client);
-  const answer = session.query(
-    { to: { node: sink.node }, message },
-    (reply) => reply as MessageOf<'checked'>,
-  );
+  const answer = (signal: AbortSignal) =>
+    session.query({ to: { node: sink.node }, message }, (reply) => reply as MessageOf<'checked'>, { signal });
   const listed = () =>
     client.clusterMap.groups[g]?.sinks.some(
       (now) => now.sid === sink.sid && now.node === sink.node && now.inc === sink.inc,
@@ -150,7 +148,7 @@ async function checkSink(client: Client, g: number, sink: SinkEntry): Promise<Me
     timer = setInterval(() => !listed() && resolve('gone'), MAP_POLL_MS);
   });
   try {
-    const first = await unlessLost(session, g, Promise.race([answer, gone]));
+    const first = await unlessLost(session, g, (signal) => Promise.race([answer(signal), gone]));
     return first === 'gone' || first.unknown ? 'gone' : first;
   } finally {
     clearInterval(timer);
