@@ -53,5 +53,7 @@ run('TypeScript tests', process.execPath, [vitest, 'run', ...process.argv.slice(
 
 if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');
+if (!process.env.KINTSUGI_TEST_S3)
+  leftOut.push('tests of object stores: KINTSUGI_TEST_S3 names no S3 server');
 for (const what of [...missingTools, ...leftOut]) console.error(`\nnpm test: LEFT OUT: ${what}`);
 if (missingTools.length > 0 && process.env.CI) process.exit(1);

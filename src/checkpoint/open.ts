@@ -4,6 +4,7 @@ import { describe, KintsugiError } from '../errors.js';
 import { checkText } from '../options.js';
 import { DirectoryPlace } from './directory.js';
 import type { Place } from './place.js';
+import { S3Place } from './s3.js';
 
 /**
  * A path, `file:///path`, or `s3://bucket/prefix`. A directory need not exist: it is made when something is
@@ -15,6 +16,7 @@ export async function openPlace(url: string): Promise<Place> {
   const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(url)?.[1]?.toLowerCase();
   if (scheme === undefined) return new DirectoryPlace(url);
   if (scheme === 'file') return new DirectoryPlace(filePath(url));
+  if (scheme === 's3') return S3Place.open(url);
   throw new KintsugiError('BAD_ARGUMENT', `${url}: a place is a directory or s3://BUCKET/PREFIX`);
 }
 
