@@ -8,7 +8,7 @@ import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
 
 export class LateMaps {
-  /** Newest epochs with the time when each was first seen here; the first one is old enough to be known. */
+  /** Newest durable epochs with the time when each was first seen here; the first one is old enough to be known. */
   private seen: { epoch: number; at: number }[] = [];
   /** When a peer was last sent a whole map, of late. */
   private readonly sent = new Map<PeerId, number>();
@@ -19,8 +19,9 @@ export class LateMaps {
   ) {}
 
   tick(now: number): void {
-    const { epoch } = this.ledger.map;
-    if (this.seen.at(-1)?.epoch !== epoch) this.seen.push({ epoch, at: now });
+    // Nobody can have what is not durable, and while the store is away that may last.
+    const epoch = this.ledger.durableMap?.epoch;
+    if (epoch !== undefined && this.seen.at(-1)?.epoch !== epoch) this.seen.push({ epoch, at: now });
     const before = now - this.policy.lateMapMs;
     const old = this.seen.findLastIndex(({ at }) => at <= before);
     if (old > 0) this.seen.splice(0, old);
@@ -30,9 +31,10 @@ export class LateMaps {
   /** A peer says that it has this epoch. */
   heard(peer: PeerId, epoch: number, now: number): void {
     const [oldest] = this.seen;
+    const { durableMap: map } = this.ledger;
     const due = oldest !== undefined && now - oldest.at >= this.policy.lateMapMs && epoch < oldest.epoch;
-    if (!due || this.sent.has(peer)) return;
+    if (!due || !map || this.sent.has(peer)) return;
     this.sent.set(peer, now);
-    this.ledger.answer(peer, { t: 'map', map: this.ledger.map });
+    this.ledger.now({ kind: 'send', to: peer, message: { t: 'map', map }, parts: [] });
   }
 }

@@ -49,6 +49,8 @@ interface Write {
   version: number;
   changes: Map<string, unknown>;
   effects: SchedulerEffect[];
+  /** As it is then. */
+  map: ClusterMap;
 }
 
 export class Ledger {
@@ -61,6 +63,8 @@ export class Ledger {
   private ended: PeerId[] = [];
   /** As of the last commit; undefined: nothing is stored yet. */
   private committed: { map: ClusterMap; scaling: Scaling | undefined } | undefined;
+  /** The newest map that is durable; undefined: none is yet. */
+  durableMap: ClusterMap | undefined;
   /** At the store. */
   private writing: Write | undefined;
   /** Decided since: all of it is one transaction, so a slow store has fewer and larger ones. */
@@ -70,7 +74,9 @@ export class Ledger {
     readonly state: DurableState,
     unwritten: boolean,
   ) {
-    if (!unwritten) this.committed = { map: state.map, scaling: state.scaling };
+    if (unwritten) return;
+    this.committed = { map: state.map, scaling: state.scaling };
+    this.durableMap = state.map;
   }
 
   get map(): ClusterMap {
@@ -104,7 +110,8 @@ export class Ledger {
   commit(): SchedulerEffect[] {
     const changes = this.changes();
     if (changes) {
-      this.next ??= { version: ++this.version, changes: new Map(), effects: [] };
+      this.next ??= { version: ++this.version, changes: new Map(), effects: [], map: this.map };
+      this.next.map = this.map;
       for (const [key, value] of changes) this.next.changes.set(key, value);
     }
     const last = this.next ?? this.writing;
@@ -145,7 +152,9 @@ export class Ledger {
   /** The transaction is durable: what depends on it is told. */
   persisted(version: number): void {
     if (this.writing?.version !== version) return;
-    this.effects.push(...this.writing.effects);
+    this.durableMap = this.writing.map;
+    // As many as came together while the store was away.
+    this.effects = this.effects.concat(this.writing.effects);
     this.writing = undefined;
   }
 

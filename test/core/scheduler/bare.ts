@@ -1,4 +1,7 @@
-/** A scheduler without nodes: a test says what it hears. Decisions are durable at once. */
+/**
+ * A scheduler without nodes: a test says what it hears. Decisions are durable at once, unless the store is
+ * away.
+ */
 
 import {
   DEFAULT_SCHEDULER_POLICY,
@@ -25,6 +28,8 @@ export class BareScheduler {
   now = 1000;
   private link = 0;
   readonly disk: Disk;
+  private away = false;
+  private waiting: (SchedulerEffect & { kind: 'persist' })[] = [];
 
   constructor(k: number, r: number, groups = 1, policy: Partial<SchedulerPolicy> = {}, nodes = k + r) {
     this.disk = newDisk('job', nodes, [{ name: 'embedding', k, r, groups }]);
@@ -50,8 +55,29 @@ export class BareScheduler {
     for (let effect = open.shift(); effect; effect = open.shift()) {
       this.effects.push(effect);
       if (effect.kind !== 'persist') continue;
-      this.disk.write(effect.changes);
-      open.push(...this.scheduler.step({ kind: 'persisted', version: effect.version }));
+      if (this.away) this.waiting.push(effect);
+      else open.push(...this.write(effect));
+    }
+  }
+
+  private write({ changes, version }: SchedulerEffect & { kind: 'persist' }): SchedulerEffect[] {
+    this.disk.write(changes);
+    return this.scheduler.step({ kind: 'persisted', version });
+  }
+
+  /** From now on nothing becomes durable, until the store is back. */
+  leaveStore(): void {
+    this.away = true;
+  }
+
+  /** What was decided meanwhile becomes durable. */
+  returnStore(): void {
+    this.away = false;
+    this.effects = [];
+    const open = this.waiting.splice(0).flatMap((effect) => this.write(effect));
+    for (let effect = open.shift(); effect; effect = open.shift()) {
+      this.effects.push(effect);
+      if (effect.kind === 'persist') open.push(...this.write(effect));
     }
   }
 

@@ -67,4 +67,27 @@ describe('a peer that has an older map', () => {
     job.hear(client, { t: 'mapRequest', epoch });
     expect(maps()).toEqual([[client, epoch + 1]]);
   });
+
+  it('is not behind for what waits for the store, however long that is away', () => {
+    const before = job.scheduler.map.epoch;
+    decide('a');
+    job.leaveStore();
+    decide('b');
+    const { epoch } = job.scheduler.map;
+    for (let seconds = 0; seconds < 60; seconds++) {
+      job.tick(lateMapMs);
+      beat(epoch - 1);
+      expect(maps()).toEqual([]);
+    }
+    // Who lacks what is durable gets that at once.
+    beat(before);
+    expect(maps()).toEqual([[node.id, epoch - 1]]);
+    job.returnStore();
+    expect(maps()).toEqual([]);
+    expect(job.effects.filter(({ kind }) => kind === 'broadcast')).toHaveLength(1);
+    job.tick(50);
+    job.tick(lateMapMs);
+    beat(epoch - 1);
+    expect(maps()).toEqual([[node.id, epoch]]);
+  });
 });
