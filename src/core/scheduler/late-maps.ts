@@ -8,7 +8,10 @@ import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
 
 export class LateMaps {
-  /** Newest durable epochs with the time when each was first seen here; the first one is old enough to be known. */
+  /**
+   * Newest durable epochs with the time when each was first seen here; the first one is old enough to be
+   * known.
+   */
   private seen: { epoch: number; at: number }[] = [];
   /** When a peer was last sent a whole map, of late. */
   private readonly sent = new Map<PeerId, number>();

@@ -27,6 +27,15 @@ describe('the plan of a data set', () => {
     }
   });
 
+  it('leaves out empty files', () => {
+    const sizes = [0, 10, 0, 0, 25, 0];
+    const files = sizes.map((size, i) => ({ name: `f${i}`, size, rangeBytes: 10 }));
+    const plan = new RangePlan({ ...SPEC, files });
+    const ranges = Array.from({ length: plan.total }, (_, i) => plan.at(i));
+    const epoch = [[1, 0, 10], ...[0, 10, 20].map((begin) => [4, begin, Math.min(25, begin + 10)])];
+    expect(ranges.map(({ file, begin, end }) => [file, begin, end])).toEqual([...epoch, ...epoch]);
+  });
+
   it('takes the ranges in the order of the files, or in one that seed and epoch choose', () => {
     const files = [{ name: 'a', size: 1000, rangeBytes: 10 }];
     const order = (spec: Partial<DatasetSpec>, epoch: number) => {
@@ -53,6 +62,22 @@ describe('a data set', () => {
     ).toEqual(SPEC);
     for (const other of [{ epochs: 3 }, { batch: 5 }, { files: SPEC.files.slice(1) }, { staleness: 3 }])
       expect(book.open(3, { ...SPEC, ...other })).toMatchObject({ code: 'BAD_ARGUMENT' });
+  });
+
+  it('is kept without what a message has besides', () => {
+    const book = new Book();
+    const more = { x: 1n << 63n } as object;
+    const files = SPEC.files.map((file) => ({ ...file, ...more }));
+    expect(book.open(1, { ...SPEC, ...more, files }).spec).toEqual(SPEC);
+  });
+
+  it('is refused when all of them together take too much', () => {
+    const book = new Book();
+    const wide = { ...SPEC, files: [{ name: 'a', size: 1 << 20, rangeBytes: 1 }], epochs: 1 << 20 };
+    const codes = Array.from({ length: 20 }, (_, i) => book.open(1, wide, `wide ${i}`).code);
+    expect(codes).toEqual(Array.from({ length: 20 }, (_, i) => (i < 7 ? undefined : 'LIMIT')));
+    expect(book.open(1, wide, 'wide 0').code).toBeUndefined();
+    expect(book.open(1).code).toBeUndefined();
   });
 
   it('that cannot be is refused', () => {

@@ -91,7 +91,10 @@ export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[
 
 /** The ranges of a data set by number: epoch after epoch. */
 export class RangePlan {
-  private readonly pieces: Piece[];
+  /** Of each file: the number of ranges before it. */
+  private readonly before: number[] = [];
+  /** Of one epoch. */
+  private readonly count: number;
   /**
    * Orders of the newest epochs. Several are needed: an epoch begins while the last ranges of the previous
    * one are open.
@@ -99,38 +102,50 @@ export class RangePlan {
   private readonly orders = new Map<number, Uint32Array>();
 
   constructor(private readonly spec: DatasetSpec) {
-    this.pieces = spec.files.flatMap(({ size, rangeBytes }, file) =>
-      Array.from({ length: Math.ceil(size / rangeBytes) }, (_, index) => ({
-        file,
-        begin: index * rangeBytes,
-        end: Math.min(size, (index + 1) * rangeBytes),
-      })),
-    );
+    let count = 0;
+    for (const { size, rangeBytes } of spec.files) {
+      this.before.push(count);
+      count += Math.ceil(size / rangeBytes);
+    }
+    this.count = count;
   }
 
   /** Of all epochs. */
   get total(): number {
-    return this.pieces.length * this.spec.epochs;
+    return this.count * this.spec.epochs;
   }
 
   /** `piece`: of files that grow, where the range was cut. */
   at(number: number, piece?: Piece): SampleRange {
     if (piece) return { number, epoch: 0, ...piece };
-    const epoch = Math.floor(number / this.pieces.length);
-    const at = this.order(epoch)[number % this.pieces.length]!;
-    return { number, epoch, ...this.pieces[at]! };
+    const epoch = Math.floor(number / this.count);
+    const at = number % this.count;
+    return { number, epoch, ...this.pieceAt(this.spec.shuffle ? this.order(epoch)[at]! : at) };
+  }
+
+  /** In the order of the files. */
+  private pieceAt(index: number): Piece {
+    // The last file that does not begin behind it; an empty one has the same number as the next.
+    let [file, end] = [0, this.before.length];
+    while (end - file > 1) {
+      const middle = (file + end) >>> 1;
+      if (this.before[middle]! <= index) file = middle;
+      else end = middle;
+    }
+    const { size, rangeBytes } = this.spec.files[file]!;
+    const begin = (index - this.before[file]!) * rangeBytes;
+    return { file, begin, end: Math.min(size, begin + rangeBytes) };
   }
 
   private order(epoch: number): Uint32Array {
     const known = this.orders.get(epoch);
     if (known) return known;
-    const order = Uint32Array.from(this.pieces, (_, index) => index);
-    if (this.spec.shuffle) {
-      const random = splitMix(Math.imul(this.spec.seed + 1, 0x9e3779b1) ^ Math.imul(epoch + 1, 0x85ebca6b));
-      for (let last = order.length - 1; last > 0; last--) {
-        const other = random() % (last + 1);
-        [order[last], order[other]] = [order[other]!, order[last]!];
-      }
+    const order = new Uint32Array(this.count);
+    for (let index = 0; index < this.count; index++) order[index] = index;
+    const random = splitMix(Math.imul(this.spec.seed + 1, 0x9e3779b1) ^ Math.imul(epoch + 1, 0x85ebca6b));
+    for (let last = order.length - 1; last > 0; last--) {
+      const other = random() % (last + 1);
+      [order[last], order[other]] = [order[other]!, order[last]!];
     }
     for (const old of this.orders.keys()) if (this.orders.size >= 4) this.orders.delete(old);
     this.orders.set(epoch, order);

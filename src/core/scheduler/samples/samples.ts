@@ -16,6 +16,7 @@ import type { Ledger } from '../ledger.js';
 import { Clocks } from './clocks.js';
 import { Holders } from './holders.js';
 import { datasetDifference, datasetProblem, nextPiece, RangePlan, rangesLeft } from './ranges.js';
+import { onlyKnown, roomProblem } from './specs.js';
 import type { DatasetState, OpenRange } from './state.js';
 
 export interface SamplesPolicy {
@@ -204,7 +205,8 @@ export class Samples {
 
   // ---- data sets
 
-  private open(from: PeerId, { id, name, spec }: MessageOf<'openDataset'>): void {
+  private open(from: PeerId, { id, name, spec: given }: MessageOf<'openDataset'>): void {
+    const spec = onlyKnown(given);
     const known = this.live.get(name);
     const refuse = (message: string, code: ErrorCode = 'BAD_ARGUMENT') =>
       this.answer(from, { t: 'datasetOpened', id, code, message });
@@ -218,6 +220,8 @@ export class Samples {
     const { datasets } = this.ledger.state;
     if (datasets.length >= MAX_DATASETS)
       return refuse(`a job has at most ${MAX_DATASETS} data sets`, 'LIMIT');
+    const noRoom = roomProblem(datasets, spec);
+    if (noRoom) return refuse(noRoom, 'LIMIT');
     const samples = new Array<number>(spec.epochs).fill(0);
     const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
     const empty = { next: 0, open: new Map(), finished: 0, redone: 0, setAside: [] };
