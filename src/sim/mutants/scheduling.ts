@@ -100,8 +100,14 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'map: a peer that lacks changes for long gets no whole map',
     file: 'scheduler/late-maps',
-    from: "this.ledger.answer(peer, { t: 'map', map: this.ledger.map });",
+    from: "this.ledger.now({ kind: 'send', to: peer, message: { t: 'map', map }, parts: [] });",
     to: '',
+  },
+  {
+    name: 'map: a peer that lacks changes for long gets a map that is not durable',
+    file: 'scheduler/late-maps',
+    from: '{ durableMap: map } = this.ledger',
+    to: '{ map } = this.ledger',
   },
   {
     name: 'map: changes are taken for those of another map',
