@@ -71,7 +71,7 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
   });
   ended.catch(() => {});
   rehearse();
-  const ps = await startPs({
+  const starting = startPs({
     scheduler: flags.scheduler,
     name,
     listen: flags.listen,
@@ -95,6 +95,9 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
     onStale: end,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
+  const ps = await Promise.race([starting, stopped]);
+  // It has not joined, so it holds nothing. Its process ends, whatever still dials.
+  if (typeof ps === 'string') return log.info('ps.stopped');
   try {
     const cause = await Promise.race([stopped, ended, ps.left]);
     // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
