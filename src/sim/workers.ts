@@ -130,7 +130,7 @@ export class Workers {
     const { lease, asked } = worker;
     if (asked && now - worker.askedAt > retry * 4) this.send(index, worker, asked);
     if (lease) {
-      if (random.chance(0.3)) this.report(index, worker, lease);
+      if (random.chance(0.6)) this.report(index, worker, lease);
       this.work(index, actor, worker, lease);
     } else if (asked || worker.over) return;
     else if (!worker.opened)

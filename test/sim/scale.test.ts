@@ -38,6 +38,16 @@ describe('the scale simulation', () => {
     expect(counted(run())).toEqual(counted(found));
   });
 
+  it('the real PS takes a push of every range, and forgets the range when it is finished', () => {
+    const short = { batchMs: 100, rangeBatches: 2, steadyMs: 6000, leasesMs: 100, movesMs: 100 };
+    const { phases, world } = run(short);
+    const { figures } = phases.find(({ name }) => name.startsWith('steady'))!;
+    // 20 are open, some 100 are finished in a second.
+    expect(world.workers.leases).toBeGreaterThan(600);
+    expect(figures.remembered).toBeGreaterThanOrEqual(20);
+    expect(figures.remembered).toBeLessThan(160);
+  });
+
   it('simulated PS report what a real one does', () => {
     const { real, nodes } = found.world;
     const { header } = decodeFrame(real!.heartbeat!);

@@ -107,7 +107,7 @@ export class Phases {
     const name = config.steadyMs === 60_000 ? 'a steady minute' : `steady, ${config.steadyMs / 1000} s`;
     this.phase(name, () => {
       world.run(config.steadyMs, config.budgetMs);
-      return {};
+      return { remembered: world.real?.remembered ?? 0 };
     });
   }
 
@@ -222,6 +222,7 @@ export class Phases {
       return {
         granted,
         perSecond: (granted * 1000) / (world.now - from),
+        remembered: world.real?.remembered ?? 0,
         perCpuSecond: cpuS > 0 ? granted / cpuS : 0,
       };
     });

@@ -4,6 +4,7 @@
  * cost what they cost in a job.
  */
 import { PsNode } from '../../core/node/node.js';
+import { joined } from '../../core/shared/bytes.js';
 import type { Effect } from '../../core/shared/outbox.js';
 import { DEFAULT_POLICY } from '../../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../../native.js';
@@ -23,6 +24,8 @@ export class RealPs {
   private readonly memory: NativeMemory;
   private node: PsNode | undefined;
   private written = false;
+  /** A batch of one row. */
+  private batch: Uint8Array | undefined;
   /** What it last sent to the scheduler. */
   heartbeat: Uint8Array | undefined;
 
@@ -98,6 +101,39 @@ export class RealPs {
       }
     }
     this.run(node.step({ kind: 'flush' }));
+  }
+
+  /** A batch of a range under its session, in every shard; it is not measured. What ends it is. */
+  train(session: PeerId): void {
+    const { node, native } = this;
+    const [table] = node?.map.tables ?? [];
+    if (!node || !this.written || !table) return;
+    this.batch ??= native.encodeRequest(0, [{ ...this.part(table, 0), end: 1 }]);
+    const shards = this.shards(node);
+    const items = shards.map(([g, m]): [number, number, number, number] => [g, m, 1, this.batch!.byteLength]);
+    const spans = shards.map(() => ({ memory: this.batch!, start: 0, size: this.batch!.byteLength }));
+    const parts = [joined(spans)];
+    const message = {
+      t: 'push' as const,
+      epoch: node.map.epoch,
+      client: session,
+      items: packItems('push', items),
+    };
+    this.run(node.step({ kind: 'message', from: WRITER, role: 'client', message, parts }));
+    this.run(node.step({ kind: 'flush' }));
+  }
+
+  private shards(node: PsNode): [g: number, m: number][] {
+    return node.map.groups.flatMap(({ id, data }) =>
+      [...data.keys()].filter((m) => node.ownerAt(id, m)).map((m): [number, number] => [id, m]),
+    );
+  }
+
+  /** Sessions that its shard with most of them remembers. */
+  get remembered(): number {
+    const { node } = this;
+    if (!node) return 0;
+    return Math.max(0, ...this.shards(node).map(([g, m]) => node.ownerAt(g, m)!.clients().length));
   }
 
   private part({ id, dim }: TableSpec, shard: number) {

@@ -160,6 +160,7 @@ export class ScaleWorld {
     if (worker.index === 0) this.read(frame, this.client);
     if (this.visitor?.link === worker.link && message.t === 'welcome') this.visitor.ms = this.visit(frame);
     if (message.t === 'changeReply' && message.id === DRY_RUN) this.moves = message.moves;
+    if (message.t === 'acquired' && message.range) this.real?.train(message.session);
     this.workers.receive(worker, message, this.now);
   }
 
