@@ -1,6 +1,6 @@
 /** Real etcd servers for tests: one process each, on ports and in a directory of its own. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
+import { EventEmitter, on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -32,6 +32,7 @@ export interface EtcdTls {
 
 export class Etcd {
   private child: ChildProcess | undefined;
+  private readonly said = new EventEmitter();
 
   private constructor(
     readonly port: number,
@@ -54,8 +55,7 @@ export class Etcd {
   }
 
   /** After `kill`: on the same directory and ports. */
-  async start(): Promise<void> {
-    const { tls } = this;
+  async start(tls = this.tls): Promise<void> {
     const client = `${tls ? 'https' : 'http'}://${this.host}:${this.port}`;
     const peer = `http://127.0.0.1:${this.peerPort}`;
     const args = ['--data-dir', join(this.directory, 'data'), '--name', 'one'];
@@ -72,10 +72,16 @@ export class Etcd {
     await new Promise<void>((resolve, reject) => {
       createInterface({ input: child.stderr! }).on('line', (line) => {
         lines.push(line);
+        this.said.emit('line', line);
         if (line.includes('ready to serve client requests')) resolve();
       });
       child.once('exit', () => reject(new Error(`etcd ended: ${lines.slice(-5).join(' | ')}`)));
     });
+  }
+
+  /** The next line of its log with this text. */
+  async says(text: string): Promise<void> {
+    for await (const [line] of on(this.said, 'line')) if (line.includes(text)) return;
   }
 
   async kill(): Promise<void> {

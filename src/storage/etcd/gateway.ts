@@ -8,7 +8,18 @@ import { describe, KintsugiError } from '../../errors.js';
 import type { EtcdLocation } from './location.js';
 
 /** etcd does not answer, or cannot serve now. Whether a write was carried out is unknown. */
-export class Unavailable extends Error {}
+export class Unavailable extends Error {
+  /** `untrusted`: one side does not accept the certificate of the other. */
+  constructor(
+    message: string,
+    readonly untrusted = false,
+  ) {
+    super(message);
+  }
+}
+
+/** In codes of Node and OpenSSL: the certificate of etcd is wrong, or an alert says that of this side is. */
+const UNTRUSTED = /CERT|_CA$|LEAF_SIGNATURE|HOSTNAME_MISMATCH|INVALID_PURPOSE/;
 
 /** Codes of gRPC with which asking again is useless: invalid, not found, denied, precondition, and so on. */
 const FINAL = new Set([3, 5, 6, 7, 9, 11, 12]);
@@ -69,6 +80,10 @@ export class Gateway {
     return this.checked(answer) as T;
   }
 
+  get endpoints(): number {
+    return this.location.endpoints.length;
+  }
+
   private get where(): string {
     const { host, port } = this.location.endpoints[this.at]!;
     return `etcd at ${host.includes(':') ? `[${host}]` : host}:${port}`;
@@ -98,7 +113,8 @@ export class Gateway {
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => {
         clearTimeout(timer);
-        reject(new Unavailable(`${where}: ${describe(error) || (error as { code?: string }).code}`));
+        const { code = '' } = error as { code?: string };
+        reject(new Unavailable(`${where}: ${describe(error) || code}`, UNTRUSTED.test(code)));
       };
       const request = (tls ? httpsRequest : httpRequest)(
         {

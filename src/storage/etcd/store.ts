@@ -60,6 +60,9 @@ class EtcdStore implements StateStore, Election {
   private revision: string | undefined;
   private deposed: KintsugiError | undefined;
   private problem: string | undefined;
+  private answered = false;
+  /** Refused certificates, one after the other. */
+  private untrusted = 0;
   private writes: Promise<unknown> = Promise.resolve();
   private renewal: NodeJS.Timeout | undefined;
 
@@ -223,10 +226,21 @@ class EtcdStore implements StateStore, Election {
       } catch (error) {
         if (!(error instanceof Unavailable)) throw error;
         this.check();
+        this.checkTrust(error);
         this.reached(error.message);
         await this.pause(AGAIN_MS);
       }
     }
+  }
+
+  /**
+   * With certificates that no server accepts, or of which none is accepted, a scheduler does not start. One
+   * that was let in before goes on trying, as in an outage: they may be renewed. @throws STORE_FAILED
+   */
+  private checkTrust({ untrusted, message }: Unavailable): void {
+    this.untrusted = untrusted ? this.untrusted + 1 : 0;
+    if (!this.answered && this.untrusted >= this.gateway.endpoints)
+      throw new KintsugiError('STORE_FAILED', message);
   }
 
   /** Ends early when the store is closed. */
@@ -241,6 +255,7 @@ class EtcdStore implements StateStore, Election {
 
   /** `problem`: why etcd does not answer; undefined: it does. */
   private reached(problem: string | undefined): void {
+    this.answered ||= problem === undefined;
     if ((problem === undefined) === (this.problem === undefined)) return;
     this.problem = problem;
     this.events?.onReach(problem);
