@@ -8,7 +8,7 @@ import { hasMove, isParted, parities } from '../../protocol/map.js';
 /** What the scheduler knows, by the latest reports. */
 export interface ClusterView {
   /** Nodes that are alive, in a fixed order. */
-  nodes: NodeEntry[];
+  nodes: readonly NodeEntry[];
   alive(id: PeerId, inc: number): boolean;
   sinkComplete(sid: number): boolean;
   shardComplete(group: number, member: number, gen: number): boolean;

@@ -8,8 +8,9 @@ import type { SchedulerPolicy } from '../shared/policy.js';
 /** What is known of a node's newest process. */
 export interface NodeLiveness {
   inc: number;
-  connected: boolean;
-  dead: boolean;
+  /** Changed by `Liveness.mark` only, likewise `dead`. */
+  readonly connected: boolean;
+  readonly dead: boolean;
   /** It was silent for too long, and was not given up because a group cannot do without it (rule 30). */
   suspected: boolean;
   heardAt: number;
@@ -18,6 +19,8 @@ export interface NodeLiveness {
 
 export class Liveness {
   private readonly nodes = new Map<PeerId, NodeLiveness>();
+  /** Those of a list that are present; undefined when that may have changed. */
+  private listed: { nodes: readonly NodeEntry[]; present: readonly NodeEntry[] } | undefined;
 
   constructor(private readonly policy: Pick<SchedulerPolicy, 'reconnectMs' | 'silentMs'>) {}
 
@@ -27,16 +30,22 @@ export class Liveness {
    */
   expect({ id, inc }: NodeEntry): void {
     this.nodes.set(id, newLiveness(inc, 0));
+    this.listed = undefined;
   }
 
   /** The process is connected (again). */
   joined(id: PeerId, inc: number, now: number): void {
     const previous = this.nodes.get(id);
     const node = previous?.inc === inc ? previous : newLiveness(inc, now);
-    node.connected = true;
-    node.dead = false;
     node.heardAt = now;
     this.nodes.set(id, node);
+    this.mark(node, { connected: true, dead: false });
+  }
+
+  /** Of a node that `of` or `newest` gave. */
+  mark(node: NodeLiveness, is: Partial<Pick<NodeLiveness, 'connected' | 'dead'>>): void {
+    Object.assign(node, is);
+    this.listed = undefined;
   }
 
   /** What is known of this process; undefined when a newer one has its name, or it was forgotten. */
@@ -58,8 +67,16 @@ export class Liveness {
     return this.isAlive(id, inc) && this.nodes.get(id)?.connected === true;
   }
 
+  /** Those that are present. Lists are replaced, never changed, and so is what this returns. */
+  presentOf(nodes: readonly NodeEntry[]): readonly NodeEntry[] {
+    if (this.listed?.nodes !== nodes)
+      this.listed = { nodes, present: nodes.filter((node) => this.isPresent(node)) };
+    return this.listed.present;
+  }
+
   forget(id: PeerId): void {
     this.nodes.delete(id);
+    this.listed = undefined;
   }
 
   /** Called at the first tick: silence counts from now on. */

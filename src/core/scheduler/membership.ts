@@ -5,6 +5,7 @@
  */
 import type { ClusterMap, Group, NodeEntry, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import { nodesById } from '../placement/health.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
 import { Liveness, type NodeLiveness } from './liveness.js';
@@ -65,14 +66,19 @@ export class Membership {
     return this.liveness.isAlive(id, inc);
   }
 
-  /** True if the process is alive and connected, so that something new can be placed there. */
-  isPresent(node: NodeEntry): boolean {
-    return this.liveness.isPresent(node);
+  /** Nodes of the map that are alive and connected, so that something new can be placed there. */
+  get present(): readonly NodeEntry[] {
+    return this.liveness.presentOf(this.map.nodes);
   }
 
   /** What is known of this process; undefined when a newer one has its name, or it was forgotten. */
   of(id: PeerId, inc: number): NodeLiveness | undefined {
     return this.liveness.of(id, inc);
+  }
+
+  /** A process that closed its connection, or was given up, is heard. */
+  isBack(known: NodeLiveness): void {
+    this.liveness.mark(known, { connected: true, dead: false });
   }
 
   isKnown(id: PeerId): boolean {
@@ -143,7 +149,7 @@ export class Membership {
   closed(peer: PeerId, inc: number): void {
     const known = this.liveness.of(peer, inc);
     if (!known) return;
-    known.connected = false;
+    this.liveness.mark(known, { connected: false });
     known.closedAt = this.now;
     const node = this.map.nodes.find((entry) => entry.id === peer);
     if (node) this.probe(node);
@@ -201,7 +207,7 @@ export class Membership {
    */
   private vanished(): [PeerId, string][] {
     if (this.vanishing.all.length === 0) return [];
-    const present = new Set(this.map.nodes.filter((node) => this.isPresent(node)).map(({ id }) => id));
+    const present = nodesById(this.present);
     const witnesses = (node: PeerId) =>
       neighbours(node, this.host.heldBy(node)).filter((id) => present.has(id));
     for (const [to, message] of this.vanishing.ask(this.now, witnesses))
@@ -232,7 +238,7 @@ export class Membership {
       return [];
     }
     this.host.changed();
-    known.dead = true;
+    this.liveness.mark(known, { dead: true });
     const name = this.map.nodes.find((entry) => entry.id === node)?.name;
     this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
     return [{ node, name, inc: known.inc }];

@@ -278,10 +278,10 @@ export class Scheduler {
     known.heardAt = this.now;
     const revived = known.dead;
     const news = this.reports.learn(from, heartbeat, this.now);
-    if (news || known.dead || !known.connected) this.changed();
-    known.dead = false;
+    const absent = known.dead || !known.connected;
+    if (news || absent) this.changed();
+    if (absent) this.membership.isBack(known);
     known.suspected = false;
-    known.connected = true;
     this.lateMaps.heard(from, heartbeat.epoch, this.now);
     if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
     if (revived) this.membership.revived(from);
@@ -328,7 +328,7 @@ export class Scheduler {
 
   private view(): ClusterView {
     return {
-      nodes: this.map.nodes.filter((node) => this.membership.isPresent(node)),
+      nodes: this.membership.present,
       alive: (id, inc) => this.membership.isAlive(id, inc),
       sinkComplete: (sid) => this.reports.isSinkComplete(sid),
       shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),

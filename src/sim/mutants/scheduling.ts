@@ -134,6 +134,12 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: 'return this.nodes.get(id)?.dead === false;',
   },
   {
+    name: 'who is present is not looked up again when one comes or goes',
+    file: 'scheduler/liveness',
+    from: 'Object.assign(node, is);',
+    to: 'return void Object.assign(node, is);',
+  },
+  {
     name: 'an indispensable node is given up',
     file: 'scheduler/membership',
     from: "if (reason !== 'refused' && this.host.indispensable(node, []))",
