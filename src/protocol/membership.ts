@@ -27,7 +27,10 @@ export interface Stale {
   t: 'stale';
   code: 'STALE_NODE' | 'SESSION_EXPIRED' | 'LIMIT';
 }
-/** This scheduler does not lead the job: who came must go to another one. */
+/**
+ * This scheduler does not lead the job: who came must go to another one. On a connection that it had
+ * welcomed: another one may lead by now, so look for it, and stay here meanwhile.
+ */
 export interface Redirect {
   t: 'redirect';
   /** Address of the leader; "" when nobody is known to lead. */

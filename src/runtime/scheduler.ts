@@ -99,6 +99,8 @@ class SchedulerRuntime {
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
   private storeProblem: string | undefined;
+  /** Another scheduler may lead. */
+  private doubtful = false;
   private readonly failStop: FailStop;
   /** Of the last tick. */
   private silent = 0;
@@ -223,6 +225,9 @@ class SchedulerRuntime {
     if (known.role)
       throw new KintsugiError('FORBIDDEN', `this connection is that of a ${known.role} already`);
     checkProved(known.link, role);
+    // It looks for another one, and has come here by another address.
+    if (this.doubtful && message.id !== undefined && this.byPeer.has(message.id))
+      return void known.link.send({ t: 'redirect', to: '' });
     const link = known.link.id;
     if (message.t === 'attach') {
       this.checkSession(message);
@@ -323,9 +328,19 @@ class SchedulerRuntime {
     this.options.onFailed?.(known ? cause : new KintsugiError('STORE_FAILED', describe(cause), { cause }));
   }
 
+  /**
+   * Another scheduler may lead by now. Peers look for it and keep their connections to this one until they
+   * have found it, because the store may be away for all.
+   */
+  doubt(): void {
+    this.doubtful = true;
+    this.broadcast({ t: 'redirect', to: '' });
+  }
+
   /** Decisions wait while the store cannot be reached. */
   storeReached(problem: string | undefined): void {
     this.storeProblem = problem;
+    this.doubtful &&= problem !== undefined;
     this.step({ kind: 'store', problem });
   }
 

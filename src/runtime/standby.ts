@@ -29,6 +29,8 @@ export interface Leading {
   readonly address: string;
   /** Why the store cannot be reached; undefined: it can be. */
   storeReached(problem: string | undefined): void;
+  /** Another one may lead by now: whoever knows others should look. */
+  doubt(): void;
   /** Ends by itself. */
   fail(error: KintsugiError): void;
   close(): Promise<void>;
@@ -109,6 +111,7 @@ export class Standby {
         this.leader = address;
       },
       onReach: (problem) => this.reached(problem),
+      onDoubt: () => this.leading?.doubt(),
       onDeposed: (error) => this.fail(error),
     });
     if (this.closed) return;

@@ -75,7 +75,10 @@ export class Uplink {
   private closed = false;
   private timer: NodeJS.Timeout | undefined;
   private readonly redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS });
-  private welcomed: (() => void) | undefined;
+  /** Another scheduler is looked for. */
+  private looking = false;
+  /** Where the established link goes. */
+  private at = '';
   /** Why this process must stop. */
   private stale: KintsugiError | undefined;
 
@@ -145,8 +148,9 @@ export class Uplink {
     const { host, port } = to;
     const scheduler = formatAddress(to);
     const several = this.schedulers.length > 1;
+    let arrive: () => void = () => {};
     const welcomed = new Promise<void>((resolve) => {
-      this.welcomed = resolve;
+      arrive = resolve;
     });
     let fail: (error: Error) => void = () => {};
     const failed = new Promise<never>((_, reject) => {
@@ -167,8 +171,13 @@ export class Uplink {
         onOpen: () => {},
         onMessage: (from, header) => {
           const message = toMessage(header);
-          if (message.t !== 'redirect') return this.receive(from, message);
+          if (this.closed) return from.close('closing');
+          if (message.t !== 'redirect') {
+            if (this.receive(from, message)) arrive();
+            return;
+          }
           checkSender('scheduler', this.options.role, message.t);
+          if (from === this.established) return void this.look();
           if (message.to !== '') this.redirected = parseAddress(message.to);
           const leader = message.to === '' ? 'none leads yet' : `${message.to} leads`;
           fail(new KintsugiError('UNREACHABLE', `the scheduler at ${scheduler} stands by: ${leader}`));
@@ -187,7 +196,8 @@ export class Uplink {
       link.close('closing');
       throw new KintsugiError('CLOSED', 'closed while connecting');
     }
-    this.link = link;
+    // One that is only looked at replaces the other when it has welcomed this process.
+    this.link ??= link;
     link.watch(QUIET_MS, GONE_MS);
     link.send(this.options.introduce(this.identity));
     const onAbort = () => fail(new KintsugiError('ABORTED', `connecting to ${scheduler} was aborted`));
@@ -206,26 +216,57 @@ export class Uplink {
       signal?.removeEventListener('abort', onAbort);
     }
     this.redials.reset();
+    this.at = scheduler;
   }
 
-  private receive(link: Link, message: Message): void {
+  /**
+   * The scheduler here may not lead any more, and cannot know. Its link stays until another one has welcomed
+   * this process: perhaps none leads.
+   */
+  private async look(): Promise<void> {
+    const here = this.link;
+    if (this.looking || this.closed || !here) return;
+    this.looking = true;
+    for (const to of this.schedulers) {
+      if (this.link !== here) break;
+      if (formatAddress(to) === this.at) continue;
+      const found = await this.connectTo(to, WELCOME_MS).then(
+        () => true,
+        () => false,
+      );
+      if (found) this.options.log.info('scheduler.reconnected', {});
+    }
+    this.looking = false;
+    this.redirected = undefined;
+    if (!this.link) this.redial();
+  }
+
+  /** True if this process is let in. */
+  private receive(link: Link, message: Message): boolean {
     checkSender('scheduler', this.options.role, message.t);
     if (message.t === 'statusReply' && !this.identity) {
       this.options.onMessage(message);
-      this.welcomed?.();
-    } else if (message.t === 'welcome') {
+      return true;
+    }
+    if (message.t === 'welcome') {
       const { job } = message.map;
       // Ids and maps of another job look like those of this one.
       if (this.identity && this.identity.job !== job) {
         const { t } = this.options.introduce(this.identity);
-        return this.stop(staleness(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED'));
+        this.stop(staleness(t === 'join' ? 'STALE_NODE' : 'SESSION_EXPIRED'));
+        return false;
       }
       this.identity = { id: message.id, inc: message.inc, job, proof: message.proof };
       this.established = link;
+      const before = this.link;
+      this.link = link;
+      if (before !== link) before?.close('another scheduler leads');
       this.options.onWelcome(message);
-      this.welcomed?.();
-    } else if (message.t === 'stale') this.stop(staleness(message.code));
+      return true;
+    }
+    if (message.t === 'stale') this.stop(staleness(message.code));
     else this.options.onMessage(message);
+    return false;
   }
 
   private stop(why: KintsugiError): void {
@@ -239,7 +280,7 @@ export class Uplink {
     this.link = undefined;
     if (this.closed || this.established !== link) return;
     this.options.log.warn('scheduler.disconnected', { scheduler: this.options.scheduler });
-    this.redial();
+    if (!this.looking) this.redial();
   }
 
   private redial(): void {

@@ -22,6 +22,11 @@ export interface ElectionEvents {
   onLeader(address: string | undefined): void;
   /** Why the store cannot be reached; undefined: it can be, again. What is written meanwhile waits. */
   onReach(problem: string | undefined): void;
+  /**
+   * The store could not be reached for the time of the lease, so another one may lead by now. Told again and
+   * again as long as that lasts, after longer and longer pauses.
+   */
+  onDoubt(): void;
   /** This process led and does not any more (DEPOSED). */
   onDeposed(error: KintsugiError): void;
 }

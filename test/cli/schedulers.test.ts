@@ -2,6 +2,8 @@
  * Several schedulers on one etcd, as real processes: one leads, another takes over when it dies, one that was
  * stopped can write nothing more, and while etcd is away training goes on.
  */
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import { COUNTING, client, expectExactSums, Pusher, ps, redundant, statusWhere } from '../runtime/support.js';
@@ -11,6 +13,33 @@ import { kintsugi, type Running, record, start } from './support.js';
 interface Scheduler {
   running: Running;
   address: string;
+  /** From now on it cannot reach etcd. */
+  cutOff(): void;
+}
+
+/** A way to etcd that can be cut. */
+async function wayTo(port: number): Promise<{ port: number; cut: () => void }> {
+  const sockets = new Set<Socket>();
+  const proxy = createServer((incoming) => {
+    const outgoing = connect(port, '127.0.0.1');
+    for (const socket of [incoming, outgoing]) {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      socket.on('close', () => {
+        sockets.delete(socket);
+        incoming.destroy();
+        outgoing.destroy();
+      });
+    }
+    incoming.pipe(outgoing).pipe(incoming);
+  }).listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  const cut = () => {
+    proxy.close();
+    for (const socket of sockets) socket.destroy();
+  };
+  onTestFinished(cut);
+  return { port: (proxy.address() as AddressInfo).port, cut };
 }
 
 class Job {
@@ -34,12 +63,14 @@ class Job {
 
   /** Another scheduler process, which stands by at first. */
   async add(listen = '127.0.0.1:0'): Promise<Scheduler> {
-    const where = ['--listen', listen, '--store', this.etcd.url(), '--store-lease', '2s'];
+    const way = await wayTo(this.etcd.port);
+    const store = this.etcd.url().replace(`:${this.etcd.port}/`, `:${way.port}/`);
+    const where = ['--listen', listen, '--store', store, '--store-lease', '2s'];
     const args = ['scheduler', ...where, '--ps', '4', '--code', '2+1', '--log-format', 'json'];
     const running = start(args);
     onTestFinished(() => void running.process.kill('SIGKILL'));
     const { address } = await record(running, 'scheduler.standby');
-    const scheduler = { running, address: address as string };
+    const scheduler = { running, address: address as string, cutOff: way.cut };
     this.schedulers.push(scheduler);
     return scheduler;
   }
@@ -108,6 +139,20 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     expect((await second.running.ended).code).toBe(0);
     await job.leader([third]);
     await redundant(trainer, 4);
+    await pushers[0]!.more(3);
+    await expectExactSums(trainer, 'counts', pushers);
+  });
+
+  it('the leader is cut off from etcd only: all go to the one that leads now', async () => {
+    const job = await Job.start(2);
+    const { trainer, pushers } = await job.training();
+    const before = await redundant(trainer, 4);
+    const first = await job.leader();
+    first.cutOff();
+    await job.leader(job.others(first));
+    await trainer.createTable({ name: 'later', ...COUNTING });
+    const after = await redundant(trainer, 4);
+    expect(after.nodes.map(({ id, inc }) => [id, inc])).toEqual(before.nodes.map(({ id, inc }) => [id, inc]));
     await pushers[0]!.more(3);
     await expectExactSums(trainer, 'counts', pushers);
   });

@@ -13,6 +13,11 @@ class Scheduler {
   /** Links that the other side has closed. */
   closed = 0;
   address = '';
+  private readonly waiting: (() => void)[] = [];
+
+  nextClosed(): Promise<void> {
+    return new Promise((resolve) => this.waiting.push(resolve));
+  }
 
   async open(): Promise<this> {
     const listener = await listen({
@@ -26,7 +31,9 @@ class Scheduler {
           else link.send({ t: 'redirect', to: this.leader });
         },
         onClose: (_, reason) => {
-          if (reason !== 'cut') this.closed++;
+          if (reason === 'cut') return;
+          this.closed++;
+          for (const wake of this.waiting.splice(0)) wake();
         },
       },
     });
@@ -40,21 +47,50 @@ class Scheduler {
   }
 }
 
+/** Connects. What it logs. */
+async function uplinkTo(scheduler: string): Promise<EventLog> {
+  const log = new EventLog();
+  const uplink = await Uplink.open({
+    scheduler,
+    role: 'client',
+    introduce: () => ({ t: 'attach' }),
+    onWelcome: () => {},
+    onMessage: () => {},
+    onStale: () => {},
+    log,
+    connectTimeoutMs: 10_000,
+  });
+  onTestFinished(() => uplink.close());
+  return log;
+}
+
 describe('Uplink', () => {
+  it('looks for another leader when its own may be none, and keeps the link until there is one', async () => {
+    const [first, second] = [await new Scheduler().open(), await new Scheduler().open()];
+    second.leader = first.address;
+    const log = await uplinkTo(`${first.address},${second.address}`);
+    const doubt = () => first.links[0]!.send({ t: 'redirect', to: '' });
+    for (let looks = 1; looks <= 3; looks++) {
+      const looked = second.nextClosed();
+      doubt();
+      await looked;
+      expect([first.links.length, first.closed, second.links.length]).toEqual([1, 0, looks]);
+    }
+    second.leader = undefined;
+    const left = first.nextClosed();
+    doubt();
+    await left;
+    expect([first.links.length, second.links.length, second.closed]).toEqual([1, 4, 3]);
+    // The new link is watched as the old one was.
+    const again = log.next('scheduler.disconnected');
+    second.cut();
+    await again;
+    expect(log.events.filter(({ event }) => event === 'scheduler.disconnected').length).toBe(1);
+  });
+
   it('has one connection, also after another scheduler has named the leader', async () => {
     const [known, leader] = [await new Scheduler().open(), await new Scheduler().open()];
-    const log = new EventLog();
-    const uplink = await Uplink.open({
-      scheduler: known.address,
-      role: 'client',
-      introduce: () => ({ t: 'attach' }),
-      onWelcome: () => {},
-      onMessage: () => {},
-      onStale: () => {},
-      log,
-      connectTimeoutMs: 10_000,
-    });
-    onTestFinished(() => uplink.close());
+    const log = await uplinkTo(known.address);
     known.leader = leader.address;
     const cuts = 5;
     for (let i = 0; i < cuts; i++) {

@@ -31,6 +31,12 @@ export const DEFAULT_LEASE_MS = 3000;
 const CALL_MS = 2000;
 const AGAIN_MS = 100;
 const PAGE = 500;
+/**
+ * Pauses between doubts about who leads, doubling. When the lease has ended another one leads soon; while
+ * etcd is away for all, nobody does.
+ */
+const FIRST_DOUBT_MS = 1000;
+const LAST_DOUBT_MS = 30_000;
 
 interface KeyValue {
   key: string;
@@ -65,6 +71,9 @@ class EtcdStore implements StateStore, Election {
   private untrusted = 0;
   private writes: Promise<unknown> = Promise.resolve();
   private renewal: NodeJS.Timeout | undefined;
+  /** When a doubt is told next, unless the lease is renewed before, and the pause after that. */
+  private doubtAt = 0;
+  private doubtMs = 0;
 
   constructor(
     private readonly url: string,
@@ -99,6 +108,7 @@ class EtcdStore implements StateStore, Election {
       if (!known) await this.stand(address);
       else await this.pause(Math.min(AGAIN_MS * 2, this.leaseMs / 10));
     }
+    this.renewed();
     this.renewal = setTimeout(() => void this.renew(), this.leaseMs / 3);
   }
 
@@ -122,13 +132,28 @@ class EtcdStore implements StateStore, Election {
       const answer = await this.gateway.call<Answer>('/v3/lease/keepalive', { ID: this.lease }, limitMs);
       this.reached(undefined);
       if (Number(answer?.result?.TTL ?? 0) <= 0) this.depose('its lease has ended');
+      this.renewed();
     } catch (error) {
       if (!(error instanceof Unavailable)) this.depose((error as Error).message);
       this.reached((error as Error).message);
       waitMs = AGAIN_MS;
+      this.doubt();
     }
     if (this.stopped.signal.aborted || this.deposed) return;
     this.renewal = setTimeout(() => void this.renew(), waitMs);
+  }
+
+  private renewed(): void {
+    this.doubtAt = performance.now() + this.leaseMs;
+    this.doubtMs = FIRST_DOUBT_MS;
+  }
+
+  private doubt(): void {
+    const now = performance.now();
+    if (now < this.doubtAt) return;
+    this.doubtAt = now + this.doubtMs;
+    this.doubtMs = Math.min(LAST_DOUBT_MS, 2 * this.doubtMs);
+    this.events?.onDoubt();
   }
 
   /** Nothing that this process decides holds any more. */
