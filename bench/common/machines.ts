@@ -37,17 +37,24 @@ const LOST = 0.05;
 const FIRST_NUMBER = 10;
 const MAX_MACHINES = 240;
 
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+/** As a shell says of a program that was interrupted. */
+const INTERRUPTED = 130;
+
 export type Way = 'in' | 'out';
 
 let networks = 0;
 
 export class Machines {
-  private readonly prefix: string;
+  /** Of the names of all its namespaces and devices. */
+  readonly prefix: string;
   private readonly subnet: string;
   private count = 0;
   /** Of slow machines whose delay is made by a program, by their numbers. */
   private readonly delays = new Map<number, ChildProcess>();
   private readonly emergency = () => this.remove();
+  /** What is to be done at the end is done: this program and others that listen to `exit`. */
+  private readonly interrupted = () => process.exit(INTERRUPTED);
 
   constructor() {
     const number = networks++;
@@ -56,6 +63,7 @@ export class Machines {
     this.subnet = `10.${200 + (number % 40)}.${process.pid % 256}`;
     run('netns', 'add', `${this.prefix}s`);
     process.on('exit', this.emergency);
+    for (const signal of SIGNALS) process.on(signal, this.interrupted);
     this.switch('link', 'add', 'br0', 'type', 'bridge');
     this.switch('link', 'set', 'br0', 'up');
     run('link', 'add', `${this.prefix}h`, 'type', 'veth', 'peer', 'name', 'host', 'netns', `${this.prefix}s`);
@@ -183,6 +191,7 @@ export class Machines {
   /** Removes all of it. What runs on the machines loses its network; it is not ended. */
   remove(): void {
     process.off('exit', this.emergency);
+    for (const signal of SIGNALS) process.off(signal, this.interrupted);
     for (const delay of this.delays.values()) delay.kill('SIGKILL');
     const spaces = Array.from({ length: this.count }, (_, i) => `${this.prefix}n${i + 1}`);
     for (const space of [...spaces, `${this.prefix}s`]) spawnSync('ip', ['netns', 'del', space]);
