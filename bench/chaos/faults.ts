@@ -46,6 +46,7 @@ export interface FaultsOptions {
   network: { machines: Machines; clients: readonly Site[] } | undefined;
   onFault(kind: FaultKind, victims: string[], detail: string): void;
   onError(error: Error): void;
+  tell(text: string): void;
 }
 
 interface Killed {
@@ -86,6 +87,10 @@ export class Faults implements Struck {
 
   get anyLacking(): boolean {
     return !this.ledger.empty;
+  }
+
+  tell(text: string): void {
+    this.options.tell(text);
   }
 
   doubt(): void {

@@ -30,7 +30,7 @@ export class NetworkFaults implements Faculty {
   readonly weights: Weights<NetworkFault> = [
     ['vanishPs', 40],
     ['vanishTwoPs', 14],
-    ['vanishScheduler', 8],
+    ['vanishScheduler', 24],
     ['vanishClient', 4],
     ['cutTwoPs', 12],
     ['cutPsFromAll', 8],
@@ -39,7 +39,7 @@ export class NetworkFaults implements Faculty {
     ['onewayPs', 18],
     ['onewayClient', 3],
     ['slowPs', 12],
-    ['slowScheduler', 4],
+    ['slowScheduler', 8],
     ['slowClient', 3],
   ];
   readonly harmless: NetworkFault[] = ['vanishClient', 'cutClient', 'onewayClient', 'slowClient'];
@@ -54,13 +54,20 @@ export class NetworkFaults implements Faculty {
 
   cause(kind: FaultKind): boolean | undefined {
     const { machines } = this;
-    const unplug = ({ machine }: Site): void => machines.unplug(machine);
-    const slow = ({ machine }: Site): Promise<void> => machines.slow(machine);
+    const unplug: Begin = ({ machine }) => machines.unplug(machine);
+    const unplugBoth: Begin = (one, other) => {
+      machines.unplug(one.machine);
+      machines.unplug(other.machine);
+    };
+    const slow: Begin = async ({ machine }) => {
+      const why = await machines.slow(machine);
+      if (why !== undefined) this.struck.tell(`slow machines are not late: ${why}`);
+    };
     switch (kind) {
       case 'vanishPs':
         return this.onPs(kind, 1, VANISHED_MS, unplug);
       case 'vanishTwoPs':
-        return this.onPs(kind, 2, VANISHED_MS, unplug);
+        return this.onPs(kind, 2, VANISHED_MS, unplugBoth);
       case 'vanishScheduler':
         return this.onScheduler(kind, PARTED_MS, unplug);
       case 'vanishClient':
@@ -136,10 +143,7 @@ export class NetworkFaults implements Faculty {
     over = (): void => {},
   ): true {
     const forMs = this.struck.between(...span);
-    const [one, other] = sites as [Site, Site];
-    // Of a pair that is parted the first has the rule, and of a pair that vanishes each has a cable.
-    const begun =
-      kind === 'cutTwoPs' ? begin(one, other) : Promise.all(sites.map((site) => begin(site, site)));
+    const begun = begin(...(sites as [Site, Site]));
     for (const { machine } of sites) this.hit.add(machine);
     this.struck.during(async () => {
       await begun;
@@ -157,4 +161,5 @@ export class NetworkFaults implements Faculty {
   }
 }
 
+/** With one machine, or with two. */
 type Begin = (site: Site, other: Site) => void | Promise<void>;

@@ -179,6 +179,7 @@ export class Run {
     const { machines } = this.how;
     const faults = new Faults({
       network: machines && { machines, clients: this.sites },
+      tell: (text) => this.tell(text),
       killClient: () => this.crashers?.crash(),
       cluster: this.cluster,
       client,

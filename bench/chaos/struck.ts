@@ -57,4 +57,6 @@ export interface Struck {
   schedulerDown: boolean;
   during(work: () => Promise<void>, costly?: boolean): void;
   count(kind: FaultKind, victims: readonly string[], detail?: string): true;
+  /** What a reader of the result should know. */
+  tell(text: string): void;
 }

@@ -3,8 +3,9 @@
  * it back later, in order. It stands between two TAP devices. Needs Linux, root and Python 3 (which compiling
  * the addon needs, too); Node.js cannot open TAP devices.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { KintsugiError } from '../../src/errors.js';
 
 /** What comes from the first device is late on the second; the other direction is not delayed. */
@@ -40,6 +41,13 @@ while True:
     while held and held[0][0] <= time.monotonic():
         put(far, held.popleft()[1])
 `;
+
+/** Why there can be no such delay here; undefined: there can. */
+export function whyNoDelay(): string | undefined {
+  if (!existsSync('/dev/net/tun')) return 'the kernel has neither sch_netem nor TAP devices';
+  if (spawnSync('python3', ['-V']).error) return 'the kernel has no sch_netem, and "python3" is missing';
+  return undefined;
+}
 
 /**
  * Both devices exist when this resolves, and are gone when the process ends. It ends with this process.

@@ -6,7 +6,7 @@
 import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { KintsugiError } from '../../src/errors.js';
-import { delayBetween } from './delay.js';
+import { delayBetween, whyNoDelay } from './delay.js';
 
 /** Why there can be no such machines here; undefined: there can. */
 export function whyNoMachines(): string | undefined {
@@ -167,14 +167,18 @@ export class Machines {
 
   /**
    * One of twenty packets is lost, in each direction, and those that it sends are late by 200 ms: by the
-   * kernel's netem where there is that, else by a program.
+   * kernel's netem where there is that, else by a program. Where neither can be, packets are lost only, and
+   * this resolves to the reason.
    */
-  async slow(address: string): Promise<void> {
+  async slow(address: string): Promise<string | undefined> {
     const chance = ['-m', 'statistic', '--mode', 'random', '--probability', `${LOST}`];
     for (const chain of ['INPUT', 'OUTPUT']) this.filter(address, '-A', chain, ...chance, '-j', 'DROP');
     const netem = ['tc', 'qdisc', 'add', 'dev', 'eth0', 'root', 'netem', 'delay', `${SLOW_DELAY_MS}ms`];
     const delayed = spawnSync('ip', ['netns', 'exec', this.spaceOf(address), ...netem]);
-    if (delayed.status !== 0) await this.delay(this.numberOf(address));
+    if (delayed.status === 0) return undefined;
+    const why = whyNoDelay();
+    if (why === undefined) await this.delay(this.numberOf(address));
+    return why;
   }
 
   /** The program stands between the common switch and a switch of the machine's own. */

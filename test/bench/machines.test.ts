@@ -4,10 +4,14 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { whyNoDelay } from '../../bench/common/delay.js';
 import { Machines, whyNoMachines } from '../../bench/common/machines.js';
 
 const why = whyNoMachines();
 if (why !== undefined) process.stderr.write(`\nLEFT OUT: machines of network namespaces: ${why}\n\n`);
+
+const noDelay = whyNoDelay();
+if (noDelay !== undefined) process.stderr.write(`\nLEFT OUT: slow machines: ${noDelay}\n\n`);
 
 const COMPILED = fileURLToPath(new URL('../../dist/bench/common/machines.js', import.meta.url));
 const namespaces = (): string => execFileSync('ip', ['netns', 'list'], { encoding: 'utf8' });
@@ -25,32 +29,36 @@ const ECHO = `
   });`;
 
 describe.runIf(why === undefined)('machines', () => {
-  it('are slow, and are not any more', async () => {
-    const machines = new Machines();
-    onTestFinished(() => machines.remove());
-    const server = createServer((socket) => {
-      socket.on('error', () => {});
-      socket.pipe(socket);
-    }).listen(0, machines.host);
-    onTestFinished(() => void server.close());
-    await once(server, 'listening');
-    const { port } = server.address() as { port: number };
-    const machine = machines.add();
-    const echo = async (): Promise<number> => {
-      const node = [process.execPath, '-e', ECHO, machines.host, `${port}`];
-      const [program, ...args] = [...machines.on(machine), ...node];
-      const child = spawn(program!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-      const [said] = (await once(child.stdout, 'data')) as [Buffer];
-      return Number(said.toString());
-    };
-    await machines.slow(machine);
-    expect(await echo()).toBeGreaterThan(200);
-    await machines.clear(machine);
-    expect(await echo()).toBeGreaterThan(0);
-    await machines.slow(machine);
-    machines.remove();
-    expect(namespaces()).not.toContain(machines.prefix);
-  }, 60_000);
+  it.runIf(noDelay === undefined)(
+    'are slow, and are not any more',
+    async () => {
+      const machines = new Machines();
+      onTestFinished(() => machines.remove());
+      const server = createServer((socket) => {
+        socket.on('error', () => {});
+        socket.pipe(socket);
+      }).listen(0, machines.host);
+      onTestFinished(() => void server.close());
+      await once(server, 'listening');
+      const { port } = server.address() as { port: number };
+      const machine = machines.add();
+      const echo = async (): Promise<number> => {
+        const node = [process.execPath, '-e', ECHO, machines.host, `${port}`];
+        const [program, ...args] = [...machines.on(machine), ...node];
+        const child = spawn(program!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+        const [said] = (await once(child.stdout, 'data')) as [Buffer];
+        return Number(said.toString());
+      };
+      expect(await machines.slow(machine)).toBeUndefined();
+      expect(await echo()).toBeGreaterThan(200);
+      await machines.clear(machine);
+      expect(await echo()).toBeGreaterThan(0);
+      await machines.slow(machine);
+      machines.remove();
+      expect(namespaces()).not.toContain(machines.prefix);
+    },
+    60_000,
+  );
 
   it.each(['SIGINT', 'SIGTERM'] as const)(
     'are gone when their program is ended by %s',
