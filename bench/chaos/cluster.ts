@@ -138,7 +138,7 @@ export class Cluster {
       if (child.expected || this.stopping) return;
       // It was stopped for longer than its lease. As under any supervisor, it is started again.
       const death = child.deathOf(exit);
-      if (this.fronts.has(name) && death.message.includes('DEPOSED'))
+      if (this.fronts.has(name) && death.code === 'DEPOSED')
         return void this.startScheduler(name).catch((error: KintsugiError) => {
           if (!this.stopping) onDeath(error);
         });
