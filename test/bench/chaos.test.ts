@@ -54,7 +54,7 @@ test.runIf(why === undefined)(
     const network = Object.keys(report.faults).filter((kind) => /^(vanish|cut|oneway|slow)/.test(kind));
     expect(network).not.toEqual([]);
   },
-  180_000,
+  300_000,
 );
 
 test('flags that make no sense are refused before anything is started', async () => {
