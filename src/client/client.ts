@@ -177,8 +177,8 @@ export class Client {
 
   /**
    * Applies gradients to several tables in one request per node. Resolves when they are durable: every live
-   * parity of their shards has them. Atomic per shard, not across shards; what goes to one shard beyond 4 MiB
-   * of keys and rows is several pushes.
+   * parity of their shards has them. A table is named once. Atomic per shard, not across shards; what goes to
+   * one shard beyond 4 MiB of keys and rows is several pushes.
    *
    * @example
    * ```ts

@@ -121,6 +121,7 @@ export class Requests {
     checkOptions('push', options, REQUEST_OPTIONS);
     checkArray('push: requests', requests);
     const calls = requests.map((request) => this.pushCall(request, mode));
+    checkTablesOnce(calls);
     const pools = this.pools(mode === 'values' ? this.distinct(calls) : calls);
     if (this.audit) for (const each of pools) this.addAudit(each, mode, turn?.client);
     const rounds = this.encoded(pools, mode);
@@ -230,6 +231,20 @@ function target(call: TableCall, into?: Float32Array): Float32Array {
   if (into.length === length) return into;
   const text = `rows of ${length} floats do not fit "into", which has ${into.length}`;
   throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
+}
+
+/** Owners sum what goes to a row of one table, and refuse a section that names a table twice. */
+function checkTablesOnce(calls: readonly TableCall[]): void {
+  const named = new Set<number>();
+  for (const { spec, keys } of calls) {
+    if (keys.length === 0) continue;
+    if (named.has(spec.id))
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `push: table "${spec.name}" is named twice; give all its keys once`,
+      );
+    named.add(spec.id);
+  }
 }
 
 function checkKeys(keys: BigUint64Array): BigUint64Array {

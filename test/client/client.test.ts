@@ -286,7 +286,10 @@ describe('arguments', () => {
     expect(await code(job.push([{ table: 'nobody', keys: keysOf(1), gradients: new Float32Array(2) }]))).toBe(
       'UNKNOWN_TABLE',
     );
+    const twice = [1, 2].map((key) => ({ table, keys: keysOf(key), gradients: new Float32Array(2) }));
+    expect(await code(job.push(twice))).toBe('BAD_ARGUMENT');
     expect(job.pushCounts()).toEqual([]);
+    expect(await job.pull(twice.map(({ keys }) => ({ table, keys })))).toHaveLength(2);
     await table.push(keysOf(1), Float32Array.of(1, 1));
   });
 
