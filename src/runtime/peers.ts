@@ -336,7 +336,10 @@ export class Peers {
       // A peer that we cannot dial has only its newest connection: the older one may be dead without our
       // knowing.
       const doubtful = (known.link.unacknowledgedMs ?? 0) > DOUBTFUL_MS;
-      if (doubtful || !this.options.resolve(message.peer)) this.replaceLink(known, link);
+      if (!doubtful && this.options.resolve(message.peer)) return;
+      this.replaceLink(known, link);
+      // What was under way on the older one may be lost.
+      this.options.onUp(message.peer);
       return;
     }
     if (known && known.inc < message.inc) this.forget(message.peer, known);

@@ -253,6 +253,23 @@ describe('Peers', () => {
     expect(await newest.heard.next()).toEqual(ping(5));
   });
 
+  it('is told what a connection that replaces a silent one may have lost', async () => {
+    const { all, ups } = peers(new Map([[2, at(1)]]));
+    /** Of a node that calls; nothing is acknowledged on it for so long. */
+    const call = (id: number, unacknowledgedMs: number) => {
+      const closed: string[] = [];
+      const link = { id, unacknowledgedMs, remote: '127.0.0.1:1', outgoing: false, watch: () => {} };
+      const whole = { ...link, sendAll: () => true, close: (reason: string) => closed.push(reason) };
+      all.incoming.onMessage(whole as unknown as Link, { t: 'hello', peer: 2, inc: 1, job: JOB }, []);
+      return closed;
+    };
+    const silent = call(-1, 1000);
+    expect(silent).toEqual([]);
+    call(-2, 0);
+    expect(silent).toEqual(['replaced']);
+    expect(await ups.next()).toBe(2);
+  });
+
   it('works when two dial each other at once', async () => {
     const [mapA, mapB] = [new Map<number, PeerAddress>(), new Map<number, PeerAddress>()];
     const a = peers(mapA, { peer: 1, inc: 1, job: JOB });
