@@ -227,7 +227,7 @@ export class Scheduler {
       this.changed();
     }
     this.membership.lose();
-    this.scaler.tick(now);
+    this.scaler.tick(now, slept);
     this.lateMaps.tick(now);
   }
 

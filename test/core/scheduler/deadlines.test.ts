@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Deadlines } from '../../../src/core/scheduler/scaling/deadlines.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { kind } from '../harness.js';
+import { BareScheduler } from './bare.js';
 import { ask, change, cluster, drain, start } from './scaling.js';
 
 const MIB = 1 << 20;
@@ -125,6 +126,21 @@ describe('a change is taken back', () => {
     expect(cluster.left).toEqual([]);
     expect(cluster.scheduler!.status().redundancy).toBe('full');
     cluster.checkParities();
+  });
+
+  it('not for time in which the scheduler did not run', () => {
+    const job = new BareScheduler(1, 1);
+    const nodes = [job.join('ps-0'), job.join('ps-1')];
+    job.hear(job.attach().id, { t: 'scale', id: 1, ps: 3, timeoutMs: 2000 });
+    const pass = (ms: number) => {
+      job.tick(ms);
+      for (const node of nodes) job.complete(node);
+      return job.scheduler.changes.map(({ state }) => state);
+    };
+    pass(1000);
+    expect(pass(60_000)).toEqual(['running']);
+    const states = Array.from({ length: 4 }, () => pass(500)).flat();
+    expect([states[0], states.at(-1)]).toEqual(['running', 'cancelled']);
   });
 
   it('also when the same move begins again and again', () => {

@@ -42,8 +42,13 @@ export class Deadlines {
   /** Blocks that targets of moves do not have, by their last reports. */
   private readonly blocks = new Map<number, number>();
 
-  /** `running`: all of them. */
-  tick(now: number, running: readonly Timed[]): void {
+  /**
+   * `running`: all of them. `slept`: milliseconds in which this process did not run: they count for no
+   * change.
+   */
+  tick(now: number, running: readonly Timed[], slept = 0): void {
+    this.progressAt += slept;
+    for (const [id, at] of this.since) this.since.set(id, at + slept);
     for (const id of this.since.keys())
       if (!running.some((change) => change.id === id)) this.since.delete(id);
     for (const { id } of running) if (!this.since.has(id)) this.since.set(id, now);

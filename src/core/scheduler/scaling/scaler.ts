@@ -193,9 +193,10 @@ export class Scaler {
 
   // ---- progress
 
-  tick(now: number): void {
+  /** `slept`: milliseconds in which this process did not run. */
+  tick(now: number, slept: number): void {
     this.now = now;
-    this.deadlines.tick(now, this.running);
+    this.deadlines.tick(now, this.running, slept);
     const looks = this.running.length > 0 && now - this.lookedAt >= LOOK_MS;
     if (looks) this.look();
     for (const change of this.running) if (this.deadlines.isOver(change, now)) this.late(change);
