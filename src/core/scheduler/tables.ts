@@ -88,19 +88,24 @@ export function addTables(
     asked: [],
     problem: { code, message },
   });
+  if (specs.length > limit) return refuse('LIMIT', `at most ${limit} tables`);
   const all = [...map.tables];
+  const byName = new Map(all.map((table) => [table.name, table]));
   const asked: TableSpec[] = [];
   for (const spec of specs) {
     const problem = tableProblem(spec, map.pools);
     if (problem) return refuse('BAD_ARGUMENT', problem);
-    const known = all.find((table) => table.name === spec.name);
+    const known = byName.get(spec.name);
     const wanted = onlyKnown(spec);
     if (known && !sameTable(known, wanted)) {
       return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
     }
     if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
     const table = known ?? { ...wanted, id: all.length + 1 };
-    if (!known) all.push(table);
+    if (!known) {
+      all.push(table);
+      byName.set(table.name, table);
+    }
     asked.push(table);
   }
   return { all, asked };

@@ -385,6 +385,15 @@ describe('tables', () => {
     ]);
   });
 
+  it('of which one message names more than a job has are refused, also when they are known', () => {
+    start({ schedulerPolicy: { maxTables: 2 } });
+    cluster.createTables([tableSpec('t')]);
+    cluster.createTables([tableSpec('t'), tableSpec('t')]);
+    expect(answer().tables).toHaveLength(2);
+    cluster.createTables([tableSpec('t'), tableSpec('t'), tableSpec('t')]);
+    expect(answer()).toMatchObject({ tables: [], code: 'LIMIT' });
+  });
+
   it.each([
     ['a pool that does not exist', { ...tableSpec('x'), pool: 'p' }],
     ['no name', tableSpec('')],
