@@ -34,11 +34,17 @@ export class RedundancyIndex {
     for (const g of changedGroups(this.seen, map.groups)) dirty.add(g);
     // Whether they can improve depends on nodes that hold nothing of them; what is lost says how many rows.
     for (const g of index.restless) dirty.add(g);
-    for (const { g } of input.lost) dirty.add(g);
+    const lost = new Map<number, StatusInput['lost'][number][]>();
+    for (const shard of input.lost) {
+      const others = lost.get(shard.g);
+      if (others) others.push(shard);
+      else lost.set(shard.g, [shard]);
+      dirty.add(shard.g);
+    }
     const mirrored = withMirrors(map.groups, view);
     for (const g of dirty) {
       const group = map.groups[g]!;
-      const flaw = flawOf(group, input, mirrored);
+      const flaw = flawOf(group, { ...input, lost: lost.get(g) ?? [] }, mirrored);
       if (flaw) this.flaws.set(g, flaw);
       else this.flaws.delete(g);
       if (isHealthy(group, map.pools[group.pool]!, view)) this.unhealthy.delete(g);

@@ -30,7 +30,8 @@ export class Reports {
   /** By group and member: the generation that is complete, and rows. */
   private readonly completeShards: number[][] = [];
   private readonly shardRows: number[][] = [];
-  private readonly lostShards = new Map<string, LostShard>();
+  /** By group and member. All of a group are of one version. */
+  private readonly lostShards = new Map<number, Map<number, LostShard>>();
   /** Of the map that was looked at last. */
   private groups: readonly Group[] = [];
   private readonly seen: Group[] = [];
@@ -51,8 +52,7 @@ export class Reports {
     for (const g of changed) for (const sink of groups[g]!.sinks) this.sinks.set(sink.sid, { ...sink, g });
     for (const g of changed)
       for (const { sid } of before[g]?.sinks ?? []) if (!this.sinks.has(sid)) this.completeSinks.delete(sid);
-    for (const [shard, { g, v }] of this.lostShards)
-      if (groups[g]?.version !== v) this.lostShards.delete(shard);
+    for (const g of changed) this.lostShards.delete(g);
   }
 
   /** True when something is complete that was not known to be. */
@@ -120,7 +120,8 @@ export class Reports {
     const group = this.groups[g];
     const entry = group?.data[m];
     if (group?.version !== v || entry?.node !== from || entry.gen !== gen) return false;
-    this.lostShards.set(`${g}/${m}`, { g, m, v, blocks });
+    const shards = this.lostShards.get(g) ?? new Map<number, LostShard>();
+    this.lostShards.set(g, shards.set(m, { g, m, v, blocks }));
     this.touched.add(g);
     return true;
   }
@@ -133,13 +134,15 @@ export class Reports {
 
   get lost(): LostShard[] {
     if (this.lostShards.size > 0) this.follow();
-    return [...this.lostShards.values()];
+    return [...this.lostShards.values()].flatMap((shards) => [...shards.values()]);
   }
 
   /** Something of the group is beyond repair. */
   isLost({ id, version }: Group): boolean {
     if (this.lostShards.size === 0) return false;
-    return this.lost.some(({ g, v }) => g === id && v === version);
+    this.follow();
+    const [shard] = this.lostShards.get(id)?.values() ?? [];
+    return shard?.v === version;
   }
 
   forget(node: PeerId): void {
