@@ -38,6 +38,7 @@ import type {
   Welcome,
 } from './membership.js';
 import type { SampleMessage } from './samples.js';
+import type { SavingMessage } from './saving.js';
 import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
 import type { JobStatus, RecoveryStats } from './status.js';
 
@@ -419,6 +420,7 @@ export type Message =
   | Leave
   | StatusRequest
   | StatusReply
-  | SampleMessage;
+  | SampleMessage
+  | SavingMessage;
 
 export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;

@@ -95,6 +95,16 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   advanced: ['scheduler>client'],
   datasetStatus: ['client>scheduler'],
   datasetReply: ['scheduler>client'],
+  // Checkpoints.
+  saveShards: ['scheduler>node'],
+  saveProgress: ['node>scheduler'],
+  shardSaved: ['node>scheduler'],
+  saveFailed: ['node>scheduler'],
+  saveEnded: ['scheduler>node'],
+  setPlan: ['client>scheduler'],
+  planSet: ['scheduler>client'],
+  saveNow: ['client>scheduler'],
+  saveDone: ['scheduler>client'],
 };
 
 const ALLOWED: ReadonlyMap<Flow, ReadonlySet<Message['t']>> = new Map(

@@ -1,4 +1,5 @@
 /** What the scheduler tells of a job, for people and launchers. */
+import type { ErrorCode } from '../errors.js';
 import type { PeerId } from './map.js';
 
 /** How far the recovery of a data shard is. */
@@ -105,6 +106,25 @@ export interface JobSummary {
   tables: number;
 }
 
+/** A save plan, and what became of it. */
+export interface PlanStatus {
+  name: string;
+  url: string;
+  kind: 'full job' | 'export';
+  /** 0: only when somebody asks. */
+  everyMs: number;
+  keep: number;
+  /** The checkpoint that is being made. */
+  underWay?: { number: number; saved: number; shards: number };
+  /**
+   * The newest one since this scheduler started. `rows` and `bytes` are those of its own files, without those
+   * of earlier checkpoints that it needs.
+   */
+  last?: { number: number; rows: number; bytes: number; tookMs: number; agoMs: number };
+  /** Why there is no newer one. */
+  failure?: { number: number; code: ErrorCode; message: string };
+}
+
 /** A job, as its scheduler knows it. */
 export interface JobStatus {
   /** Id of the job. */
@@ -127,4 +147,6 @@ export interface JobStatus {
   /** Data shards (m of group g) that are beyond repair, with the blocks and rows that are lost. */
   unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
   scaling: ScalingStatus;
+  /** Save plans; absent: there was never one. */
+  saving?: PlanStatus[];
 }

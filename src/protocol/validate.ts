@@ -101,6 +101,16 @@ const recovery = record({
 });
 const lease = { name: text, number: natural, lease: natural };
 
+const saveKind: Check = (v) => v === 'full job' || v === 'export';
+const plan = record({
+  url: text,
+  everyMs: natural,
+  keep: natural,
+  rate: natural,
+  kind: saveKind,
+  tables: optional(list(text)),
+});
+
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text, proof },
   push: { epoch: natural, client: optional(natural), proof, items: itemsOf('push') },
@@ -253,6 +263,40 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   advanced: { id: natural, until: natural },
   datasetStatus: { id: natural, name: text },
   datasetReply: { id: natural, status: optional(object) },
+  saveShards: {
+    epoch: natural,
+    id: natural,
+    url: text,
+    prefix: text,
+    kind: saveKind,
+    tables: optional(list(natural)),
+    rate: natural,
+    shards: list(tuple(natural, natural, natural, natural)),
+  },
+  saveProgress: { id: natural, items: list(tuple(natural, natural, natural, natural)) },
+  shardSaved: {
+    ...shard,
+    id: natural,
+    gen: natural,
+    position: natural,
+    stamp: natural,
+    since: natural,
+    segments: list(tuple(text, natural, text, natural)),
+  },
+  saveFailed: { ...shard, id: natural, gen: natural, code, message: text },
+  saveEnded: { id: natural },
+  setPlan: { id: natural, name: text, plan: optional(plan), next: optional(natural) },
+  planSet: { id: natural, code: optional(code), message: optional(text) },
+  saveNow: { id: natural, name: text },
+  saveDone: {
+    id: natural,
+    number: natural,
+    rows: natural,
+    bytes: natural,
+    tookMs: natural,
+    code: optional(code),
+    message: optional(text),
+  },
 };
 
 /** Kind -> its fields as a list: they are walked for every message that arrives. */

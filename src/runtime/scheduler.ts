@@ -295,6 +295,12 @@ class SchedulerRuntime {
         return;
       case 'abandon':
         return this.abandon(effect.node, effect.inc);
+      case 'publish': {
+        // This role writes to no places yet: a checkpoint fails, and says why.
+        const why = { code: 'PLACE_FAILED' as const, message: 'this scheduler writes to no places' };
+        setImmediate(() => this.step({ kind: 'publishFailed', token: effect.token, ...why }));
+        return;
+      }
       case 'persist':
         this.options.store.write(effect.changes).then(
           () => this.step({ kind: 'persisted', version: effect.version }),

@@ -8,9 +8,9 @@
 
 import type { ClientEffect } from '../core/client/client.js';
 import { PsNode } from '../core/node/node.js';
+import type { StoreAnswer } from '../core/node/saving.js';
 import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
-import { isTombstone } from '../core/shared/dedup.js';
-import type { Effect } from '../core/shared/outbox.js';
+import type { Effect, StoreEffect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -22,11 +22,15 @@ import { remembering } from './engine.js';
 import { Leases } from './leases.js';
 import { Maps } from './maps.js';
 import { type Delivery, Network } from './network.js';
+import { Observed } from './observed.js';
 import { Promises } from './promises.js';
 import type { Random } from './random.js';
+import type { Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
+/** Chance that a node which may read for a checkpoint does so at once. */
+const SAVE_TURNS = 0.3;
 
 /** What the cluster asks of the scheduler's side (control.ts). */
 export interface SchedulerSide {
@@ -51,10 +55,18 @@ export interface Workload {
   request(index: number, actor: ClientActor): void;
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
   noteAcknowledged(index: number, actor: ClientActor): void;
+  /** A manifest is about to be written. `contents`: of its shards, by "group/member". */
+  checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
   /** True if the message is not one for the client machine. */
   received(index: number, actor: ClientActor, message: Message): boolean;
   /** Another process takes the place of a client. */
   restart(index: number, actor: ClientActor): void;
+}
+
+/** What the cluster asks of the place of checkpoints (saves.ts). */
+export interface CheckpointSide {
+  store(index: number, actor: NodeActor, effect: StoreEffect): void;
+  publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void;
 }
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
@@ -98,8 +110,8 @@ export class Cluster {
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
-  /** sink/member/generation -> position in its promise */
-  private readonly promised = new Map<string, number>();
+  private readonly observed: Observed;
+  saves!: CheckpointSide;
 
   constructor(
     readonly random: Random,
@@ -117,6 +129,7 @@ export class Cluster {
     this.network = new Network(random, actors, config.duplicate, late);
     this.native = remembering(native);
     this.memory = native.createMemory(0);
+    this.observed = new Observed(this);
     this.policy = {
       ...DEFAULT_POLICY,
       retryMs: this.retry,
@@ -126,6 +139,9 @@ export class Cluster {
       recoveryChunk: 2,
       sinkStallMs: this.retry * 8,
       sessionCheckMs: this.retry * 6,
+      saveChunkBytes: 4096,
+      segmentBytes: 8192,
+      checkpointBytes: config.saveBytes,
       requireRedundancy: config.requireRedundancy,
     };
     this.faultsLeft = config.faults;
@@ -344,13 +360,22 @@ export class Cluster {
           throw new Violation(`node ${index} refused a message: ${JSON.stringify(effect.fields)}`);
         this.count(effect.name === 'sink.complete' && !effect.fields.complete ? 'sink.lacking' : effect.name);
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
-      } else this.transmit(index, effect.to, effect.message, effect.parts);
+      } else if (effect.kind === 'store') this.saves.store(index, actor, effect);
+      else this.transmit(index, effect.to, effect.message, effect.parts);
     }
     // Whoever still looks at what was discarded sees this.
     for (const bytes of this.discarded.splice(0)) bytes.fill(0xa5);
     if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
       this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
     }
+    if (actor.node?.needsTurn && this.random.chance(SAVE_TURNS)) {
+      this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
+    }
+  }
+
+  /** The place of checkpoints answers a node. */
+  answerNode(index: number, actor: NodeActor, answer: StoreAnswer): void {
+    if (actor.node) this.runNode(index, actor, actor.node.step(answer));
   }
 
   // ---- clients
@@ -409,37 +434,7 @@ export class Cluster {
     if (target === undefined) return;
     if (target === 0 && !this.control.running) return;
     if (this.isNode(target) && !this.nodes[target - 1]!.up) return;
-    this.observe(message);
+    this.observed.look(message);
     this.network.send(from, target, message, parts, this.peerOf(from));
-  }
-
-  /** What a schedule went through, read off its messages. */
-  private observe(message: Message): void {
-    switch (message.t) {
-      case 'recover':
-      case 'install':
-      case 'lacking':
-        this.count(message.t);
-        return;
-      case 'equation':
-        this.count(message.lacking.length > 1 ? 'jointEquations' : 'equations');
-        return;
-      case 'openAck':
-        if (!message.none) this.promised.set(`${message.sid}/${message.m}/${message.gen}`, message.applied);
-        return;
-      case 'delta':
-        for (const id of message.ids) {
-          if (!isTombstone(id)) continue;
-          this.count('tombstone');
-          this.control.checkTombstone(id);
-        }
-        return;
-      case 'start': {
-        // A sink that promised at a later position than the agreed one takes back what is between.
-        const key = `${message.sid}/${message.m}/${message.gen}`;
-        if ((this.promised.get(key) ?? 0) > message.base) this.count('rollback');
-        this.promised.delete(key);
-      }
-    }
   }
 }

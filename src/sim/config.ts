@@ -9,9 +9,10 @@ import type { Random } from './random.js';
  * else, so they are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`:
  * planned moves all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where
  * the code can bear it. `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced,
- * and some of it does not come in time. `data`: workers train a data set, and some die.
+ * and some of it does not come in time. `data`: workers train a data set, and some die. `saves`: the same,
+ * with checkpoints all the time.
  */
-export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic' | 'data';
+export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic' | 'data' | 'saves';
 
 export interface SimConfig {
   profile: Profile;
@@ -37,6 +38,10 @@ export interface SimConfig {
   duplicate: number;
   /** Chance that a change of the map does not reach one of its receivers. */
   lostDiffs: number;
+  /** Steps from one checkpoint to the next; 0 = there are none. */
+  saveEvery: number;
+  /** Limit of what a node keeps for a checkpoint. */
+  saveBytes: number;
   restartRate: number;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
@@ -109,12 +114,15 @@ const MOVE_KINDS = [
 /** When a range changes hands. */
 const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'mapDiff'];
 
+/** While a checkpoint is made. */
+const SAVE_KINDS = ['saveShards', 'saveProgress', 'shardSaved', 'delta', 'applied', 'mapDiff'];
+
 /** Tables beside the main one, in half of the schedules none. */
 const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
 
 const TROUBLES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
 /** A schedule with a data set takes twice as long as others; ranges seldom change hands in the middle. */
-const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data', 'data'];
+const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data', 'data', 'saves'];
 
 /** What a profile draws in another way than `mixed`. */
 function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
@@ -187,6 +195,20 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
         focus: random.pick(DATA_KINDS),
         bystander: 0.3,
       };
+    case 'saves':
+      return {
+        workers: random.below(3),
+        ranges: 2 + random.below(3),
+        clients: 1 + random.below(2),
+        pushes: 2 + random.below(6),
+        faults: 2 + random.below(7),
+        faultRate: random.pick([0.004, 0.01, 0.025]),
+        moveRate: random.pick([0, 0.01, 0.05]),
+        hot: random.pick([0, 0.03]),
+        focus: random.pick(SAVE_KINDS),
+        lag: true,
+        saveEvery: random.pick([10, 40, 150]),
+      };
     case 'losses':
       return {
         k: 2 + random.below(3),
@@ -240,6 +262,8 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     epochs: random.chance(0.3) ? 2 : 1,
     staleness: random.pick([0, 0, 1, 3]),
     lostDiffs: random.pick([0, 0, 0.05, 0.3]),
+    saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
+    saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

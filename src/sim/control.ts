@@ -76,6 +76,9 @@ export class Control implements SchedulerSide {
       balanceJoining: this.cluster.config.balanceJoining,
       leaseMs: retry * 20,
       maxUnsavedBatches: 2,
+      saveRetryMs: retry * 2,
+      saveStallMs: retry * 200,
+      maxIncrements: 3,
     };
     this.scheduler = new Scheduler(this.storage.read(), policy, this.storage.used);
     this.step({ kind: 'tick', now: this.cluster.now });
@@ -263,6 +266,13 @@ export class Control implements SchedulerSide {
         return;
       case 'abandon':
         this.abandon(effect.node, effect.inc);
+        return;
+      case 'publish': {
+        const process = this.scheduler;
+        cluster.saves.publish(effect, (answer) => {
+          if (this.scheduler === process) this.step(answer);
+        });
+      }
     }
   }
 

@@ -37,6 +37,9 @@ const WATCHED: Record<string, string> = {
   rangesResumed: 'rangeResumed',
   rangesSetAside: 'rangeSetAside',
   workersLost: 'worker.lost',
+  checkpoints: 'manifest',
+  checkpointsFailed: 'checkpoint.failed',
+  increments: 'increment',
 };
 
 /** One that should have completed, or broke a guarantee. */

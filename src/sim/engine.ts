@@ -15,17 +15,27 @@ import type {
   SnapshotRows,
   TableStats,
 } from '../native.js';
+import type { TableSpec } from '../protocol/map.js';
 
 const NOTHING_COMPLETED: CompletedBlocks[] = [];
 
-class RememberingShard implements NativeShard {
+/** Rows with their state, by the name of their table and by key. */
+export type Content = Map<string, Map<bigint, Float32Array>>;
+
+export class RememberingShard implements NativeShard {
   private absentKeys: number | undefined;
   private absentRows: number | undefined;
   private ready: boolean | undefined;
   private open: boolean | undefined;
   private known: TableStats[] | undefined;
+  /** What the shard held when its newest snapshot began. */
+  taken: Content | undefined;
+  private readonly tables: EngineTable[] = [];
 
-  constructor(private readonly real: NativeShard) {}
+  constructor(
+    private readonly real: NativeShard,
+    private readonly native: NativeAddon,
+  ) {}
 
   private forget(): void {
     this.absentKeys = this.absentRows = this.ready = this.open = this.known = undefined;
@@ -33,6 +43,7 @@ class RememberingShard implements NativeShard {
 
   addTable(table: EngineTable): void {
     this.forget();
+    this.tables.push(table);
     this.real.addTable(table);
   }
 
@@ -130,7 +141,27 @@ class RememberingShard implements NativeShard {
   }
 
   beginSnapshot(since: number): { stamp: number; rows: number; bytes: number } {
-    return this.real.beginSnapshot(since);
+    const begun = this.real.beginSnapshot(since);
+    this.taken = this.content();
+    return begun;
+  }
+
+  private content(): Content {
+    const content: Content = new Map();
+    for (const table of this.tables) {
+      const { id, dim, optimizer } = table;
+      const width = this.native.rowWidth(dim, optimizer);
+      const rows = new Map<bigint, Float32Array>();
+      content.set((table as TableSpec).name, rows);
+      const { keys } = this.real.keys(id, 0, 1 << 20);
+      if (keys.length === 0) continue;
+      const order = Uint32Array.from(keys, (_, i) => i);
+      const part = { table: id, width, keys, order, start: 0, end: keys.length };
+      const section = this.real.pull(this.native.encodeRequest(1, [part])) as Uint8Array;
+      const floats = new Float32Array(section.slice().buffer);
+      for (const [i, key] of keys.entries()) rows.set(key, floats.slice(i * width, (i + 1) * width));
+    }
+    return content;
   }
 
   readSnapshot(maxBytes: number): SnapshotRows | undefined {
@@ -289,7 +320,7 @@ export function remembering(native: NativeAddon): NativeAddon {
   return {
     ...native,
     createShard: (memory: NativeMemory, member: number, k: number, r: number) =>
-      new RememberingShard(native.createShard(memory, member, k, r)),
+      new RememberingShard(native.createShard(memory, member, k, r), native),
     createSink: (memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean) =>
       new RememberingSink(native.createSink(memory, k, r, parityIndex, complete)),
   };

@@ -22,6 +22,7 @@ const MIXTURES: Record<Profile, Kind[]> = {
   moves: times({ crash: 8, absence: 2, break: 3, partition: 2, scheduler: 1, move: 3, lag: 3, client: 1 }),
   elastic: times({ crash: 8, absence: 2, break: 3, partition: 2, scheduler: 3, move: 1, lag: 3, client: 1 }),
   data: times({ crash: 5, absence: 1, break: 3, partition: 2, scheduler: 4, move: 1, lag: 2, client: 8 }),
+  saves: times({ crash: 8, absence: 2, break: 3, partition: 3, scheduler: 4, move: 2, lag: 3, client: 4 }),
   losses: times({ crash: 14, absence: 2, break: 2, partition: 2, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
 

@@ -7,7 +7,10 @@
  *
  * What became of a push that failed, or whose client died, only its bit says.
  */
+import { isTombstone } from '../core/shared/dedup.js';
 import type { NativeShard } from '../native.js';
+import type { PeerId } from '../protocol/map.js';
+import type { DedupEntry } from '../protocol/messages.js';
 import { rowsOf, type Sections, type Store } from './sections.js';
 import { adagradRow, bit } from './tables.js';
 import { Violation } from './violation.js';
@@ -31,6 +34,21 @@ interface Push {
   amount: number;
   /** Whose gradients go to one row, in the order of their numbers. */
   process: number;
+}
+
+/** A shard of a checkpoint. */
+export interface SavedShardRows {
+  g: number;
+  m: number;
+  sessions: readonly DedupEntry[];
+  /** The bit mask of a writer's row in the main table. */
+  maskOf(writer: number): number;
+}
+
+export function countBits(mask: number): number {
+  let count = 0;
+  for (let rest = mask; rest > 0; rest = Math.floor(rest / 2)) if (rest % 2 === 1) count++;
+  return count;
 }
 
 export class Oracle {
@@ -142,6 +160,33 @@ export class Oracle {
     if (applied < acknowledged)
       throw new Violation(`${who}: ${acknowledged} pushes acknowledged, ${applied} in the row`);
     return mask;
+  }
+
+  /**
+   * De-duplication state and rows of a shard are of one position: what is in the rows, and what was refused,
+   * are the numbers that were used. `sessionOf`: of each process.
+   */
+  checkSessions({ g, m, sessions, maskOf }: SavedShardRows, sessionOf: ReadonlyMap<number, PeerId>): void {
+    const ended = sessions.filter((entry) => isTombstone(entry));
+    for (const [key, pushes] of this.sent) {
+      if (key % MAX_SHARDS !== shardOf(g, m)) continue;
+      const mask = maskOf(Math.floor(key / MAX_SHARDS));
+      for (const process of new Set(pushes.map((push) => push.process))) {
+        const session = sessionOf.get(process);
+        if (session === undefined || ended.some(([first, last]) => first <= session && session <= last))
+          continue;
+        const applied = pushes.filter(
+          (push, i) => push.process === process && (mask & bit(i + 1)) !== 0,
+        ).length;
+        const entry = sessions.find((each) => !isTombstone(each) && each[0] === session);
+        const refused = entry && !isTombstone(entry) ? entry[2].length : 0;
+        if ((entry?.[1] ?? 0) === applied + refused) continue;
+        throw new Violation(
+          `shard ${g}/${m} of a checkpoint: ${applied} pushes of session ${session} are in the rows, ` +
+            `and its last number is ${entry?.[1] ?? 0}`,
+        );
+      }
+    }
   }
 
   /**

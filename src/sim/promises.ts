@@ -51,6 +51,9 @@ export class Promises {
         return;
       case 'sessionsEnded':
         this.checkEnded(message);
+        return;
+      case 'shardSaved':
+        this.checkSaved(from, message);
     }
   }
 
@@ -100,6 +103,20 @@ export class Promises {
       if (last >= nextPeer) throw new Violation(`session ${last} was called ended, and is yet to come`);
       for (const id of sessions.keys())
         if (first <= id && id <= last) throw new Violation(`session ${id} was called ended, and is open`);
+    }
+  }
+
+  /** Rule 34: what a checkpoint shows is in every living sink of the shard. */
+  private checkSaved(from: number, { g, m, gen, position }: MessageOf<'shardSaved'>): void {
+    const owner = this.cluster.nodes[from - 1]?.node?.ownerAt(g, m);
+    if (owner?.gen !== gen) return;
+    for (const entry of owner.group.sinks) {
+      if (!membersOf(entry, owner.group).includes(m)) continue;
+      const sink = this.cluster.processOf(entry.node, entry.inc)?.sinkAt(entry.sid);
+      if (!sink || !(entry.init || this.following.has(`${entry.sid}/${m}`))) continue;
+      const [, , , applied = 0] = sink.positions().find(([member]) => member === m) ?? [];
+      if (applied < position)
+        throw new Violation(`shard ${g}/${m} is saved at ${position}, sink ${entry.sid} is at ${applied}`);
     }
   }
 

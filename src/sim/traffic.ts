@@ -7,6 +7,7 @@ import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster, Workload } from './cluster.js';
 import { Oracle, shardOf } from './oracle.js';
+import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
 import { Sections, type Store } from './sections.js';
 import { type SimTable, tablesOfPool } from './tables.js';
@@ -28,6 +29,8 @@ export class Traffic implements Workload {
   private stores: Store[] | undefined;
   private nextTicket = 1;
   private nextProcess = 0;
+  /** Process of a client, or range -> the session that its pushes are numbered under. */
+  private readonly sessions = new Map<number, number>();
 
   constructor(
     private readonly cluster: Cluster,
@@ -39,7 +42,7 @@ export class Traffic implements Workload {
       this.tables = [...this.tables, ...tablesOfPool('mirrored', config.mirroredExtra)];
     this.sections = new Sections(native, this.tables);
     this.oracle = new Oracle(this.sections);
-    this.workers = new Workers(cluster, this.sections, this.oracle, () => this.nextTicket++);
+    this.workers = new Workers(cluster, this.sections, this.oracle, this.sessions, () => this.nextTicket++);
     this.scans = new Scans(cluster, this.sections, this.oracle, () => this.nextTicket++);
     for (let i = 0; i < config.clients + config.workers; i++)
       clients.push({ ...this.newProcess(), left: i < config.clients ? config.pushes : 0 });
@@ -102,6 +105,7 @@ export class Traffic implements Workload {
     if (actor.id === undefined || !knows(actor, this.tables)) return;
     const { random } = this.cluster;
     actor.left--;
+    this.sessions.set(actor.process, actor.id);
     const owner = this.clientNumber(index);
     const ticket = this.nextTicket++;
     const items = [];
@@ -190,6 +194,20 @@ export class Traffic implements Workload {
     this.cluster.count('pulls');
     const writer = { owner: this.clientNumber(index), process: actor.process };
     this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged);
+  }
+
+  /** In every shard of a checkpoint the de-duplication state has exactly the pushes that are in the rows. */
+  checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
+    const shards = draft.shards.map(({ pool, shard, group, member }) => {
+      const content = contents.get(`${group}/${member}`)!;
+      const store = this.stores!.find((each) => each.pool.name === pool)!;
+      const main = content.tables.get(store.tables[0]!.name);
+      const maskOf = (writer: number): number =>
+        main?.get(this.sections.ownKey(store, shard, writer))?.[0] ?? 0;
+      return { g: group, m: member, sessions: content.sessions, maskOf };
+    });
+    for (const shard of shards) this.oracle.checkSessions(shard, this.sessions);
+    if (draft.samples && !this.cluster.overwhelmed) this.workers.checkSaved(draft.samples, shards);
   }
 
   // ---- at rest

@@ -13,6 +13,7 @@ import { Control } from './control.js';
 import { Faults } from './faults.js';
 import { Impostors } from './impostors.js';
 import { Random } from './random.js';
+import { Saves } from './saves.js';
 import { specOf } from './tables.js';
 import { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
@@ -37,6 +38,7 @@ export class World {
   private readonly faults: Faults;
   private readonly traffic: Traffic;
   private readonly impostors: Impostors;
+  private readonly saves: Saves;
   private steps = 0;
   /** At the last check: shards that are beyond repair. */
   private lost: ReadonlySet<string> = new Set();
@@ -58,6 +60,8 @@ export class World {
       cluster.phase = 'running';
     });
     cluster.traffic = this.traffic;
+    this.saves = new Saves(cluster);
+    cluster.saves = this.saves;
     this.control.start();
   }
 
@@ -98,6 +102,7 @@ export class World {
     this.impostors.strike();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
+    this.saves.step();
     if (this.steps % 32 === 0) this.advance();
     if (random.chance(config.tickRate * this.pace()) || !this.deliver()) cluster.tickSomebody();
   }
@@ -152,7 +157,8 @@ export class World {
   }
 
   private quiet(): boolean {
-    if (!this.settled() || !this.traffic.finished || !this.control.sessionsSettled) return false;
+    if (!this.settled() || !this.traffic.finished || !this.saves.finished) return false;
+    if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     const moving = scheduler?.map.groups.some(hasMove);
     // Whatever was asked for is done or was taken back.

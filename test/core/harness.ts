@@ -24,6 +24,7 @@ import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend, type Role } from '../../src/protocol/senders.js';
 import { type Disk, newDisk, type Write } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
+import { MemoryPlace } from './memory-place.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
 
@@ -101,6 +102,7 @@ export class Cluster {
   /** Nodes that were told to leave, by name. */
   readonly left: string[] = [];
   readonly probes: { node: PeerId; inc: number }[] = [];
+  readonly place = new MemoryPlace();
   private queue: Packet[] = [];
   private holds: { match: Match; packets: Packet[] | undefined }[] = [];
   readonly policy: Policy;
@@ -208,9 +210,7 @@ export class Cluster {
   }
 
   /** A new process under the same node name. */
-  restart(index: number): void {
-    this.join(this.nodes[index]!, true);
-  }
+  restart = (index: number): void => this.join(this.nodes[index]!, true);
 
   crashScheduler(): void {
     this.scheduler = undefined;
@@ -336,9 +336,11 @@ export class Cluster {
   private runNode(actor: NodeActor, effects: Effect[]): void {
     for (const effect of effects) {
       if (effect.kind === 'send') this.send(actor.id, effect.to, effect.message, effect.parts);
-      else this.events.push({ name: effect.name, fields: effect.fields });
+      else if (effect.kind === 'event') this.events.push({ name: effect.name, fields: effect.fields });
+      else this.place.store(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
     }
     if (this.autoFlush && actor.node?.needsFlush) this.runNode(actor, actor.node.step({ kind: 'flush' }));
+    if (actor.node?.needsTurn) this.runNode(actor, actor.node.step({ kind: 'turn' }));
   }
 
   // ---- scheduler
@@ -352,9 +354,8 @@ export class Cluster {
   persist(): void {
     for (let next = this.persisting.shift(); next; next = this.persisting.shift()) {
       this.storage.write(next.changes);
-      const version = next.version;
-      for (const effect of this.scheduler?.step({ kind: 'persisted', version }) ?? [])
-        this.runScheduler(effect);
+      const persisted = { kind: 'persisted' as const, version: next.version };
+      for (const effect of this.scheduler?.step(persisted) ?? []) this.runScheduler(effect);
     }
   }
 
@@ -375,6 +376,8 @@ export class Cluster {
       case 'persist':
         this.persisting.push(effect);
         return;
+      case 'publish':
+        return this.place.publish(effect, (answer) => this.stepScheduler(answer));
       case 'probe':
         this.probes.push({ node: effect.node, inc: effect.inc });
         return;

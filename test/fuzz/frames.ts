@@ -207,6 +207,24 @@ const FIELDS: Record<Message['t'], object> = {
   advanced: { id: 2, until: 7 },
   datasetStatus: { id: 2, name: 'd' },
   datasetReply: { id: 2, status: { name: 'd' } },
+  saveShards: {
+    ...{ epoch: 9, id: 4, url: 's3://b/p', prefix: '000012/1a2b3c4d', kind: 'export', tables: [1], rate: 0 },
+    shards: [[3, 1, 4, 0]],
+  },
+  saveProgress: { id: 4, items: [[3, 1, 4, 2 ** 33]] },
+  shardSaved: {
+    ...{ ...shard, id: 4, gen: 4, position: 71, stamp: 2, since: 1 },
+    segments: [['000012/1a2b3c4d-g3-m1-4-0.safetensors', 4096, 'ab12', 17]],
+  },
+  saveFailed: { ...shard, id: 4, gen: 4, code: 'PLACE_FAILED', message: 'no' },
+  saveEnded: { id: 4 },
+  setPlan: {
+    ...{ id: 2, name: 'checkpoint', next: 3 },
+    plan: { url: 'ckpt', everyMs: 300_000, keep: 3, rate: 0, kind: 'full job', tables: ['user'] },
+  },
+  planSet: { id: 2, code: 'LIMIT', message: 'too many' },
+  saveNow: { id: 2, name: 'checkpoint' },
+  saveDone: { id: 2, number: 3, rows: 9, bytes: 99, tookMs: 5, code: 'TIMEOUT', message: 'no' },
 };
 export const SAMPLES: readonly object[] = Object.entries(FIELDS).map(([t, fields]) => ({ t, ...fields }));
 

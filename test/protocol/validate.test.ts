@@ -229,6 +229,27 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
       ...{ setAside: [], complete: false },
     },
   },
+  saveShards: {
+    ...{ t: 'saveShards', epoch: 9, id: 4, url: 'ckpt', prefix: '000001/1a2b3c4d', kind: 'full job' },
+    ...{ tables: [1], rate: 0, shards: [[1, 0, 4, 2]] },
+  },
+  saveProgress: { t: 'saveProgress', id: 4, items: [[1, 0, 4, 4096]] },
+  shardSaved: {
+    ...{ t: 'shardSaved', id: 4, g: 1, m: 0, gen: 4, position: 7, stamp: 3, since: 2 },
+    segments: [['000001/1a2b3c4d-g1-m0-4-0.safetensors', 4096, 'ab12', 9]],
+  },
+  saveFailed: { t: 'saveFailed', id: 4, g: 1, m: 0, gen: 4, code: 'PLACE_FAILED', message: 'no' },
+  saveEnded: { t: 'saveEnded', id: 4 },
+  setPlan: {
+    ...{ t: 'setPlan', id: 5, name: 'checkpoint', next: 3 },
+    plan: { url: 'ckpt', everyMs: 1000, keep: 3, rate: 0, kind: 'export' },
+  },
+  planSet: { t: 'planSet', id: 5, code: 'LIMIT', message: 'too many' },
+  saveNow: { t: 'saveNow', id: 5, name: 'checkpoint' },
+  saveDone: {
+    ...{ t: 'saveDone', id: 5, number: 3, rows: 9, bytes: 99, tookMs: 5 },
+    ...{ code: 'TIMEOUT', message: 'no' },
+  },
 };
 const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
@@ -251,6 +272,10 @@ const OPTIONAL: Record<string, string[]> = {
   acquired: ['range', 'proof'],
   release: ['session', 'proof', 'batch', 'code', 'message'],
   datasetReply: ['status'],
+  saveShards: ['tables'],
+  setPlan: ['plan', 'next'],
+  planSet: ['code', 'message'],
+  saveDone: ['code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
 const OPAQUE = [

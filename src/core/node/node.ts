@@ -4,7 +4,7 @@
  */
 import { describe, isRefusal, KintsugiError } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
-import { Items, shardKey } from '../../protocol/items.js';
+import { shardKey } from '../../protocol/items.js';
 import {
   type ClusterMap,
   EMPTY_MAP,
@@ -30,7 +30,8 @@ import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
-import { sectionsOf } from './sections.js';
+import { Requests } from './requests.js';
+import { Saving, type StoreAnswer } from './saving.js';
 import { Sinks } from './sinks.js';
 import { stateOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
@@ -41,6 +42,10 @@ export type NodeInput =
   /** A connection to this peer is up (again). */
   | { kind: 'peerUp'; peer: PeerId }
   | { kind: 'flush' }
+  /** Background work goes on, while `needsTurn`. */
+  | { kind: 'turn' }
+  /** What became of an effect `store`. */
+  | StoreAnswer
   | { kind: 'tick'; now: number };
 
 /** Memory that a node does not manage itself. */
@@ -81,7 +86,9 @@ export class PsNode implements OwnerHost {
   /** Owners that serve who waits at the end of this step. */
   private readonly serving = new Set<Deferred>();
   private readonly replies: Replies;
+  private readonly requests: Requests;
   private readonly queries: Queries;
+  private readonly saving: Saving;
   private readonly reporter: Reporter;
   private sessionsAt = Number.NEGATIVE_INFINITY;
 
@@ -100,7 +107,9 @@ export class PsNode implements OwnerHost {
     this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.replies = new Replies(this.out, policy.maxRowsBytes, (bytes) => this.hooks.discard(bytes));
+    this.requests = new Requests(this, this.replies, this.hooks.holds);
     this.queries = new Queries(this);
+    this.saving = new Saving(this);
     this.sinks = new Sinks(this, native, memory);
     this.reporter = new Reporter(policy.heartbeatMs);
   }
@@ -116,6 +125,13 @@ export class PsNode implements OwnerHost {
         break;
       case 'flush':
         this.flush();
+        break;
+      case 'turn':
+        this.saving.turn();
+        break;
+      case 'stored':
+      case 'storeFailed':
+        this.saving.onStore(input);
         break;
       case 'tick':
         this.tick(input.now);
@@ -137,6 +153,11 @@ export class PsNode implements OwnerHost {
   /** An owner has deltas that are not sent yet: the runtime should hand in a `flush` soon. */
   get needsFlush(): boolean {
     return this.dirty.size > 0;
+  }
+
+  /** Rows may be read for a checkpoint: the runtime should hand in a `turn` when nothing else is waiting. */
+  get needsTurn(): boolean {
+    return this.saving.needsTurn;
   }
 
   close(): void {
@@ -246,6 +267,7 @@ export class PsNode implements OwnerHost {
     this.owners.delete(key);
     this.dirty.delete(owner);
     this.serving.delete(owner);
+    this.saving.dropped(owner);
     owner.close();
   }
 
@@ -267,9 +289,9 @@ export class PsNode implements OwnerHost {
       case 'mapDiff':
         return this.onMap(message);
       case 'push':
-        return this.onPush(from, message, parts);
+        return this.requests.onPush(from, message, parts);
       case 'pull':
-        return this.onPull(from, message, parts);
+        return this.requests.onPull(from, message, parts);
       case 'keys':
         return this.queries.onKeys(from, message);
       case 'shardStats':
@@ -306,6 +328,10 @@ export class PsNode implements OwnerHost {
         return this.onSessionsEnded(rangesBetween(message.open, message.next));
       case 'sessionsEnded':
         return this.onSessionsEnded(message.ranges);
+      case 'saveShards':
+        return this.saving.onSave(message);
+      case 'saveEnded':
+        return this.saving.onEnded(message);
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
@@ -339,42 +365,6 @@ export class PsNode implements OwnerHost {
     if (items.length > 0) this.out.send(SCHEDULER, { t: 'moveProgress', items });
   }
 
-  private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {
-    const { client = from } = message;
-    // A client pushes under its own session, and under those of ranges that were leased to it.
-    if (client !== from && !this.hooks.holds(client, message.proof))
-      throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
-    this.pace.request();
-    const items = new Items('push', message.items);
-    const sections = sectionsOf(items, 4, parts);
-    if (client !== from) this.replies.route(client, from);
-    // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
-    // where.
-    let start = 0;
-    for (let i = 0; i < items.length; i++) {
-      const end = start + items.word(i, 4);
-      const owner = this.owners.get(shardKey(items.word(i, 0), items.word(i, 1)));
-      owner?.onPush(client, items.number(i, 2), sections.subarray(start, end));
-      start = end;
-    }
-  }
-
-  private onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
-    this.pace.request();
-    const items = new Items('pull', message.items);
-    const sections = sectionsOf(items, 2, parts);
-    const elsewhere: MessageOf<'reject'>['items'] = [];
-    let start = 0;
-    for (let i = 0; i < items.length; i++) {
-      const end = start + items.word(i, 2);
-      const owner = this.owners.get(shardKey(items.word(i, 0), items.word(i, 1)));
-      if (owner) owner.onPull(from, message.id, i, sections.subarray(start, end));
-      else elsewhere.push([i, 'WRONG_OWNER']);
-      start = end;
-    }
-    if (elsewhere.length > 0) this.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
-  }
-
   // ---- timers
 
   private tick(now: number): void {
@@ -392,6 +382,7 @@ export class PsNode implements OwnerHost {
     for (const owner of owners) owner.tick();
     this.dirty.clear();
     this.sinks.tick();
+    this.saving.tick();
     this.heartbeat(now, owners, this.sinks.all());
     this.askForSessions(now);
   }

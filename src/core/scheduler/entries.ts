@@ -7,6 +7,7 @@
  * | state | version of this layout |
  * | job, head, scaling | what is fixed; counters; wanted nodes and the number of the next change |
  * | group/ID, node/ID, table/ID | entries of the map |
+ * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
  * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
  * | epoch/I/E, file/I/F, aside/I/N, open/I/R | samples of an epoch, growth, ranges set aside, open ranges |
@@ -16,7 +17,14 @@ import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
 import type { Growth } from './samples/ranges.js';
 import type { DatasetState, OpenRange } from './samples/state.js';
-import { byName, type Change, type DurableState, type SessionEntry, withCapabilities } from './state.js';
+import {
+  byName,
+  type Change,
+  type DurableState,
+  type SessionEntry,
+  type StoredPlan,
+  withCapabilities,
+} from './state.js';
 
 /** Values by key. In changes, undefined deletes the key. Values are never changed in place. */
 export type Entries = ReadonlyMap<string, unknown>;
@@ -28,6 +36,8 @@ const WHOLE_FORMAT = 2;
 
 export const HEAD_KEY = 'head';
 export const SCALING_KEY = 'scaling';
+export const SAVING_KEY = 'saving';
+export const planKey = (name: string): string => `plan/${name}`;
 export const nameKey = (name: string): string => `name/${name}`;
 export const sessionKey = (id: number): string => `session/${id}`;
 export const datasetKey = (dataset: number): string => `dataset/${dataset}`;
@@ -45,6 +55,8 @@ const READ: Readonly<Record<string, Reader>> = {
   job: ({ map: { job, pools }, nodesWanted }) => ({ job, pools, nodesWanted }),
   head: ({ map: { epoch }, nextPeer, nextSid }) => ({ epoch, nextPeer, nextSid }),
   scaling: ({ scaling }) => scaling && { wanted: scaling.wanted, nextChange: scaling.nextChange },
+  saving: ({ saving }) => saving && { nextAttempt: saving.nextAttempt },
+  plan: ({ saving }, name) => saving?.plans.get(name),
   name: ({ names }, name) => names[name],
   session: ({ sessions }, _name, id) => sessions.get(id),
   dataset: ({ datasets }, _name, index) => {
@@ -74,7 +86,8 @@ export function entryOf(state: DurableState, key: string): unknown {
 
 /** Everything: what a store that holds nothing yet is given. */
 export function entriesOf(state: DurableState): Map<string, unknown> {
-  const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY];
+  const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY, SAVING_KEY];
+  keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
     keys.push(datasetKey(index), cursorKey(index));
@@ -177,11 +190,14 @@ function fromEntries(entries: Entries): DurableState {
     tables: sorted<TableSpec>('table'),
   };
   const scaling = one<{ wanted: number; nextChange: number } | undefined>(SCALING_KEY);
+  const saving = one<{ nextAttempt: number } | undefined>(SAVING_KEY);
+  const plans = all<StoredPlan>('plan').map(([, plan]): [string, StoredPlan] => [plan.name, plan]);
   return {
     ...{ map, nodesWanted, nextPeer, nextSid },
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
     sessions: new Map(sorted<SessionEntry>('session').map((session) => [session.id, session])),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),
+    ...(saving && { saving: { ...saving, plans: new Map(plans) } }),
     datasets: datasetsOf(all),
   };
 }

@@ -2,6 +2,8 @@
  * Guards the scheduler's durable state: a decision is durable before anyone sees it (rule 2). Effects that
  * depend on a decision are held back until the runtime says `persisted`.
  */
+import type { ErrorCode } from '../../errors.js';
+import type { CheckpointDraft } from '../../protocol/checkpoints.js';
 import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
 import { diffOf } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
@@ -27,9 +29,16 @@ export type SchedulerInput =
   /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
   | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
+  /** What became of an effect `publish`. */
+  | PublishAnswer
   /** Why the store cannot be reached, so that decisions wait; undefined: it can be. */
   | { kind: 'store'; problem: string | undefined }
   | { kind: 'tick'; now: number };
+
+export type PublishAnswer =
+  | { kind: 'published'; token: number }
+  /** `newest`: the highest number of a manifest at the place, with CHECKPOINT_TAKEN. */
+  | { kind: 'publishFailed'; token: number; code: ErrorCode; message: string; newest?: number };
 
 export type SchedulerEffect =
   | SendEffect
@@ -41,6 +50,14 @@ export type SchedulerEffect =
   | { kind: 'probe'; node: PeerId; inc: number; address: string }
   /** The machine at the other end is gone: the connection is closed without waiting for anything. */
   | { kind: 'abandon'; node: PeerId; inc: number }
+  /**
+   * Write the manifest of a checkpoint into the place `url`, with the time, if there is none of its number;
+   * then keep the newest `keep` and remove the files that none of them needs. Just before it is written, all
+   * files that it lists must be seen to be there, and no newer manifest: a scheduler that was away may come
+   * late with its manifest, when another one has removed its files. The runtime answers with the input
+   * `published`, when the manifest is stored, durably, or `publishFailed`, after its own retries.
+   */
+  | { kind: 'publish'; token: number; url: string; keep: number; draft: Omit<CheckpointDraft, 'createdAt'> }
   /** One transaction. The next one comes after `persisted` of this one. */
   | { kind: 'persist'; version: number; changes: Entries };
 
@@ -61,6 +78,8 @@ export class Ledger {
   private readonly touched = new Set<string>();
   /** Sessions that have ended, durably or not, and that nodes were not told of. */
   private ended: PeerId[] = [];
+  /** Sessions of ranges that are over and stay open for a checkpoint; undefined: none is under way. */
+  private held: Set<PeerId> | undefined;
   /** As of the last commit; undefined: nothing is stored yet. */
   private committed: { map: ClusterMap; scaling: Scaling | undefined } | undefined;
   /** The newest map that is durable; undefined: none is yet. */
@@ -180,9 +199,24 @@ export class Ledger {
 
   /** Ends a session. Owners learn of it soon, forget the id, and refuse its pushes (rule 31). */
   endSession(id: PeerId): void {
+    if (this.held && this.state.sessions.get(id)?.leased === false) {
+      this.held.add(id);
+      return;
+    }
     if (!this.state.sessions.delete(id)) return;
     this.touch(sessionKey(id));
     this.ended.push(id);
+  }
+
+  /** Sessions of ranges do not end until `releaseSessions`. Those that are held count as open. */
+  holdSessions(): void {
+    this.held ??= new Set();
+  }
+
+  releaseSessions(): void {
+    const { held } = this;
+    this.held = undefined;
+    for (const id of held ?? []) this.endSession(id);
   }
 
   /** Sessions that have ended since this was last asked. */

@@ -26,6 +26,7 @@ import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
+import { Saver } from './saving/saver.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import type { Change, DurableState } from './state.js';
@@ -38,7 +39,14 @@ export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { type DurableState, newJob } from './state.js';
 
 /** Inputs that mark a change themselves, because most of them bring none. */
-const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set(['tick', 'persisted', 'message', 'silent']);
+const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
+  'tick',
+  'persisted',
+  'message',
+  'silent',
+  'published',
+  'publishFailed',
+]);
 
 export class Scheduler {
   private readonly ledger: Ledger;
@@ -50,6 +58,7 @@ export class Scheduler {
   /** Node -> time until which it gets nothing new. */
   private readonly avoided = new Map<PeerId, number>();
   private readonly scaler: Scaler;
+  private readonly saver: Saver;
   private readonly groups = new GroupIndex();
   private readonly redundancy = new RedundancyIndex();
   private now = 0;
@@ -76,6 +85,12 @@ export class Scheduler {
     this.lateMaps = new LateMaps(this.ledger, policy);
     this.samples = new Samples(this.ledger, policy);
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
+    this.saver = new Saver({
+      ledger: this.ledger,
+      policy,
+      samples: this.samples,
+      isLost: (group) => this.reports.isLost(group),
+    });
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
@@ -121,7 +136,8 @@ export class Scheduler {
   /** Work for every node and group: for people. */
   status(): JobStatus {
     const input = this.statusInput();
-    const status = statusOf(input, conditionOf(input));
+    const saving = this.saver.status();
+    const status = { ...statusOf(input, conditionOf(input)), ...(saving && { saving }) };
     const { storeProblem } = this;
     if (storeProblem === undefined) return status;
     return { ...status, warnings: [...status.warnings, `decisions wait for the store: ${storeProblem}`] };
@@ -167,6 +183,10 @@ export class Scheduler {
         break;
       case 'persisted':
         this.ledger.persisted(input.version);
+        break;
+      case 'published':
+      case 'publishFailed':
+        this.saver.onPublished(input);
         break;
       case 'store':
         this.storeProblem = input.problem;
@@ -228,6 +248,7 @@ export class Scheduler {
     }
     this.membership.lose();
     this.scaler.tick(now, slept);
+    this.saver.tick(now, slept);
     this.lateMaps.tick(now);
   }
 
@@ -237,6 +258,7 @@ export class Scheduler {
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
     if (message.t === 'reached') return this.membership.reached(from, message);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
+    if (this.saver.receive(from, message)) return;
     this.changed();
     switch (message.t) {
       case 'unrecoverable':

@@ -10,6 +10,7 @@ import {
   seatOf,
 } from '../../protocol/map.js';
 import type { ChangeStatus } from '../../protocol/messages.js';
+import type { SavePlan } from '../../protocol/saving.js';
 import type { DatasetState } from './samples/state.js';
 
 /**
@@ -36,6 +37,15 @@ export interface DurableState {
   /** Undefined until the first change. */
   scaling?: Scaling;
   datasets: DatasetState[];
+  /** Undefined until the first save plan. */
+  saving?: { nextAttempt: number; plans: Map<string, StoredPlan> };
+}
+
+/** Replaced and never changed in place. */
+export interface StoredPlan extends SavePlan {
+  readonly name: string;
+  /** Number of its next checkpoint. */
+  readonly next: number;
 }
 
 const NUMERIC = new Intl.Collator('en', { numeric: true });

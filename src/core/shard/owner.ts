@@ -16,6 +16,7 @@ import type { Follower } from './follower.js';
 import type { OwnerHost } from './host.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
 import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
+import { ShardSnapshot } from './snapshot.js';
 import { Stream, type StreamOwner } from './stream.js';
 import { WaitingPulls } from './waiting-pulls.js';
 import { WaitingPushes } from './waiting-pushes.js';
@@ -281,6 +282,12 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
     if (this.recovery.unrecoverable) this.pulls.reject(client, id, item, 'UNRECOVERABLE');
     else this.pulls.park(client, id, item, section);
+  }
+
+  /** Of a complete shard, for a checkpoint: everything that was applied, and who it was from (rule 34). */
+  snapshot(since: number): ShardSnapshot {
+    this.flush();
+    return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);
   }
 
   // ---- content and recovery

@@ -45,7 +45,8 @@ export class Stream {
   committedDedup = new Dedup();
   bufferBytes = 0;
   readonly followers = new Map<number, Follower>();
-  private committed = 0;
+  /** Position of the newest batch that is durable. */
+  committed = 0;
   private buffer: Batch[] = [];
   /** When `reportStalled` last ran. */
   private lookedAt: number;

@@ -4,7 +4,7 @@
  */
 
 import type { PeerId } from '../../protocol/map.js';
-import type { Message } from '../../protocol/messages.js';
+import type { DedupEntry, Message } from '../../protocol/messages.js';
 
 export interface SendEffect {
   kind: 'send';
@@ -24,7 +24,37 @@ export interface EventEffect {
   fields: Record<string, unknown>;
 }
 
-export type Effect = SendEffect | EventEffect;
+/** Rows of one table in a file of a checkpoint. The n-th arrays of each list belong together. */
+export interface SavedTable {
+  name: string;
+  keys: BigUint64Array[];
+  values: Float32Array[];
+  /** Empty arrays where the optimizer has no state, or only values are saved. */
+  state: Float32Array[];
+}
+
+/**
+ * Encode these rows as a segment and put it into the place `url` under `name`, durably. The runtime answers
+ * with the input `stored`, when the file is there, or `storeFailed`, after its own retries. Nobody changes
+ * the arrays any more.
+ */
+export interface StoreEffect {
+  kind: 'store';
+  token: number;
+  url: string;
+  name: string;
+  /** Of the values only, without state: an export. */
+  valuesOnly: boolean;
+  tables: SavedTable[];
+  /** De-duplication state of the shard at `position`: of its last segment in a full job. */
+  sessions?: DedupEntry[];
+  /** Whose rows these are, and at which position of its stream. */
+  group: number;
+  member: number;
+  position: number;
+}
+
+export type Effect = SendEffect | EventEffect | StoreEffect;
 
 export class Outbox {
   private effects: Effect[] = [];
@@ -35,6 +65,10 @@ export class Outbox {
 
   event(name: string, fields: Record<string, unknown> = {}): void {
     this.effects.push({ kind: 'event', name, fields });
+  }
+
+  store(effect: Omit<StoreEffect, 'kind'>): void {
+    this.effects.push({ kind: 'store', ...effect });
   }
 
   take(): Effect[] {

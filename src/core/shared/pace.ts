@@ -93,6 +93,7 @@ class Allowance {
 export class Pace {
   private readonly background = new Allowance();
   private readonly moves = new Allowance();
+  private readonly saves = new Allowance();
   /** Requests per millisecond while nothing is missing and nothing moves; undefined: not known yet. */
   private baseline: number | undefined;
   private served = 0;
@@ -107,6 +108,8 @@ export class Pace {
   private servedRatio = 1;
   /** In this window blocks were given or taken. */
   private busy = false;
+  /** In this window rows were read for a checkpoint. */
+  private saving = false;
   /** Until when `Allowance.needed` holds. */
   private neededUntil = Number.NEGATIVE_INFINITY;
   /** Rates of windows in which this node gave nothing, while there are moves in the job. */
@@ -165,12 +168,14 @@ export class Pace {
       this.learn(this.served / (now - this.windowFrom), recovering);
       this.served = 0;
       this.busy = false;
+      this.saving = false;
       this.heard = [];
       this.windowFrom = now;
     }
     if (now > this.neededUntil) this.background.needed = this.moves.needed = 0;
     this.background.refill(elapsed);
     this.moves.refill(elapsed);
+    this.saves.refill(elapsed);
   }
 
   private learn(rate: number, recovering: boolean): void {
@@ -180,6 +185,8 @@ export class Pace {
         this.baseline = (this.baseline ?? each) + (each - (this.baseline ?? each)) * weight;
       if (this.baseline !== undefined) this.servedRatio += (rate / this.baseline - this.servedRatio) * NEWEST;
     }
+    if (this.saving) this.saves.adjust(this.baseline && !this.idle ? this.servedRatio : undefined);
+    else this.saves.reset();
     if (!recovering) {
       this.background.reset();
       this.moves.reset();
@@ -230,6 +237,12 @@ export class Pace {
     return open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
+  /** Rows may be read for a checkpoint: requests and whatever is missing come first. */
+  get openForSaves(): boolean {
+    if (this.decoding || this.since(this.disturbedAt, ROWS_ALONE_MS)) return false;
+    return this.idle || this.saves.open;
+  }
+
   /** Messages may be large: no request waits behind them. */
   get wide(): boolean {
     return this.idle && !this.since(this.disturbedAt, KEYS_ALONE_MS);
@@ -253,6 +266,11 @@ export class Pace {
   takeForMove(blocks: number): void {
     this.busy = true;
     this.moves.take(blocks);
+  }
+
+  takeForSave(blocks: number): void {
+    this.busy = this.saving = true;
+    this.saves.take(blocks);
   }
 }
 

@@ -59,6 +59,15 @@ export interface Policy {
   recoveryRate: number;
   /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
   moveRate: number;
+  /**
+   * Blocks that were changed before a checkpoint had read them, and files of it that are not stored yet. From
+   * half of it on the reading has no other limit; at it the shard is not saved: pushes do not wait for it.
+   */
+  checkpointBytes: number;
+  /** Rows that are read for a checkpoint in one turn. */
+  saveChunkBytes: number;
+  /** A file of a checkpoint is closed when it has so much, so that it is written in one request. */
+  segmentBytes: number;
   heartbeatMs: number;
   /**
    * A node with clients in its tables asks the scheduler so often which sessions are open: what it is told of
@@ -85,6 +94,9 @@ export const DEFAULT_POLICY: Policy = {
   recoveryChunk: 128,
   recoveryRate: 0,
   moveRate: 0,
+  checkpointBytes: 256 << 20,
+  saveChunkBytes: 1 << 20,
+  segmentBytes: 15 << 20,
   heartbeatMs: 200,
   sessionCheckMs: 60_000,
   requireRedundancy: false,
@@ -130,6 +142,12 @@ export interface SchedulerPolicy {
   maxRangeFailures: number;
   /** Reported batches of a range that need not be durable yet. */
   maxUnsavedBatches: number;
+  /** A node is asked again for shards of a checkpoint that it has not saved after this time. */
+  saveRetryMs: number;
+  /** A checkpoint that comes no further for so long has failed. */
+  saveStallMs: number;
+  /** Files of a shard that a checkpoint may need beside those with all its rows; then it is saved in full. */
+  maxIncrements: number;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
@@ -149,4 +167,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   leaseMs: 30_000,
   maxRangeFailures: 3,
   maxUnsavedBatches: 16,
+  saveRetryMs: 1000,
+  saveStallMs: 60_000,
+  maxIncrements: 64,
 };

@@ -1,6 +1,6 @@
 /**
- * The configured limit of background recovery: a token bucket that ticks fill, because the core has no clock.
- * Without a configured limit the pace of the node decides (pace.ts).
+ * The configured limit of work in the background: a token bucket that ticks fill, because the core has no
+ * clock. Without a configured limit the pace of the node decides (pace.ts).
  */
 
 import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
@@ -28,7 +28,7 @@ export class RateLimit {
   constructor(
     private readonly bytesPerSecond: number,
     private readonly pace: Pace,
-    private readonly what: 'rows' | 'parity' | 'move',
+    private readonly what: 'rows' | 'parity' | 'move' | 'save',
   ) {}
 
   tick(now: number): void {
@@ -41,8 +41,8 @@ export class RateLimit {
 
   get open(): boolean {
     if (this.bytesPerSecond > 0) return this.within;
-    const { open, openForParities, openForMoves } = this.pace;
-    return { rows: open, parity: openForParities, move: openForMoves }[this.what];
+    const { open, openForParities, openForMoves, openForSaves } = this.pace;
+    return { rows: open, parity: openForParities, move: openForMoves, save: openForSaves }[this.what];
   }
 
   /** The configured limit, if there is one, allows more. */
@@ -60,6 +60,7 @@ export class RateLimit {
 
   take(blocks: number): void {
     if (this.what === 'move') this.pace.takeForMove(blocks);
+    else if (this.what === 'save') this.pace.takeForSave(blocks);
     else this.pace.take(blocks);
     if (this.bytesPerSecond > 0) this.allowance -= blocks * BLOCK_BYTES;
   }

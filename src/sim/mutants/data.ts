@@ -43,7 +43,7 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'samples: batches that were begun count as durable',
-    file: 'scheduler/samples/samples',
+    file: 'scheduler/samples/live',
     from: 'range.done = Math.max(range.done, done);',
     to: 'range.done = Math.max(range.done, begun);',
   },
@@ -61,13 +61,13 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'sections: a shard takes the number of the shard before it in the message',
-    file: 'node/node',
+    file: 'node/requests',
     from: 'items.number(i, 2)',
     to: 'items.number(Math.max(0, i - 1), 2)',
   },
   {
     name: 'sections: a shard takes the bytes of the first one in the message',
-    file: 'node/node',
+    file: 'node/requests',
     from: 'items.number(i, 2), sections.subarray(start, end));',
     to: 'items.number(i, 2), sections.subarray(0, end - start));',
   },

@@ -2,6 +2,7 @@
 import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
+import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
 import { STREAM_MUTANTS } from './streams.js';
@@ -12,4 +13,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...SCHEDULER_MUTANTS,
   ...DATA_MUTANTS,
   ...SENDER_MUTANTS,
+  ...SAVING_MUTANTS,
 ];

@@ -22,8 +22,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'senders: anybody pushes under any session',
-    file: 'node/node',
-    from: 'client !== from && !this.hooks.holds(client, message.proof)',
+    file: 'node/requests',
+    from: 'client !== from && !this.holds(client, message.proof)',
     to: 'false',
   },
   {

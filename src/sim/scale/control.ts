@@ -142,6 +142,7 @@ export class ControlActor {
         this.input({ kind: 'persisted', version: effect.version });
         return [];
       case 'abandon':
+      case 'publish':
         return [];
       case 'event':
         this.events.set(effect.name, (this.events.get(effect.name) ?? 0) + 1);

@@ -64,7 +64,7 @@ export class RealPs {
 
   private run(effects: readonly Effect[]): void {
     for (const effect of effects) {
-      if (effect.kind === 'event') continue;
+      if (effect.kind !== 'send') continue;
       if (effect.to === SCHEDULER) {
         const frame = this.meter.on('ps', 'encode', () => encodeFrame(effect.message));
         if (effect.message.t === 'heartbeat') this.heartbeat = frame;

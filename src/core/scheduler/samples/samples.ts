@@ -10,12 +10,12 @@
 import type { ErrorCode } from '../../../errors.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import { type DatasetStatus, type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
+import { type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
 import { asideKey, cursorKey, datasetKey, epochKey, fileKey, openKey } from '../entries.js';
 import type { Ledger } from '../ledger.js';
-import { Clocks } from './clocks.js';
-import { Holders } from './holders.js';
-import { datasetDifference, datasetProblem, nextPiece, RangePlan, rangesLeft } from './ranges.js';
+import { Cut } from './cut.js';
+import { delay, isComplete, type Live, newLive, report, statusOf } from './live.js';
+import { datasetDifference, datasetProblem, nextPiece } from './ranges.js';
 import { onlyKnown, roomProblem } from './specs.js';
 import type { DatasetState, OpenRange } from './state.js';
 
@@ -36,28 +36,13 @@ const MAX_DATASETS = 256;
 
 type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
 
-/** A data set, with what is soft about it. */
-interface Live {
-  /** Its place in the list of data sets. */
-  index: number;
-  state: DatasetState;
-  plan: RangePlan;
-  holders: Holders;
-  /** Range -> when its lease ends, and how many of its batches are durable here, too. */
-  deadlines: Map<number, number>;
-  /** No lease ends before this time. */
-  dueAt: number;
-  saved: Map<number, number>;
-  /** Worker -> the request that waits for a range. */
-  waiting: Map<PeerId, number>;
-  clocks: Clocks;
-}
-
 export class Samples {
   private readonly live = new Map<string, Live>();
   /** Workers without a connection -> when their leases are lost. */
   private readonly absent = new Map<PeerId, number>();
   private time = 0;
+  /** Of a checkpoint under way. */
+  private cut: Cut | undefined;
 
   constructor(
     private readonly ledger: Ledger,
@@ -69,21 +54,19 @@ export class Samples {
       for (const { worker } of state.open.values())
         if (worker !== 0) this.absent.set(worker, Number.POSITIVE_INFINITY);
     }
+    this.endOrphans();
+  }
+
+  /** Sessions of ranges that were over, and held for a checkpoint that an earlier scheduler was making. */
+  private endOrphans(): void {
+    const { sessions, datasets } = this.ledger.state;
+    const open = new Set(datasets.flatMap((state) => [...state.open.values()].map(({ session }) => session)));
+    for (const { id, leased } of [...sessions.values()])
+      if (!leased && !open.has(id)) this.ledger.endSession(id);
   }
 
   private add(state: DatasetState): Live {
-    const { spec } = state;
-    const live: Live = {
-      index: this.live.size,
-      state,
-      plan: new RangePlan(spec),
-      holders: new Holders(state.open),
-      deadlines: new Map(),
-      dueAt: Number.POSITIVE_INFINITY,
-      saved: new Map(),
-      waiting: new Map(),
-      clocks: new Clocks(spec.staleness),
-    };
+    const live = newLive(this.live.size, state);
     this.live.set(state.name, live);
     return live;
   }
@@ -203,6 +186,23 @@ export class Samples {
     }
   }
 
+  // ---- checkpoints
+
+  /**
+   * The queue as it is now, for a checkpoint. From now on no session of a range ends, so that shards remember
+   * what they hold of it (rule 35).
+   */
+  beginCut(): Cut {
+    this.cut = new Cut(this.ledger.state.datasets);
+    this.ledger.holdSessions();
+    return this.cut;
+  }
+
+  endCut(): void {
+    this.cut = undefined;
+    this.ledger.releaseSessions();
+  }
+
   // ---- data sets
 
   private open(from: PeerId, { id, name, spec: given }: MessageOf<'openDataset'>): void {
@@ -295,6 +295,7 @@ export class Samples {
     const range = { number, ...(piece && { piece }), session: this.ledger.openSession(), ...fresh };
     state.open.set(number, range);
     holders.give(range, 0);
+    this.cut?.handedOut(index, range);
     this.ledger.touch(cursorKey(index));
     if (piece) this.ledger.touch(fileKey(index, piece.file));
     return range;
@@ -422,29 +423,4 @@ export class Samples {
   private grant({ clocks }: Live): void {
     for (const { worker, id, until } of clocks.granted()) this.answer(worker, { t: 'advanced', id, until });
   }
-}
-
-function report(range: OpenRange, done: number, begun: number): void {
-  range.done = Math.max(range.done, done);
-  range.begun = Math.max(range.begun, begun, range.done);
-}
-
-/** Time in which nobody could report. */
-function delay(live: Live, ms: number): void {
-  for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
-  live.dueAt += ms;
-}
-
-function isComplete({ state, plan }: Live): boolean {
-  return !state.growth && state.next === plan.total && state.open.size === 0;
-}
-
-function statusOf(live: Live): DatasetStatus {
-  const { name, spec, next, finished, open, samples, redone, setAside, growth } = live.state;
-  const { epochs } = spec;
-  const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;
-  return {
-    ...{ name, epochs, ranges, finished, open: open.size },
-    ...{ samples: [...samples], redone, setAside: [...setAside], complete: isComplete(live) },
-  };
 }

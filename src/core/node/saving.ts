@@ -1,0 +1,300 @@
+/**
+ * What a node does for a checkpoint: it saves its data shards one after the other, so that blocks which
+ * change before they were read are kept for one of them at a time. Rows are read a little per turn, at the
+ * pace that leaves room for requests, and handed out as files to be stored. A shard is reported as saved when
+ * all its files are stored and the position that they show is committed.
+ *
+ * Pushes never wait for it. Where blocks and files that are not stored yet reach `Policy.checkpointBytes`,
+ * the attempt is given up.
+ *
+ * Within an attempt a shard is begun at most once in a generation, and names of files have both. So no file
+ * is ever written twice with different content, whatever comes late or twice.
+ */
+import { describe, type ErrorCode } from '../../errors.js';
+import type { SnapshotRows } from '../../native.js';
+import { shardKey } from '../../protocol/items.js';
+import { type ClusterMap, SCHEDULER } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { SavedSegment } from '../../protocol/saving.js';
+import type { Owner } from '../shard/owner.js';
+import { bytesOf, type ShardSnapshot } from '../shard/snapshot.js';
+import type { CoreHost } from '../shared/host.js';
+import type { SavedTable } from '../shared/outbox.js';
+import { BLOCK_BYTES } from '../shared/pace.js';
+import { RateLimit } from '../shared/rate.js';
+
+/** Of `checkpointBytes`: files that may be at the place at once. Reading waits for it. */
+const WINDOW = 1 / 4;
+/** Of `checkpointBytes`: from here on the reading has no limit of speed. */
+const HURRY = 1 / 2;
+
+export type StoreAnswer =
+  /** The file is stored, durably. `bytes`: its size. */
+  | { kind: 'stored'; token: number; bytes: number; sha256: string }
+  | { kind: 'storeFailed'; token: number; code: ErrorCode; message: string };
+
+export interface SavingHost extends CoreHost {
+  readonly map: ClusterMap;
+  ownerAt(g: number, m: number): Owner | undefined;
+}
+
+/** One shard on its way. */
+interface Save {
+  owner: Owner;
+  snapshot: ShardSnapshot;
+  /** Of the file that is being filled, by table. */
+  tables: Map<number, SavedTable>;
+  bytes: number;
+  rows: number;
+  /** All rows are read, and the last file is handed out. */
+  read: boolean;
+  segments: SavedSegment[];
+  /** Files that are not stored yet. */
+  open: number;
+}
+
+interface Order {
+  message: MessageOf<'saveShards'>;
+  rate: RateLimit;
+  /** Generations of the shards that were begun. */
+  begun: Map<number, number>;
+  /** What the scheduler is told of a shard, again and again until it does not ask any more. */
+  answers: Map<number, MessageOf<'shardSaved'>>;
+  failed: MessageOf<'saveFailed'> | undefined;
+}
+
+export class Saving {
+  private order: Order | undefined;
+  /** The newest attempt that is over. */
+  private ended = 0;
+  /** Shards that have begun and are not saved, the one that is read first. */
+  private saves: Save[] = [];
+  private nextToken = 1;
+  /** Files at the place. Those of an attempt that was given up take memory until they are answered. */
+  private readonly handed = new Map<number, { save: Save; index: number; bytes: number }>();
+  private handedBytes = 0;
+
+  constructor(private readonly host: SavingHost) {}
+
+  /** There is something to read, and nothing that it has to wait for. */
+  get needsTurn(): boolean {
+    const { order, current } = this;
+    if (!order || !current || order.failed) return false;
+    return this.handedBytes <= this.host.policy.checkpointBytes * WINDOW && (this.hurries || order.rate.open);
+  }
+
+  private get hurries(): boolean {
+    return this.heldBytes > this.host.policy.checkpointBytes * HURRY;
+  }
+
+  private get heldBytes(): number {
+    let bytes = this.handedBytes;
+    for (const { bytes: filled, snapshot } of this.saves) bytes += filled + snapshot.keptBytes;
+    return bytes;
+  }
+
+  /** The shard that is being read. */
+  private get current(): Save | undefined {
+    return this.saves.find(({ read }) => !read);
+  }
+
+  // ---- messages
+
+  onSave(message: MessageOf<'saveShards'>): void {
+    const { id, rate } = message;
+    if (id <= this.ended || id < (this.order?.message.id ?? 0)) return;
+    if (id === this.order?.message.id) this.order.message = message;
+    else {
+      this.drop();
+      const limit = new RateLimit(rate, this.host.pace, 'save');
+      limit.tick(this.host.now);
+      this.order = { message, rate: limit, begun: new Map(), answers: new Map(), failed: undefined };
+    }
+    this.begin();
+    this.answer(message);
+  }
+
+  onEnded({ id }: MessageOf<'saveEnded'>): void {
+    this.ended = Math.max(this.ended, id);
+    if (this.order && this.order.message.id <= id) this.drop();
+  }
+
+  private answer({ id, shards }: MessageOf<'saveShards'>): void {
+    const { order } = this;
+    if (order?.failed) this.host.out.send(SCHEDULER, order.failed);
+    if (!order || order.failed) return;
+    for (const [g, m, gen] of shards) {
+      const saved = order.answers.get(shardKey(g, m));
+      if (saved?.gen === gen) this.host.out.send(SCHEDULER, saved);
+    }
+    this.progress(id);
+  }
+
+  private progress(id: number): void {
+    const items = this.saves.map(({ owner, snapshot, bytes }): [number, number, number, number] => {
+      return [owner.group.id, owner.member, owner.gen, snapshot.bytesLeft + bytes];
+    });
+    this.host.out.send(SCHEDULER, { t: 'saveProgress', id, items });
+  }
+
+  // ---- turns
+
+  tick(): void {
+    if (!this.order) return;
+    this.order.rate.tick(this.host.now);
+    this.settle();
+    this.turn();
+  }
+
+  /** Reads a little, and hands out a file when it is full. */
+  turn(): void {
+    if (this.exceeds()) return;
+    const { current, order } = this;
+    if (current && order && this.needsTurn)
+      this.unlessRefused(current.owner, () => this.read(current, order));
+  }
+
+  private read(current: Save, order: Order): void {
+    const rows = current.snapshot.read(this.host.policy.saveChunkBytes);
+    if (rows) {
+      const bytes = bytesOf(rows);
+      order.rate.take(Math.ceil(bytes / BLOCK_BYTES));
+      this.take(current, rows, bytes);
+      if (current.bytes >= this.host.policy.segmentBytes) this.handOut(current);
+      return;
+    }
+    current.read = true;
+    // The last file of a full job has the de-duplication state, whether there are rows or not.
+    if (order.message.kind === 'full job' || current.rows > 0) this.handOut(current);
+    this.settle();
+  }
+
+  /** Pushes go on: what is kept for them has its limit. True: it was reached, and the attempt has failed. */
+  private exceeds(): boolean {
+    const { checkpointBytes } = this.host.policy;
+    if (this.saves.length === 0 || this.heldBytes <= checkpointBytes) return false;
+    const message = `blocks and files of a checkpoint take more than checkpointBytes = ${checkpointBytes}`;
+    this.fail(this.saves[0]!.owner, 'LIMIT', message);
+    return true;
+  }
+
+  private begin(): void {
+    const { order } = this;
+    if (!order || order.failed || this.saves.length > 0) return;
+    for (const [g, m, gen, since] of order.message.shards) {
+      const key = shardKey(g, m);
+      const owner = this.host.ownerAt(g, m);
+      if (owner?.gen !== gen || !owner.complete || order.begun.get(key) === gen) continue;
+      order.begun.set(key, gen);
+      this.unlessRefused(owner, () => {
+        const snapshot = owner.snapshot(since);
+        const nothing = { tables: new Map<number, SavedTable>(), bytes: 0, rows: 0, read: false, open: 0 };
+        this.saves.push({ owner, snapshot, segments: [], ...nothing });
+      });
+      return;
+    }
+  }
+
+  private take(save: Save, { table, keys, values, state }: SnapshotRows, bytes: number): void {
+    const { kind, tables } = this.order!.message;
+    if (tables && !tables.includes(table)) return;
+    let saved = save.tables.get(table);
+    if (!saved) {
+      const name = this.host.map.tables.find(({ id }) => id === table)?.name ?? '';
+      saved = { name, keys: [], values: [], state: [] };
+      save.tables.set(table, saved);
+    }
+    saved.keys.push(keys);
+    saved.values.push(values);
+    if (kind === 'full job') saved.state.push(state);
+    save.rows += keys.length;
+    save.bytes += kind === 'full job' ? bytes : bytes - state.byteLength;
+  }
+
+  private handOut(save: Save): void {
+    const { url, prefix, kind } = this.order!.message;
+    const { owner, snapshot, tables, rows, bytes, read } = save;
+    const { group, member, gen } = owner;
+    const index = save.segments.length;
+    const name = `${prefix}-g${group.id}-m${member}-${gen}-${index}.safetensors`;
+    const token = this.nextToken++;
+    save.segments.push([name, 0, '', rows]);
+    save.open++;
+    this.handed.set(token, { save, index, bytes });
+    this.handedBytes += bytes;
+    const sessions = read && kind === 'full job' ? { sessions: [...snapshot.dedup] } : {};
+    this.host.out.store({
+      ...{ token, url, name, valuesOnly: kind === 'export', tables: [...tables.values()], ...sessions },
+      ...{ group: group.id, member, position: snapshot.position },
+    });
+    save.tables = new Map();
+    save.bytes = save.rows = 0;
+  }
+
+  onStore(answer: StoreAnswer): void {
+    const file = this.handed.get(answer.token);
+    if (!file) return;
+    this.handed.delete(answer.token);
+    this.handedBytes -= file.bytes;
+    const { save, index } = file;
+    if (!this.saves.includes(save)) return;
+    if (answer.kind === 'storeFailed') return this.fail(save.owner, answer.code, answer.message);
+    const [name, , , rows] = save.segments[index]!;
+    save.segments[index] = [name, answer.bytes, answer.sha256, rows];
+    save.open--;
+    this.settle();
+  }
+
+  /** The shard is saved when everything is stored and nothing of it can be rolled back. */
+  private settle(): void {
+    const { order } = this;
+    if (!order) return;
+    const isDone = ({ read, open, snapshot }: Save) => read && open === 0 && snapshot.isCommitted;
+    for (const { owner, snapshot, segments } of this.saves.filter(isDone)) {
+      const { group, member, gen } = owner;
+      const { position, stamp, since } = snapshot;
+      const shard = { g: group.id, m: member, gen };
+      const { id } = order.message;
+      const saved = { t: 'shardSaved' as const, id, ...shard, position, stamp, since, segments };
+      order.answers.set(shardKey(group.id, member), saved);
+      this.host.out.send(SCHEDULER, saved);
+    }
+    this.saves = this.saves.filter((save) => !isDone(save));
+    this.begin();
+  }
+
+  // ---- ends
+
+  /** The ownership is over. The snapshot is gone with the shard, and another node is asked. */
+  dropped(owner: Owner): void {
+    this.saves = this.saves.filter((save) => save.owner !== owner);
+  }
+
+  /** The attempt fails where the system refuses memory. */
+  private unlessRefused(owner: Owner, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      if ((error as { code?: unknown } | undefined)?.code !== 'MEMORY_LIMIT') throw error;
+      this.fail(owner, 'MEMORY_LIMIT', describe(error));
+    }
+  }
+
+  private fail({ group, member: m, gen }: Owner, code: ErrorCode, message: string): void {
+    const { order } = this;
+    if (!order) return;
+    order.failed = { t: 'saveFailed', id: order.message.id, g: group.id, m, gen, code, message };
+    this.host.out.send(SCHEDULER, order.failed);
+    this.giveUp();
+  }
+
+  private drop(): void {
+    this.giveUp();
+    this.order = undefined;
+  }
+
+  private giveUp(): void {
+    for (const { snapshot, read } of this.saves) if (!read) snapshot.giveUp();
+    this.saves = [];
+  }
+}

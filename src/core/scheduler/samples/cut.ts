@@ -1,0 +1,56 @@
+/**
+ * The queue of samples in a checkpoint: as it was at one moment, with all ranges that were handed out until
+ * the last shard was saved. Shards are saved later than that moment, each at its own. So whatever was durable
+ * then is in all of them, and of what came later each shard may hold a part. A restored job trains the ranges
+ * of this list again, under their sessions. Each shard refuses what it holds, so every batch is applied once.
+ */
+import type { SavedDataset, SavedRange, SavedSamples } from '../../../protocol/checkpoints.js';
+import type { DurableState } from '../state.js';
+import type { DatasetState, OpenRange } from './state.js';
+
+/** The range is nobody's: its worker is not there after a restore. */
+function savedRange(range: OpenRange): SavedRange {
+  const { piece, ...rest } = range;
+  return { ...rest, ...(piece && { piece: { ...piece } }), worker: 0, lease: 0 };
+}
+
+/** What came before the data set was registered. */
+function nothingOf({ name, spec }: DatasetState): SavedDataset {
+  const samples = new Array<number>(spec.epochs).fill(0);
+  return { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [] };
+}
+
+export class Cut {
+  private readonly before: SavedDataset[];
+  /** By data set: ranges that were handed out since. */
+  private readonly since = new Map<number, SavedRange[]>();
+
+  constructor(datasets: readonly DatasetState[]) {
+    this.before = datasets.map((state) => {
+      const { name, spec, next, open, finished, samples, redone, setAside } = state;
+      return {
+        ...{ name, spec, next, open: [...open.values()].map(savedRange), finished, redone },
+        ...{ samples: [...samples], setAside: [...setAside] },
+      };
+    });
+  }
+
+  /** Nobody has had this range before. */
+  handedOut(dataset: number, range: OpenRange): void {
+    const given = this.since.get(dataset) ?? [];
+    this.since.set(dataset, given);
+    given.push(savedRange(range));
+  }
+
+  /** All shards are saved: what a restored job resumes. */
+  result({ datasets, nextPeer }: DurableState): SavedSamples {
+    const saved = datasets.map((state, index): SavedDataset => {
+      const { next, growth } = state;
+      const before = this.before[index] ?? nothingOf(state);
+      const open = [...before.open, ...(this.since.get(index) ?? [])];
+      return { ...before, next, open, ...(growth && { growth: growth.map((file) => ({ ...file })) }) };
+    });
+    const sessions = saved.flatMap(({ open }) => open.map(({ session }) => session));
+    return { nextPeer, datasets: saved, sessions: sessions.sort((a, b) => a - b) };
+  }
+}

@@ -1,0 +1,63 @@
+/** A data set with what is soft about it, and what is looked up in both. */
+import type { PeerId } from '../../../protocol/map.js';
+import type { DatasetStatus } from '../../../protocol/samples.js';
+import { Clocks } from './clocks.js';
+import { Holders } from './holders.js';
+import { RangePlan, rangesLeft } from './ranges.js';
+import type { DatasetState, OpenRange } from './state.js';
+
+/** A data set, with what is soft about it. */
+export interface Live {
+  /** Its place in the list of data sets. */
+  index: number;
+  state: DatasetState;
+  plan: RangePlan;
+  holders: Holders;
+  /** Range -> when its lease ends, and how many of its batches are durable here, too. */
+  deadlines: Map<number, number>;
+  /** No lease ends before this time. */
+  dueAt: number;
+  saved: Map<number, number>;
+  /** Worker -> the request that waits for a range. */
+  waiting: Map<PeerId, number>;
+  clocks: Clocks;
+}
+
+export function newLive(index: number, state: DatasetState): Live {
+  return {
+    index,
+    state,
+    plan: new RangePlan(state.spec),
+    holders: new Holders(state.open),
+    deadlines: new Map(),
+    dueAt: Number.POSITIVE_INFINITY,
+    saved: new Map(),
+    waiting: new Map(),
+    clocks: new Clocks(state.spec.staleness),
+  };
+}
+
+export function report(range: OpenRange, done: number, begun: number): void {
+  range.done = Math.max(range.done, done);
+  range.begun = Math.max(range.begun, begun, range.done);
+}
+
+/** Time in which nobody could report. */
+export function delay(live: Live, ms: number): void {
+  for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
+  live.dueAt += ms;
+}
+
+export function isComplete({ state, plan }: Live): boolean {
+  return !state.growth && state.next === plan.total && state.open.size === 0;
+}
+
+export function statusOf(live: Live): DatasetStatus {
+  const { name, spec, next, finished, open, samples, redone, setAside, growth } = live.state;
+  const { epochs } = spec;
+  const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;
+  return {
+    ...{ name, epochs, ranges, finished, open: open.size },
+    ...{ samples: [...samples], redone, setAside: [...setAside], complete: isComplete(live) },
+  };
+}

@@ -1,0 +1,134 @@
+/**
+ * One attempt to carry out a save plan: which shards are saved, who is to be asked for the others, and the
+ * manifest when it has them all.
+ */
+import type { CheckpointDraft, SavedShard } from '../../../protocol/checkpoints.js';
+import { checkpointFolder } from '../../../protocol/checkpoints.js';
+import { shardKey } from '../../../protocol/items.js';
+import type { ClusterMap, PeerId } from '../../../protocol/map.js';
+import type { MessageOf } from '../../../protocol/messages.js';
+import type { Cut } from '../samples/cut.js';
+import type { DurableState, StoredPlan } from '../state.js';
+import type { Chains, Saved } from './chains.js';
+
+/** Who asked for an attempt. */
+export interface Waiting {
+  peer: PeerId;
+  id: number;
+}
+
+export class Attempt {
+  /** Of the names of its files: two attempts do not write the same file. */
+  readonly hex: string;
+  readonly number: number;
+  askedAt = Number.NEGATIVE_INFINITY;
+  progressAt: number;
+  /** The manifest is at the place, or under way there. */
+  publishing = false;
+  private readonly saved = new Map<number, Saved>();
+  /** Bytes that are left of shards, by the last report. */
+  private readonly left = new Map<number, number>();
+
+  constructor(
+    readonly id: number,
+    readonly plan: StoredPlan,
+    job: string,
+    /** Of a full job: the samples, as they were when it began. */
+    private readonly cut: Cut | undefined,
+    private readonly chains: Chains,
+    readonly startedAt: number,
+    readonly waiting: readonly Waiting[],
+  ) {
+    this.number = plan.next;
+    this.hex = hash(`${job}/${id}`).toString(16).padStart(8, '0');
+    this.progressAt = startedAt;
+  }
+
+  /** Messages to the owners of shards that are not saved. A shard without an owner waits for one. */
+  questions({ epoch, groups, tables: all }: ClusterMap): Map<PeerId, MessageOf<'saveShards'>> {
+    const { id, plan, chains } = this;
+    const { url, kind, rate } = plan;
+    const prefix = `${checkpointFolder(this.number)}/${this.hex}`;
+    const tables =
+      plan.tables && all.filter(({ name }) => plan.tables!.includes(name)).map((table) => table.id);
+    const questions = new Map<PeerId, MessageOf<'saveShards'>>();
+    for (const { id: g, data } of groups) {
+      for (const [m, { node, gen }] of data.entries()) {
+        if (node === 0 || this.saved.has(shardKey(g, m))) continue;
+        let question = questions.get(node);
+        if (!question) {
+          const what = { url, prefix, kind, rate, ...(tables && { tables }) };
+          question = { t: 'saveShards', epoch, id, ...what, shards: [] };
+          questions.set(node, question);
+        }
+        question.shards.push([g, m, gen, chains.since(g, m, gen)]);
+      }
+    }
+    return questions;
+  }
+
+  savedShard(saved: Saved, now: number): void {
+    this.saved.set(shardKey(saved.g, saved.m), saved);
+    this.progressAt = now;
+  }
+
+  /** Less than ever is left of a shard. */
+  progress({ items }: MessageOf<'saveProgress'>, now: number): void {
+    for (const [g, m, , left] of items) {
+      const least = this.left.get(shardKey(g, m));
+      if (least === undefined || left < least) this.progressAt = now;
+      this.left.set(shardKey(g, m), Math.min(least ?? left, left));
+    }
+  }
+
+  get savedShards(): number {
+    return this.saved.size;
+  }
+
+  isComplete({ groups }: ClusterMap): boolean {
+    return groups.every(({ id, data }) => data.every((_, m) => this.saved.has(shardKey(id, m))));
+  }
+
+  draft(state: DurableState): Omit<CheckpointDraft, 'createdAt'> {
+    const { pools, groups, tables, job } = state.map;
+    const { kind, tables: chosen } = this.plan;
+    const shards = groups.flatMap(({ id: g, pool: index, data }) =>
+      data.map((_, m): SavedShard => {
+        const saved = this.saved.get(shardKey(g, m))!;
+        const { name: pool, k, firstGroup } = pools[index]!;
+        const { position, since } = saved;
+        const where = { pool, shard: (g - firstGroup) * k + m, group: g, member: m };
+        return { ...where, position, since, segments: this.chains.segments(saved) };
+      }),
+    );
+    return {
+      ...{ number: this.number, kind, attempt: this.hex, job, barrier: false, pools },
+      tables: tables
+        .filter(({ name }) => !chosen || chosen.includes(name))
+        .map(({ id: _, ...table }) => table),
+      ...(this.cut && { samples: this.cut.result(state) }),
+      shards,
+    };
+  }
+
+  /** The manifest is stored: the next checkpoint adds to this one. */
+  published(): void {
+    this.chains.accept(this.saved.values());
+  }
+
+  /** Of the files that are new in it. */
+  get sums(): { rows: number; bytes: number } {
+    const all = [...this.saved.values()].flatMap(({ segments }) => segments);
+    const sum = (of: (segment: (typeof all)[number]) => number) =>
+      all.reduce((total, each) => total + of(each), 0);
+    return { rows: sum(([, , , rows]) => rows), bytes: sum(([, bytes]) => bytes) };
+  }
+}
+
+/** FNV-1a with a final mix, u32. */
+function hash(text: string): number {
+  let value = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);
+  value = Math.imul(value ^ (value >>> 16), 0x85ebca6b);
+  return (value ^ (value >>> 13)) >>> 0;
+}

@@ -1,0 +1,68 @@
+/**
+ * What the newest checkpoint of a plan has of each shard: the next one adds to it what changed since. It is
+ * soft state, so the first checkpoint after a start of the scheduler has all rows.
+ *
+ * Only the ownership that made a snapshot knows what changed since. Another owner saves all rows.
+ */
+import { invariant } from '../../../errors.js';
+import type { SavedShard, SegmentRef } from '../../../protocol/checkpoints.js';
+import { shardKey } from '../../../protocol/items.js';
+import type { MessageOf } from '../../../protocol/messages.js';
+
+interface Chain {
+  gen: number;
+  stamp: number;
+  /** Oldest first. */
+  segments: SegmentRef[];
+  /** Of the files with all rows, and of those that came since; how often something came. */
+  fullBytes: number;
+  addedBytes: number;
+  increments: number;
+}
+
+/** What was saved of a shard in one attempt. */
+export type Saved = Pick<
+  MessageOf<'shardSaved'>,
+  'g' | 'm' | 'gen' | 'position' | 'stamp' | 'since' | 'segments'
+>;
+
+export class Chains {
+  private readonly chains = new Map<number, Chain>();
+
+  constructor(private readonly maxIncrements: number) {}
+
+  /** What the owner in generation `gen` is asked for; 0: all rows, with nothing to add to or too much. */
+  since(g: number, m: number, gen: number): number {
+    const chain = this.chains.get(shardKey(g, m));
+    if (chain?.gen !== gen || chain.increments >= this.maxIncrements) return 0;
+    return chain.addedBytes > chain.fullBytes ? 0 : chain.stamp;
+  }
+
+  /** All files of a shard, and how many bytes of them are new. */
+  private with(saved: Saved): Chain {
+    const added = saved.segments.map(([name, bytes, sha256, rows]) => ({ name, bytes, sha256, rows }));
+    const bytes = added.reduce((sum, segment) => sum + segment.bytes, 0);
+    const { gen, stamp, since, g, m } = saved;
+    const before = this.chains.get(shardKey(g, m));
+    if (since === 0) return { gen, stamp, segments: added, fullBytes: bytes, addedBytes: 0, increments: 0 };
+    invariant(before?.stamp === since, 'what changed is added to what it changed from', { g, m, gen, since });
+    return {
+      ...{ gen, stamp, segments: [...before.segments, ...added], fullBytes: before.fullBytes },
+      ...{ addedBytes: before.addedBytes + bytes, increments: before.increments + 1 },
+    };
+  }
+
+  segments(saved: Saved): SavedShard['segments'] {
+    return this.with(saved).segments;
+  }
+
+  /** The checkpoint with these shards is published. */
+  accept(all: Iterable<Saved>): void {
+    for (const saved of all) this.chains.set(shardKey(saved.g, saved.m), this.with(saved));
+  }
+
+  /** Files of earlier checkpoints may be gone. */
+  clear(): void {
+    this.chains.clear();
+  }
+}

@@ -1,0 +1,288 @@
+/**
+ * Checkpoints and exports: when an attempt begins, whom it asks, and what becomes of it. One attempt is under
+ * way at a time. Plans are durable. What an attempt knows is not: a scheduler that is started again begins
+ * another one, with another number and other names of files.
+ *
+ * The order of an attempt is what makes it whole (rules 34 to 36): the queue of samples first, from when on
+ * no session of a range ends; then the shards, each with its de-duplication state; then the manifest, when
+ * all files are stored.
+ */
+import type { ErrorCode } from '../../../errors.js';
+import type { Group, PeerId } from '../../../protocol/map.js';
+import type { Message, MessageOf } from '../../../protocol/messages.js';
+import type { PlanStatus } from '../../../protocol/status.js';
+import type { SchedulerPolicy } from '../../shared/policy.js';
+import { planKey, SAVING_KEY } from '../entries.js';
+import type { Ledger, PublishAnswer } from '../ledger.js';
+import type { Samples } from '../samples/samples.js';
+import type { StoredPlan } from '../state.js';
+import { Attempt, type Waiting } from './attempt.js';
+import { Chains } from './chains.js';
+
+/** A plan whose attempt failed is tried again after this time, then after twice as long, up to its period. */
+const FIRST_BACKOFF_MS = 2000;
+const MAX_PLANS = 16;
+const MAX_PLAN_NAME = 64;
+
+export interface SaverHost {
+  readonly ledger: Ledger;
+  readonly policy: SchedulerPolicy;
+  readonly samples: Samples;
+  /** Something of the group is beyond repair. */
+  isLost(group: Group): boolean;
+}
+
+/** What is soft of a plan. */
+interface Live {
+  chains: Chains;
+  dueAt: number;
+  /** Failures in a row. */
+  failures: number;
+  waiting: Waiting[];
+  last: { number: number; rows: number; bytes: number; tookMs: number; endedAt: number } | undefined;
+  failure: PlanStatus['failure'];
+}
+
+export class Saver {
+  private attempt: Attempt | undefined;
+  private readonly live = new Map<string, Live>();
+  private now = 0;
+
+  constructor(private readonly host: SaverHost) {}
+
+  private get plans(): ReadonlyMap<string, StoredPlan> | undefined {
+    return this.host.ledger.state.saving?.plans;
+  }
+
+  // ---- messages
+
+  /** True if the message was one about checkpoints. */
+  receive(from: PeerId, message: Message): boolean {
+    switch (message.t) {
+      case 'setPlan':
+        this.setPlan(from, message);
+        return true;
+      case 'saveNow':
+        this.saveNow(from, message);
+        return true;
+      case 'shardSaved':
+      case 'saveProgress':
+      case 'saveFailed':
+        this.heard(from, message);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  private setPlan(from: PeerId, { id, name, plan, next = 1 }: MessageOf<'setPlan'>): void {
+    const { ledger } = this.host;
+    const refuse = (code: ErrorCode, message: string) =>
+      ledger.answer(from, { t: 'planSet', id, code, message });
+    if (name.length === 0 || name.length > MAX_PLAN_NAME)
+      return refuse('BAD_ARGUMENT', `a save plan needs a name of 1 to ${MAX_PLAN_NAME} characters`);
+    ledger.state.saving ??= { nextAttempt: 1, plans: new Map() };
+    const { plans } = ledger.state.saving;
+    const known = plans.get(name);
+    if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
+    if (this.attempt?.plan.name === name) this.fail('ABORTED', 'the save plan was changed');
+    // Files of another place are no parents of what is saved from now on.
+    if (plan?.url !== known?.url || plan?.kind !== known?.kind) this.live.delete(name);
+    else this.live.get(name)?.chains.clear();
+    if (plan)
+      plans.set(name, { ...plan, name, next: Math.max(next, known?.url === plan.url ? known.next : 1) });
+    else plans.delete(name);
+    ledger.touch(planKey(name));
+    ledger.touch(SAVING_KEY);
+    ledger.answer(from, { t: 'planSet', id });
+  }
+
+  private saveNow(from: PeerId, { id, name }: MessageOf<'saveNow'>): void {
+    const live = this.liveOf(name);
+    if (live) live.waiting.push({ peer: from, id });
+    else this.tell([{ peer: from, id }], 'BAD_ARGUMENT', `there is no save plan "${name}"`);
+  }
+
+  private heard(
+    from: PeerId,
+    message: MessageOf<'shardSaved'> | MessageOf<'saveProgress'> | MessageOf<'saveFailed'>,
+  ): void {
+    const { attempt } = this;
+    if (attempt?.id !== message.id) {
+      // A scheduler that is started again does not know the attempts of the one before.
+      if (message.id < (this.host.ledger.state.saving?.nextAttempt ?? 1))
+        this.host.ledger.answer(from, { t: 'saveEnded', id: message.id });
+      return;
+    }
+    if (attempt.publishing) return;
+    if (message.t === 'saveProgress') return attempt.progress(message, this.now);
+    const { g, m, gen } = message;
+    // What an earlier owner has saved counts if it is heard in time; later the newest one is asked.
+    const owner = this.host.ledger.map.groups[g]?.data[m];
+    if (owner?.node !== from || owner.gen !== gen) return;
+    if (message.t === 'saveFailed') {
+      const { code, message: reason } = message;
+      return this.fail(code, `shard ${m} of group ${g}: ${reason}`);
+    }
+    attempt.savedShard(message, this.now);
+    if (attempt.isComplete(this.host.ledger.map)) this.publish(attempt);
+  }
+
+  // ---- time
+
+  /** `slept`: milliseconds in which this process did not run. */
+  tick(now: number, slept: number): void {
+    this.now = now;
+    if (!this.plans) return;
+    const { attempt } = this;
+    if (!attempt) return this.begin();
+    attempt.progressAt += slept;
+    const { saveRetryMs, saveStallMs } = this.host.policy;
+    if (!attempt.publishing) {
+      const lost = this.host.ledger.map.groups.find((group) => this.host.isLost(group));
+      if (lost) return this.fail('UNRECOVERABLE', `shards of group ${lost.id} are beyond repair`);
+      if (now - attempt.askedAt >= saveRetryMs) this.ask(attempt);
+    }
+    if (now - attempt.progressAt > saveStallMs)
+      this.fail('TIMEOUT', `nothing came further for ${saveStallMs} ms (saveStallMs)`);
+  }
+
+  private liveOf(name: string): Live | undefined {
+    const plan = this.plans?.get(name);
+    if (!plan) return undefined;
+    let live = this.live.get(name);
+    if (!live) {
+      const chains = new Chains(this.host.policy.maxIncrements);
+      const dueAt = plan.everyMs > 0 ? this.now + plan.everyMs : Number.POSITIVE_INFINITY;
+      live = { chains, dueAt, failures: 0, waiting: [], last: undefined, failure: undefined };
+      this.live.set(name, live);
+    }
+    return live;
+  }
+
+  /** Begins the attempt that is due for the longest time, if one is. */
+  private begin(): void {
+    const { ledger, samples } = this.host;
+    const { map, saving } = ledger.state;
+    let next: { plan: StoredPlan; live: Live; dueAt: number } | undefined;
+    for (const plan of this.plans!.values()) {
+      const live = this.liveOf(plan.name)!;
+      const dueAt = live.waiting.length > 0 ? 0 : live.dueAt;
+      if (dueAt <= this.now && dueAt < (next?.dueAt ?? Number.POSITIVE_INFINITY))
+        next = { plan, live, dueAt };
+    }
+    if (!next || map.groups.length === 0) return;
+    const { plan, live } = next;
+    const cut = plan.kind === 'full job' ? samples.beginCut() : undefined;
+    const { waiting, chains } = live;
+    live.waiting = [];
+    const attempt = new Attempt(saving!.nextAttempt++, plan, map.job, cut, chains, this.now, waiting);
+    this.attempt = attempt;
+    // A number is used once, whatever becomes of the attempt.
+    saving!.plans.set(plan.name, { ...plan, next: plan.next + 1 });
+    ledger.touch(SAVING_KEY);
+    ledger.touch(planKey(plan.name));
+    this.event('checkpoint.begun', attempt, { attempt: attempt.hex });
+    this.ask(attempt);
+  }
+
+  private ask(attempt: Attempt): void {
+    attempt.askedAt = this.now;
+    const { ledger } = this.host;
+    for (const [node, question] of attempt.questions(ledger.map)) ledger.answer(node, question);
+  }
+
+  // ---- ends
+
+  private publish(attempt: Attempt): void {
+    const { ledger, samples } = this.host;
+    attempt.publishing = true;
+    const { url, keep } = attempt.plan;
+    const draft = attempt.draft(ledger.state);
+    if (attempt.plan.kind === 'full job') samples.endCut();
+    ledger.afterwards({ kind: 'publish', token: attempt.id, url, keep, draft });
+  }
+
+  onPublished(answer: PublishAnswer): void {
+    const { attempt } = this;
+    if (attempt?.id !== answer.token) return;
+    if (answer.kind === 'published') return this.done(attempt);
+    const live = this.liveOf(attempt.plan.name)!;
+    // Who wrote there, or removed files, is not known: nothing is built upon what this job has there.
+    if (answer.code !== 'PLACE_FAILED') live.chains.clear();
+    this.fail(answer.code, answer.message);
+    if (answer.newest === undefined) return;
+    const plan = this.plans!.get(attempt.plan.name)!;
+    this.changePlan({ ...plan, next: Math.max(plan.next, answer.newest + 1) });
+    live.dueAt = this.now;
+  }
+
+  private changePlan(plan: StoredPlan): void {
+    const { ledger } = this.host;
+    ledger.state.saving!.plans.set(plan.name, plan);
+    ledger.touch(planKey(plan.name));
+  }
+
+  private done(attempt: Attempt): void {
+    attempt.published();
+    const { number, sums, startedAt } = attempt;
+    const live = this.liveOf(attempt.plan.name)!;
+    const tookMs = Math.round(this.now - startedAt);
+    live.last = { number, ...sums, tookMs, endedAt: this.now };
+    live.failure = undefined;
+    live.failures = 0;
+    this.event('checkpoint.done', attempt, { ...sums, tookMs });
+    for (const { peer, id } of attempt.waiting)
+      this.host.ledger.answer(peer, { t: 'saveDone', id, number, ...sums, tookMs });
+    this.end(attempt, live, attempt.plan.everyMs - tookMs);
+  }
+
+  private fail(code: ErrorCode, message: string): void {
+    const { attempt } = this;
+    if (!attempt) return;
+    if (!attempt.publishing && attempt.plan.kind === 'full job') this.host.samples.endCut();
+    const live = this.liveOf(attempt.plan.name)!;
+    live.failure = { number: attempt.number, code, message };
+    const backoff = FIRST_BACKOFF_MS * 2 ** Math.min(live.failures++, 20);
+    this.event('checkpoint.failed', attempt, { code, message });
+    this.tell(attempt.waiting, code, message);
+    this.end(attempt, live, Math.min(attempt.plan.everyMs, backoff));
+  }
+
+  private end({ id, plan }: Attempt, live: Live, afterMs: number): void {
+    this.attempt = undefined;
+    live.dueAt = plan.everyMs > 0 ? this.now + Math.max(0, afterMs) : Number.POSITIVE_INFINITY;
+    this.host.ledger.afterwards({ kind: 'broadcast', message: { t: 'saveEnded', id } });
+  }
+
+  private tell(waiting: readonly Waiting[], code: ErrorCode, message: string): void {
+    const nothing = { number: 0, rows: 0, bytes: 0, tookMs: 0 };
+    for (const { peer, id } of waiting)
+      this.host.ledger.answer(peer, { t: 'saveDone', id, ...nothing, code, message });
+  }
+
+  private event(name: string, { plan, number }: Attempt, fields: Record<string, unknown>): void {
+    this.host.ledger.afterwards({ kind: 'event', name, fields: { plan: plan.name, number, ...fields } });
+  }
+
+  /** Undefined: there has never been a plan. */
+  status(): PlanStatus[] | undefined {
+    if (!this.plans) return undefined;
+    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep }): PlanStatus => {
+      const { last, failure } = this.liveOf(name)!;
+      const { attempt } = this;
+      const shards = this.host.ledger.map.groups.reduce((sum, { data }) => sum + data.length, 0);
+      const own = attempt?.plan.name === name ? attempt : undefined;
+      return {
+        ...{ name, url, kind, everyMs, keep },
+        ...(own && { underWay: { number: own.number, saved: own.savedShards, shards } }),
+        ...(last && { last: lastOf(last, this.now) }),
+        ...(failure && { failure }),
+      };
+    });
+  }
+}
+
+function lastOf({ endedAt, ...last }: NonNullable<Live['last']>, now: number) {
+  return { ...last, agoMs: Math.round(now - endedAt) };
+}

@@ -1,0 +1,125 @@
+/**
+ * Messages of checkpoints. A save plan says what of the job is saved where and how often. An attempt carries
+ * out a plan once: the scheduler asks the owners of all data shards, each saves its own, and the manifest is
+ * written when all are stored.
+ */
+import type { ErrorCode } from '../errors.js';
+
+/** What is saved, where, and how often. */
+export interface SavePlan {
+  /** Of the place: a directory or `s3://bucket/prefix`. */
+  url: string;
+  /** An attempt begins so long after the last one; 0: only when somebody asks. */
+  everyMs: number;
+  /** So many manifests are kept. */
+  keep: number;
+  /** Bytes per second that a node reads for it; 0 = as fast as leaves room for requests. */
+  rate: number;
+  /** `full job`: everything that a restored job needs. `export`: the values of rows. */
+  kind: 'full job' | 'export';
+  /** Names of the tables of an export; undefined: all. */
+  tables?: string[];
+}
+
+/** A file of a checkpoint: rows of one shard, and of the last one of a shard its de-duplication state. */
+export type SavedSegment = [name: string, bytes: number, sha256: string, rows: number];
+
+/**
+ * The receiver saves these shards, one after the other; `gen`: as their owner in this generation; `since`:
+ * what changed after the snapshot of its that had this stamp, 0: all rows. Repeated until each of them is
+ * saved or has failed.
+ */
+export interface SaveShards {
+  t: 'saveShards';
+  epoch: number;
+  /** Of the attempt: a higher one is newer, and ends what is under way for others. */
+  id: number;
+  url: string;
+  /** What the names of its files begin with. */
+  prefix: string;
+  kind: SavePlan['kind'];
+  /** Tables of an export, by their ids; undefined: all. */
+  tables?: number[];
+  rate: number;
+  shards: [g: number, m: number, gen: number, since: number][];
+}
+/** What is left of shards that the sender is saving, in answer to each `saveShards`. */
+export interface SaveProgress {
+  t: 'saveProgress';
+  id: number;
+  items: [g: number, m: number, gen: number, bytesLeft: number][];
+}
+/** All segments of the shard are stored, and the position that they show is committed. */
+export interface ShardSaved {
+  t: 'shardSaved';
+  id: number;
+  g: number;
+  m: number;
+  gen: number;
+  /** Stream position of the rows and of the de-duplication state. */
+  position: number;
+  /** Of the snapshot: what changes after it is what changed since this stamp. */
+  stamp: number;
+  since: number;
+  segments: SavedSegment[];
+}
+/** The sender cannot save the shard: the attempt has failed. */
+export interface SaveFailed {
+  t: 'saveFailed';
+  id: number;
+  g: number;
+  m: number;
+  gen: number;
+  code: ErrorCode;
+  message: string;
+}
+/** The attempt is over: whatever is left of it is given up. */
+export interface SaveEnded {
+  t: 'saveEnded';
+  id: number;
+}
+
+/** Makes, changes or (without `plan`) drops a save plan. */
+export interface SetPlan {
+  t: 'setPlan';
+  id: number;
+  name: string;
+  plan?: SavePlan;
+  /** Number of its next checkpoint, where the place has some already; default: the next of the plan. */
+  next?: number;
+}
+export interface PlanSet {
+  t: 'planSet';
+  id: number;
+  code?: ErrorCode;
+  message?: string;
+}
+/** Asks for an attempt now. Answered when it has ended; one that is under way already is waited for first. */
+export interface SaveNow {
+  t: 'saveNow';
+  id: number;
+  name: string;
+}
+export interface SaveDone {
+  t: 'saveDone';
+  id: number;
+  /** Number of the checkpoint. */
+  number: number;
+  rows: number;
+  /** Of the files that are new in it. */
+  bytes: number;
+  tookMs: number;
+  code?: ErrorCode;
+  message?: string;
+}
+
+export type SavingMessage =
+  | SaveShards
+  | SaveProgress
+  | ShardSaved
+  | SaveFailed
+  | SaveEnded
+  | SetPlan
+  | PlanSet
+  | SaveNow
+  | SaveDone;

@@ -1,0 +1,69 @@
+/** Bugs of checkpoints. */
+import type { Mutant } from './mutant.js';
+
+export const SAVING_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'checkpoint: a shard is called saved before its files are stored',
+    file: 'node/saving',
+    from: 'read && open === 0 && snapshot.isCommitted',
+    to: 'read && snapshot.isCommitted',
+  },
+  {
+    name: 'checkpoint: the manifest is written before all shards are saved',
+    file: 'scheduler/saving/saver',
+    from: 'if (attempt.isComplete(this.host.ledger.map))',
+    to: 'if (attempt.savedShards > 1)',
+  },
+  {
+    name: 'checkpoint: the de-duplication state is that of the committed position',
+    file: 'shard/owner',
+    from: 'this.stream.seq, this.head.entries(), since',
+    to: 'this.stream.seq, this.stream.committedDedup.entries(), since',
+  },
+  {
+    name: 'checkpoint: the session of a range ends while shards are saved',
+    file: 'scheduler/ledger',
+    from: 'if (this.held && ',
+    to: 'if (false && ',
+  },
+  {
+    name: 'checkpoint: what was held is not ended after a crash of the scheduler',
+    file: 'scheduler/samples/samples',
+    from: 'this.endOrphans();',
+    to: '',
+  },
+  {
+    name: 'checkpoint: a new owner is asked for what changed since a snapshot of the old one',
+    file: 'scheduler/saving/chains',
+    from: 'chain?.gen !== gen || ',
+    to: '!chain || ',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'the engine answers a stamp that it has not given with all rows: it takes failures in between',
+    },
+  },
+  {
+    name: 'checkpoint: a snapshot counts whose position can be rolled back',
+    file: 'shard/snapshot',
+    from: 'return this.owner.stream.committed >= this.position;',
+    to: 'return true;',
+  },
+  {
+    name: 'checkpoint: ranges that were handed out meanwhile are left out',
+    file: 'scheduler/samples/samples',
+    from: 'this.cut?.handedOut(index, range);',
+    to: '',
+  },
+  {
+    name: 'checkpoint: ranges that were finished meanwhile count as finished',
+    file: 'scheduler/samples/cut',
+    from: 'const open = [...before.open, ',
+    to: 'const open = [...before.open.filter(({ number }) => state.open.has(number)), ',
+  },
+  {
+    name: 'checkpoint: a request of an attempt that is over begins it again',
+    file: 'node/saving',
+    from: 'if (id <= this.ended || id < (this.order?.message.id ?? 0))',
+    to: 'if (false)',
+  },
+];

@@ -1,0 +1,253 @@
+/**
+ * Checkpoints of a schedule: the plan, and a simulated place where writes are slow, fail, fail although they
+ * were done, or are torn when their process dies. What a manifest lists is checked when it is written: every
+ * file is there and whole, rows and de-duplication state are those of one position, and the samples are such
+ * that a restored job trains each of them once.
+ */
+import type { StoreEffect } from '../core/shared/outbox.js';
+import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
+import type { DedupEntry, Message } from '../protocol/messages.js';
+import type { NodeActor } from './actors.js';
+import type { CheckpointSide, Cluster } from './cluster.js';
+import { type Content, RememberingShard } from './engine.js';
+import type { Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
+import { Violation } from './violation.js';
+
+const PLAN = 'checkpoint';
+const URL = 'memory://place';
+const KEEP = 2;
+
+/** A file of the place. */
+interface Segment {
+  tables: Map<string, { key: bigint; row: Float32Array }[]>;
+  sessions: DedupEntry[] | undefined;
+  position: number;
+  bytes: number;
+  sha256: string;
+  /** Its writer died before it was whole. */
+  torn: boolean;
+}
+
+type FailedCode = (PublishAnswer & { kind: 'publishFailed' })['code'];
+
+interface Pending {
+  at: number;
+  run: () => void;
+}
+
+export class Saves implements CheckpointSide {
+  private readonly files = new Map<string, Segment>();
+  private readonly manifests = new Map<number, Draft>();
+  /** First part of the names of a snapshot's files -> what the shard held when it began. */
+  private readonly taken = new Map<string, Content>();
+  private pending: Pending[] = [];
+  /** Since everything healed. */
+  private doneAtRest = 0;
+  private askedAt = 0;
+
+  constructor(private readonly cluster: Cluster) {}
+
+  private get wanted(): boolean {
+    return this.cluster.config.saveEvery > 0;
+  }
+
+  private get planned(): boolean {
+    return this.cluster.control.disk.saving?.plans.has(PLAN) ?? false;
+  }
+
+  /** Nothing is under way, and a checkpoint was made when nothing stood in its way. */
+  get finished(): boolean {
+    return !this.wanted || (this.doneAtRest > 0 && !this.planned);
+  }
+
+  /** Once per step. */
+  step(): void {
+    const { cluster } = this;
+    if (this.pending.some(({ at }) => at <= cluster.now)) {
+      const due = this.pending.filter(({ at }) => at <= cluster.now);
+      this.pending = this.pending.filter(({ at }) => at > cluster.now);
+      for (const { run } of due) run();
+    }
+    if (!this.wanted || cluster.phase !== 'running' || !cluster.control.running) return;
+    const over = this.doneAtRest > 0;
+    if (this.planned !== over || cluster.now - this.askedAt < cluster.retry) return;
+    this.askedAt = cluster.now;
+    const from = cluster.clients[0]?.id;
+    if (from === undefined) return;
+    const { saveEvery: everyMs } = cluster.config;
+    const plan = { url: URL, everyMs, keep: KEEP, rate: 0, kind: 'full job' as const };
+    const message: Message = { t: 'setPlan', id: 0, name: PLAN, ...(!over && { plan }) };
+    cluster.control.step({ kind: 'message', from, role: 'client', message });
+  }
+
+  private later(run: () => void): void {
+    const { cluster } = this;
+    const slow = cluster.stormy && cluster.random.chance(0.1) ? cluster.retry * 10 : 30;
+    this.pending.push({ at: cluster.now + cluster.random.below(slow), run });
+  }
+
+  // ---- files
+
+  store(index: number, actor: NodeActor, effect: StoreEffect): void {
+    const { cluster } = this;
+    const { token, name, group, member } = effect;
+    const snapshot = snapshotOf(name);
+    if (!this.taken.has(snapshot)) {
+      const shard = actor.node!.ownerAt(group, member)?.native;
+      if (!(shard instanceof RememberingShard))
+        throw new Violation(`${name}: a file of a shard without owner`);
+      this.taken.set(snapshot, shard.taken!);
+    }
+    const segment = segmentOf(effect);
+    const process = actor.identity!.inc;
+    const fails = cluster.stormy && cluster.random.chance(0.03);
+    this.later(() => {
+      const alive = actor.up && actor.identity?.inc === process;
+      const torn = !alive && cluster.random.chance(0.3);
+      if (!(fails || !alive) || cluster.random.chance(0.5)) this.put(name, { ...segment, torn });
+      if (!alive) return;
+      const failed = { kind: 'storeFailed' as const, token, code: 'PLACE_FAILED' as const, message: 'no' };
+      const { bytes, sha256 } = segment;
+      cluster.answerNode(index, actor, fails ? failed : { kind: 'stored', token, bytes, sha256 });
+    });
+  }
+
+  private put(name: string, segment: Segment): void {
+    const known = this.files.get(name);
+    if (known && !known.torn && known.sha256 !== segment.sha256)
+      throw new Violation(`${name} was written twice, with another content`);
+    this.files.set(name, segment);
+  }
+
+  // ---- manifests
+
+  publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void {
+    const { cluster } = this;
+    const { token, draft, keep } = effect;
+    const fails = cluster.stormy && cluster.random.chance(0.1);
+    this.later(() => {
+      const failed = (code: FailedCode, newest?: number) =>
+        answer({
+          kind: 'publishFailed',
+          token,
+          code,
+          message: 'no',
+          ...(newest !== undefined && { newest }),
+        });
+      if (this.manifests.has(draft.number)) return failed('CHECKPOINT_TAKEN', this.newest);
+      if (fails && cluster.random.chance(0.5)) return failed('PLACE_FAILED');
+      // The scheduler may be gone by now. The manifest is written all the same, unless a newer one is there:
+      // files that only this one needs were removed then.
+      if (this.newest > draft.number) return failed('BAD_CHECKPOINT');
+      this.check(draft);
+      this.manifests.set(draft.number, draft);
+      this.sweep(keep);
+      cluster.count('manifest');
+      if (!cluster.stormy && cluster.phase === 'running') this.doneAtRest++;
+      if (fails) failed('PLACE_FAILED');
+      else answer({ kind: 'published', token });
+    });
+  }
+
+  private get newest(): number {
+    return Math.max(0, ...this.manifests.keys());
+  }
+
+  private sweep(keep: number): void {
+    const newest = [...this.manifests.keys()].sort((a, b) => b - a);
+    for (const number of newest.slice(keep)) this.manifests.delete(number);
+    const listed = new Set<string>();
+    for (const { shards } of this.manifests.values())
+      for (const { segments } of shards) for (const { name } of segments) listed.add(name);
+    for (const name of this.files.keys())
+      if (!listed.has(name) && checkpointOfSegment(name)! <= newest[0]!) this.files.delete(name);
+  }
+
+  private check(draft: Draft): void {
+    const { cluster } = this;
+    const groups = cluster.control.disk.map.groups;
+    const wanted = groups.flatMap(({ id, data }) => data.map((_, m) => `${id}/${m}`));
+    const listed = draft.shards.map(({ group, member }) => `${group}/${member}`);
+    if (wanted.join() !== listed.join()) throw new Violation(`a manifest has the shards ${listed.join()}`);
+    const contents = new Map<string, SavedContent>();
+    for (const { group, member, segments, position } of draft.shards) {
+      const content = this.load(segments, position);
+      const taken = this.taken.get(snapshotOf(segments.at(-1)!.name))!;
+      compare(`shard ${group}/${member} of checkpoint ${draft.number}`, content, taken);
+      contents.set(`${group}/${member}`, content);
+      if (segments.some(({ name }) => !name.startsWith(checkpointFolder(draft.number))))
+        cluster.count('increment');
+    }
+    cluster.traffic.checkSaved(draft, contents);
+  }
+
+  private load(segments: readonly SegmentRef[], position: number): SavedContent {
+    const tables: SavedContent['tables'] = new Map();
+    let sessions: DedupEntry[] | undefined;
+    for (const { name, bytes, sha256 } of segments) {
+      const file = this.files.get(name);
+      if (!file || file.torn || file.bytes !== bytes || file.sha256 !== sha256)
+        throw new Violation(`a manifest lists ${name}, which is not stored`);
+      for (const [table, rows] of file.tables) {
+        const known = tables.get(table) ?? new Map<bigint, Float32Array>();
+        tables.set(table, known);
+        for (const { key, row } of rows) known.set(key, row);
+      }
+      sessions = file.position === position ? file.sessions : undefined;
+    }
+    if (!sessions) throw new Violation('the last file of a shard has no sessions of its position');
+    return { tables, sessions };
+  }
+}
+
+/** Of the name of a file: all files of one snapshot have it in common. */
+function snapshotOf(name: string): string {
+  return name.slice(0, name.lastIndexOf('-'));
+}
+
+function segmentOf({ tables, sessions, position }: StoreEffect): Segment {
+  const rows = new Map<string, { key: bigint; row: Float32Array }[]>();
+  let bytes = 0;
+  let hash = 0x811c9dc5;
+  const mix = (word: number) => {
+    hash = Math.imul(hash ^ word, 0x01000193);
+    bytes += 4;
+  };
+  for (const { name, keys, values, state } of tables) {
+    const list: { key: bigint; row: Float32Array }[] = [];
+    for (const [chunk, some] of keys.entries()) {
+      const [count, dim, width] = [some.length, values[chunk]!.length, state[chunk]!.length];
+      for (const [i, key] of some.entries()) {
+        const row = new Float32Array((dim + width) / count);
+        row.set(values[chunk]!.subarray((i * dim) / count, ((i + 1) * dim) / count));
+        row.set(state[chunk]!.subarray((i * width) / count, ((i + 1) * width) / count), dim / count);
+        list.push({ key, row });
+        mix(Number(key & 0xffff_ffffn));
+        for (const word of wordsOf(row)) mix(word);
+      }
+    }
+    rows.set(name, list);
+  }
+  if (sessions) for (const char of JSON.stringify(sessions)) mix(char.charCodeAt(0));
+  const sha256 = (hash >>> 0).toString(16);
+  return { tables: rows, sessions, position, bytes, sha256, torn: false };
+}
+
+function wordsOf(row: Float32Array): Uint32Array {
+  return new Uint32Array(row.buffer, row.byteOffset, row.length);
+}
+
+/** Every row of the one is in the other, bit for bit. */
+function compare(what: string, { tables }: SavedContent, taken: Content): void {
+  for (const [table, rows] of taken) {
+    const saved = tables.get(table) ?? new Map<bigint, Float32Array>();
+    if (saved.size !== rows.size)
+      throw new Violation(`${what}: ${saved.size} rows of ${table}, the shard had ${rows.size}`);
+    for (const [key, row] of rows) {
+      const other = saved.get(key);
+      const words = wordsOf(row);
+      if (!other || wordsOf(other).some((word, i) => word !== words[i]))
+        throw new Violation(`${what}: a row of ${table} is not what it was at its position`);
+    }
+  }
+}

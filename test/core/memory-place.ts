@@ -1,0 +1,65 @@
+/** A place of checkpoints in memory: writes are done at once, unless a test holds them or has them fail. */
+import type { StoreAnswer } from '../../src/core/node/saving.js';
+import type { PublishAnswer, SchedulerEffect } from '../../src/core/scheduler/ledger.js';
+import type { StoreEffect } from '../../src/core/shared/outbox.js';
+import type { ErrorCode } from '../../src/errors.js';
+
+type PublishEffect = SchedulerEffect & { kind: 'publish' };
+
+export class MemoryPlace {
+  readonly files = new Map<string, StoreEffect>();
+  readonly manifests: PublishEffect['draft'][] = [];
+  /** Why writes of files and of manifests fail; undefined: they do not. */
+  storeFails: ErrorCode | undefined;
+  publishFails: { code: ErrorCode; newest?: number } | undefined;
+  /** Writes wait for `release`. */
+  held = false;
+  private waiting: (() => void)[] = [];
+
+  private act(run: () => void): void {
+    if (this.held) this.waiting.push(run);
+    else run();
+  }
+
+  get heldWrites(): number {
+    return this.waiting.length;
+  }
+
+  release(): void {
+    this.held = false;
+    for (const run of this.waiting.splice(0)) run();
+  }
+
+  store(effect: StoreEffect, answer: (input: StoreAnswer) => void): void {
+    const { token, name } = effect;
+    const code = this.storeFails;
+    this.act(() => {
+      if (code) return answer({ kind: 'storeFailed', token, code, message: 'no room' });
+      this.files.set(name, effect);
+      answer({ kind: 'stored', token, bytes: 100, sha256: `of ${name}` });
+    });
+  }
+
+  publish({ token, draft }: PublishEffect, answer: (input: PublishAnswer) => void): void {
+    const fails = this.publishFails;
+    this.act(() => {
+      if (fails) return answer({ kind: 'publishFailed', token, message: 'no', ...fails });
+      this.manifests.push(draft);
+      answer({ kind: 'published', token });
+    });
+  }
+
+  /** Rows of a shard of a manifest, by key: the first float of each. */
+  rows(draft: PublishEffect['draft'], shard: number): Record<number, number> {
+    const rows: Record<number, number> = {};
+    for (const { name } of draft.shards[shard]!.segments) {
+      for (const { keys, values } of this.files.get(name)!.tables) {
+        for (const [chunk, some] of keys.entries()) {
+          const dim = values[chunk]!.length / some.length;
+          for (const [i, key] of some.entries()) rows[Number(key)] = values[chunk]![i * dim]!;
+        }
+      }
+    }
+    return rows;
+  }
+}

@@ -1,0 +1,320 @@
+/** Checkpoints: what is asked of whom, what counts, and what becomes of an attempt that fails. */
+import { afterEach, describe, expect, it } from 'vitest';
+import type { MessageOf } from '../../../src/protocol/messages.js';
+import { type DatasetSpec, UNBOUNDED } from '../../../src/protocol/samples.js';
+import type { SavePlan } from '../../../src/protocol/saving.js';
+import { Cluster, type ClusterOptions, kind } from '../harness.js';
+
+const PLAN: SavePlan = { url: 'memory', everyMs: 0, keep: 3, rate: 0, kind: 'full job' };
+const DATASET: DatasetSpec = {
+  files: [{ name: 'a.tsv', size: 80, rangeBytes: 20 }],
+  ...{ batch: 4, epochs: 1, seed: 1, shuffle: false, staleness: UNBOUNDED },
+};
+
+let cluster: Cluster;
+afterEach(() => cluster.close());
+
+function start(options: Partial<ClusterOptions> = {}, plan: Partial<SavePlan> = {}): Cluster {
+  cluster = new Cluster({ k: 2, r: 1, ...options });
+  tell({ t: 'setPlan', id: 1, name: 'all', plan: { ...PLAN, ...plan } });
+  return cluster;
+}
+
+function tell(message: Parameters<Cluster['send']>[2]): void {
+  cluster.stepScheduler({ kind: 'message', from: cluster.client.id, role: 'client', message });
+  cluster.settle();
+}
+
+function push(value: number, ...keys: number[]): void {
+  const ticket = cluster.client.push({ 0: [{ keys, value }], 1: [{ keys, value }] });
+  cluster.settle();
+  expect(ticket.done).toBe(true);
+}
+
+/** Asks for a checkpoint and lets some time pass: the answers to what was asked for. */
+function save(ms = 300): MessageOf<'saveDone'>[] {
+  const before = cluster.history.length;
+  tell({ t: 'saveNow', id: 9, name: 'all' });
+  cluster.advance(ms);
+  return cluster.sent('saveDone', before).map(({ message }) => message);
+}
+
+const drafts = () => cluster.place.manifests;
+const failures = () => cluster.eventsNamed('checkpoint.failed').map(({ code }) => code);
+
+describe('a checkpoint', () => {
+  it('has all rows of all shards, with the de-duplication state of the same position', () => {
+    start();
+    push(1, 1, 2, 3);
+    push(2, 2);
+    const [done] = save();
+    expect(done).toMatchObject({ number: 1, rows: 6 });
+    expect(done!.code).toBeUndefined();
+    const draft = drafts()[0]!;
+    expect(
+      draft.shards.map(({ group, member, position, since }) => [group, member, position, since]),
+    ).toEqual([
+      [0, 0, 2, 0],
+      [0, 1, 2, 0],
+    ]);
+    expect(cluster.place.rows(draft, 0)).toEqual({ 1: 1, 2: 3, 3: 1 });
+    const last = cluster.place.files.get(draft.shards[0]!.segments.at(-1)!.name)!;
+    expect(last).toMatchObject({ position: 2, sessions: [[cluster.client.id, 2, []]] });
+  });
+
+  it('adds what changed since the one before, and all of it after a new owner', () => {
+    start();
+    push(1, 1, 3, 5, 7);
+    save();
+    push(1, 1);
+    expect(save()[0]).toMatchObject({ number: 2 });
+    const [first, second] = drafts();
+    const [whole] = first!.shards[0]!.segments;
+    expect(second!.shards[0]!.segments[0]).toEqual(whole);
+    expect(second!.shards[0]!.segments.slice(1).map(({ rows }) => rows)).toEqual([2]);
+    expect(cluster.place.rows(second!, 0)).toEqual({ 1: 2, 3: 1, 5: 1, 7: 1 });
+    cluster.crash(0);
+    cluster.restart(0);
+    cluster.advance(3000);
+    expect(cluster.owner(0).complete).toBe(true);
+    expect(save()[0]).toMatchObject({ number: 3 });
+    const third = drafts()[2]!;
+    expect(third.shards.map(({ since, segments }) => [since > 0, segments.length])).toEqual([
+      [false, 1],
+      [true, 3],
+    ]);
+    expect(cluster.place.rows(third, 0)).toEqual({ 1: 2, 3: 1, 5: 1, 7: 1 });
+  });
+
+  it('is a full one again when the increments are larger than what they add to, or too many', () => {
+    start({ schedulerPolicy: { maxIncrements: 2 } });
+    push(1, 1);
+    const sinces = Array.from({ length: 4 }, () => {
+      save();
+      push(1, 1);
+      return drafts().at(-1)!.shards[0]!.since;
+    });
+    // Files of the test all count 100 bytes: after two increments there are more of them than of the rest.
+    expect(sinces).toEqual([0, 1, 2, 0]);
+  });
+
+  it('waits for the position to be committed: an acknowledgement that does not come holds it up', () => {
+    start();
+    const acks = cluster.hold(kind(['applied', 'openAck']));
+    const ticket = cluster.client.push({ 0: [{ keys: [1], value: 1 }], 1: [{ keys: [1], value: 1 }] });
+    cluster.settle();
+    expect(save()).toEqual([]);
+    expect(cluster.place.files.size).toBe(2);
+    acks.release();
+    cluster.advance(600);
+    expect(ticket.done).toBe(true);
+    expect(drafts().length).toBe(1);
+  });
+
+  it('does not change with pushes that come while it is read', () => {
+    start({ policy: { saveChunkBytes: 4096, segmentBytes: 4096 } });
+    push(1, 1, 2, 3, 4, 5, 6, 7, 8);
+    cluster.place.held = true;
+    const asked = save();
+    expect(asked).toEqual([]);
+    expect(cluster.place.heldWrites).toBeGreaterThan(2);
+    push(5, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+    cluster.place.release();
+    cluster.advance(600);
+    expect(drafts()[0]!.shards[0]!.position).toBe(1);
+    expect(Object.values(cluster.place.rows(drafts()[0]!, 0))).toEqual(Array(8).fill(1));
+  });
+
+  it('of an export has the values of the chosen tables, and neither sessions nor samples', () => {
+    start({}, { kind: 'export', tables: [] });
+    push(1, 1);
+    save();
+    expect(drafts()[0]).toMatchObject({ kind: 'export', tables: [] });
+    expect(drafts()[0]!.samples).toBeUndefined();
+    expect([...cluster.place.files]).toEqual([]);
+    tell({ t: 'setPlan', id: 1, name: 'all', plan: { ...PLAN, kind: 'export' } });
+    save();
+    const [file] = [...cluster.place.files.values()];
+    expect(file).toMatchObject({ valuesOnly: true, tables: [{ name: 't', state: [] }] });
+    expect(file!.sessions).toBeUndefined();
+  });
+
+  it('is made again and again, and not before its time', () => {
+    start({}, { everyMs: 10_000 });
+    cluster.advance(9000);
+    expect(drafts().length).toBe(0);
+    cluster.advance(23_000);
+    expect(drafts().map(({ number }) => number)).toEqual([1, 2, 3]);
+    const before = cluster.history.length;
+    tell({ t: 'setPlan', id: 1, name: 'all' });
+    cluster.advance(30_000);
+    expect(drafts().length).toBe(3);
+    expect(cluster.sent('saveShards', before)).toEqual([]);
+  });
+
+  it('goes on with the newest owner when a shard is moved to another', () => {
+    start({ spares: 1 });
+    push(1, 1);
+    const lost = cluster.lose(kind('saveShards', { to: cluster.map.groups[0]!.data[0]!.node }));
+    save();
+    expect(drafts().length).toBe(0);
+    lost();
+    cluster.crash(0);
+    cluster.advance(5000);
+    expect(drafts().length).toBe(1);
+    expect(cluster.place.rows(drafts()[0]!, 0)).toEqual({ 1: 1 });
+  });
+});
+
+describe('an attempt that fails', () => {
+  it('says why, and the next one has another number', () => {
+    start();
+    push(1, 1);
+    cluster.place.storeFails = 'PLACE_FAILED';
+    expect(save()[0]).toMatchObject({ code: 'PLACE_FAILED' });
+    cluster.place.storeFails = undefined;
+    expect(cluster.scheduler!.status().saving![0]!.failure).toMatchObject({
+      number: 1,
+      code: 'PLACE_FAILED',
+    });
+    expect(save()[0]).toMatchObject({ number: 2 });
+    expect(cluster.scheduler!.status().saving![0]!.failure).toBeUndefined();
+    expect(new Set([...cluster.place.files.keys()].map((name) => name.slice(0, 6)))).toEqual(
+      new Set(['000002']),
+    );
+  });
+
+  it('at its limit of memory lets pushes go on', () => {
+    start({ policy: { checkpointBytes: 16_000, saveChunkBytes: 4096, segmentBytes: 4096 } });
+    push(1, 1, 2, 3, 4, 5, 6, 7, 8);
+    cluster.place.held = true;
+    save();
+    push(1, 1, 2, 3, 4, 5, 6, 7, 8);
+    cluster.advance(300);
+    expect(failures()).toEqual(['LIMIT']);
+    push(1, 1);
+    cluster.place.release();
+    expect(save()[0]).toMatchObject({ number: 2 });
+    expect(cluster.place.rows(drafts()[0]!, 0)).toMatchObject({ 1: 3, 8: 2 });
+  });
+
+  it('is tried again sooner than the next would be, and less and less often', () => {
+    start({}, { everyMs: 60_000 });
+    cluster.place.storeFails = 'PLACE_FAILED';
+    cluster.advance(61_000);
+    expect(failures().length).toBe(1);
+    cluster.advance(2500);
+    expect(failures().length).toBe(2);
+    cluster.advance(2000);
+    expect(failures().length).toBe(2);
+    cluster.place.storeFails = undefined;
+    cluster.advance(3000);
+    expect(drafts().length).toBe(1);
+  });
+
+  it('because its number is taken goes on behind the newest of the place', () => {
+    start();
+    cluster.place.publishFails = { code: 'CHECKPOINT_TAKEN', newest: 41 };
+    expect(save()[0]).toMatchObject({ code: 'CHECKPOINT_TAKEN' });
+    cluster.place.publishFails = undefined;
+    expect(save()[0]).toMatchObject({ number: 42 });
+  });
+
+  it('because nothing comes further, or a shard is lost, ends', () => {
+    start({ schedulerPolicy: { saveStallMs: 5000 } });
+    push(1, 1);
+    cluster.place.held = true;
+    save();
+    cluster.advance(7500);
+    expect(failures()).toEqual(['TIMEOUT']);
+    cluster.crash(0);
+    cluster.crash(1);
+    cluster.advance(3000);
+    cluster.restart(0);
+    cluster.restart(1);
+    cluster.advance(6000);
+    save(900);
+    expect(failures().at(-1)).toBe('UNRECOVERABLE');
+  });
+
+  it('a plan that is not there, or cannot be, is refused', () => {
+    start();
+    tell({ t: 'saveNow', id: 4, name: 'none' });
+    expect(cluster.sent('saveDone')[0]!.message).toMatchObject({ id: 4, code: 'BAD_ARGUMENT' });
+    tell({ t: 'setPlan', id: 5, name: '', plan: PLAN });
+    expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ id: 5, code: 'BAD_ARGUMENT' });
+    for (let i = 0; i < 20; i++) tell({ t: 'setPlan', id: 6, name: `p${i}`, plan: PLAN });
+    expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ code: 'LIMIT' });
+  });
+});
+
+describe('samples in a checkpoint', () => {
+  const acquire = (id: number) => {
+    tell({ t: 'acquire', id, name: 'd', clock: 0 });
+    return cluster.sent('acquired').at(-1)!.message;
+  };
+  const finish = ({ range, id: lease, session }: MessageOf<'acquired'>) =>
+    tell({
+      ...{ t: 'release', id: 99, name: 'd', number: range!.number, lease, session, outcome: 'finished' },
+      ...{ done: 5, begun: 5, samples: 20, redone: 0 },
+    });
+
+  function train(): MessageOf<'acquired'>[] {
+    start();
+    tell({ t: 'openDataset', id: 1, name: 'd', spec: DATASET });
+    const early = acquire(2);
+    const finishedBefore = acquire(3);
+    finish(finishedBefore);
+    cluster.place.held = true;
+    save();
+    const since = acquire(4);
+    return [early, since];
+  }
+
+  it('are as they were when it began, with ranges handed out since; their sessions stay open', () => {
+    const [early, since] = train();
+    finish(early!);
+    finish(since!);
+    expect([...cluster.disk.sessions.keys()]).toEqual(
+      expect.arrayContaining([early!.session, since!.session]),
+    );
+    cluster.place.release();
+    cluster.advance(300);
+    const { samples } = drafts()[0]!;
+    expect(samples!.sessions).toEqual([early!.session, since!.session]);
+    expect(samples!.nextPeer).toBe(cluster.disk.nextPeer);
+    const [dataset] = samples!.datasets;
+    expect(dataset).toMatchObject({ next: 3, finished: 1, samples: [20] });
+    expect(dataset!.open.map(({ number, worker, done }) => [number, worker, done])).toEqual([
+      [0, 0, 0],
+      [2, 0, 0],
+    ]);
+    expect(cluster.disk.sessions.has(early!.session)).toBe(false);
+    expect(cluster.disk.sessions.has(since!.session)).toBe(false);
+  });
+
+  it('a scheduler that is started again ends the sessions that were held', () => {
+    const [early, since] = train();
+    finish(early!);
+    cluster.crashScheduler();
+    cluster.restartScheduler();
+    cluster.advance(300);
+    expect(cluster.disk.sessions.has(early!.session)).toBe(false);
+    expect(cluster.disk.sessions.has(since!.session)).toBe(true);
+    expect(cluster.disk.saving!.plans.get('all')).toMatchObject({ next: 2 });
+    cluster.place.release();
+    cluster.advance(3000);
+    // The nodes were told that the attempt of the one before is over.
+    expect(cluster.sent('saveEnded').length).toBeGreaterThan(0);
+    expect(save(1000)[0]).toMatchObject({ number: 2 });
+  });
+
+  it('sessions of clients end as ever', () => {
+    start();
+    const other = cluster.addClient();
+    cluster.place.held = true;
+    save();
+    cluster.stepScheduler({ kind: 'message', from: other.id, role: 'client', message: { t: 'detach' } });
+    expect(cluster.disk.sessions.has(other.id)).toBe(false);
+  });
+});
