@@ -38,6 +38,7 @@ export type {
   JobStatus,
   MoveStatus,
   NodeStatus,
+  PlanStatus,
   RecoveryStats,
   Redundancy,
   ScalingStatus,

@@ -48,6 +48,7 @@ export type {
   JobSummary,
   MoveStatus,
   NodeStatus,
+  PlanStatus,
   RecoveryStats,
   Redundancy,
   ScalingStatus,
