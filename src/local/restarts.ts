@@ -1,4 +1,5 @@
 /** When a supervisor starts a PS again. */
+import type { ErrorCode } from '../errors.js';
 import { RESTART_EXIT } from '../runtime/departure.js';
 import type { Exit } from './child.js';
 
@@ -8,16 +9,23 @@ import type { Exit } from './child.js';
  * - `left`: it was drained, by its own SIGTERM or because the job told it to leave. It is not started again.
  * - `restart`: it was drained in order to be started again. It is, at once.
  * - `refused`: it never served, and said why with a code. It would say it again.
+ * - `away`: it served once, and no scheduler answers now. It is started again as often as it takes, because
+ *   the others still serve.
  * - `crashed`: anything else. It is started again, as an empty node, after a pause.
  */
-export type Ending = 'left' | 'restart' | 'refused' | 'crashed';
+export type Ending = 'left' | 'restart' | 'refused' | 'away' | 'crashed';
 
-export function endingOf({ code }: Exit, served: boolean): Ending {
+/** `served`: it did, in this life or an earlier one. `said`: the code of the error that it ended with. */
+export function endingOf({ code }: Exit, served: boolean, said?: ErrorCode): Ending {
   if (code === 0) return 'left';
   if (code === RESTART_EXIT) return 'restart';
+  if (code === 2 && served && said === 'UNREACHABLE') return 'away';
   // Exit code 2 is an error with a code.
   return code === 2 && !served ? 'refused' : 'crashed';
 }
+
+/** Before a process looks for its scheduler again, which it does for `--connect-timeout`. */
+export const AWAY_PAUSE_MS = 250;
 
 /** So many crashes in so long a time are too many. */
 export const MAX_CRASHES = 5;

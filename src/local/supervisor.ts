@@ -6,7 +6,7 @@ import { KintsugiError } from '../errors.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { Child, type Exit } from './child.js';
 import type { RoleEvent } from './events.js';
-import { CRASH_WINDOW_MS, Crashes, endingOf } from './restarts.js';
+import { AWAY_PAUSE_MS, CRASH_WINDOW_MS, Crashes, endingOf } from './restarts.js';
 
 export interface SupervisorOptions {
   /** Of each process: its name, and its arguments of the command line. */
@@ -71,8 +71,9 @@ export class Supervisor {
   }
 
   private onExit(place: Place, child: Child, exit: Exit): void {
-    const ending = endingOf(exit, place.served);
-    const pauseMs = ending === 'crashed' ? place.crashes.add(monotonicMs()) : 0;
+    const ending = endingOf(exit, place.served, child.deathOf(exit).code);
+    const againMs = ending === 'away' ? AWAY_PAUSE_MS : 0;
+    const pauseMs = ending === 'crashed' ? place.crashes.add(monotonicMs()) : againMs;
     const fields = { process: place.name, pid: child.pid, ...exit, ending };
     switch (ending) {
       case 'left':
@@ -84,7 +85,7 @@ export class Supervisor {
         return this.reject(child.deathOf(exit));
       default:
         if (pauseMs === undefined) return this.giveUp(place, child, exit);
-        if (ending === 'crashed') this.options.log.warn('process.ended', { ...fields, pauseMs });
+        if (ending !== 'restart') this.options.log.warn('process.ended', { ...fields, pauseMs });
         else this.options.log.info('process.ended', fields);
         place.timer = setTimeout(() => this.start(place), pauseMs);
     }

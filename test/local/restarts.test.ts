@@ -16,8 +16,10 @@ test('what the end of a PS means', () => {
       expect(endingOf(exit, served)).toBe('crashed');
   }
   expect(endingOf(ended(2), false)).toBe('refused');
-  // The scheduler may only be away for a while.
   expect(endingOf(ended(2), true)).toBe('crashed');
+  // The scheduler may only be away for a while.
+  expect(endingOf(ended(2), true, 'UNREACHABLE')).toBe('away');
+  expect(endingOf(ended(2), false, 'UNREACHABLE')).toBe('refused');
 });
 
 test('one that was drained for a restart is started again at once', async () => {
@@ -42,6 +44,23 @@ test('one that was drained for a restart is started again at once', async () => 
   ]);
   expect(lines).toEqual(['a: not a record']);
   await supervisor.stop('SIGTERM');
+});
+
+test('one that served is started again as long as its scheduler is away', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-restarts-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const endings: unknown[] = [];
+  const note = (_: string, { ending }: { ending?: unknown } = {}) => ending && endings.push(ending);
+  const supervisor = new Supervisor({
+    processes: [{ name: 'a', args: [join(directory, 'lives')] }],
+    cliPath: fileURLToPath(new URL('../fixtures/scheduler-away.mjs', import.meta.url)),
+    onEvent: () => {},
+    onLine: () => {},
+    log: { info: note, warn: note, error: note },
+  });
+  onTestFinished(() => supervisor.stop('SIGINT'));
+  await supervisor.ended;
+  expect(endings).toEqual(['crashed', ...new Array(8).fill('away'), 'left']);
 });
 
 test('pauses grow with the crashes of the last minute, of which there are so many at most', () => {
