@@ -11,6 +11,20 @@ const PROBE_MS = 500;
 /** gone: nobody listens there. unclear: no answer, or a refusal that proves nothing. */
 export type Finding = 'listening' | 'gone' | 'unclear';
 
+const AGAIN_MS = 25;
+const UNCLEAR_MS = 250;
+/** So many at once are probed as often as one alone. After a restart of the scheduler it is all nodes. */
+const FEW = 64;
+
+/**
+ * When to look again: a listener may outlive its process for a moment. `probed`: processes that are looked at
+ * now, each in its turn. `limitMs`: a listener must be seen more often than this.
+ */
+export function pauseAfter(finding: Finding, probed: number, limitMs: number): number {
+  if (finding !== 'listening') return UNCLEAR_MS;
+  return Math.max(AGAIN_MS, Math.min((AGAIN_MS * probed) / FEW, limitMs / 2 - AGAIN_MS));
+}
+
 /** `from`: the address that the process's own connections came from, if known. */
 export function probe({ host, port }: Address, from: string | undefined): Promise<Finding> {
   return new Promise((resolve) => {

@@ -1,4 +1,5 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
+import { setTimeout as pause } from 'node:timers/promises';
 import {
   DEFAULT_SCHEDULER_POLICY,
   newJob,
@@ -22,15 +23,13 @@ import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { type Logger, monotonicMs } from './log.js';
-import { hostOf, probe } from './probe.js';
+import { hostOf, pauseAfter, probe } from './probe.js';
 import { checkProved, Refusals } from './refusals.js';
 import { SessionProofs } from './session-proofs.js';
 import { Standby } from './standby.js';
 
 const TICK_MS = 50;
-/** How often to look again whether a node's process is gone: while it listens, and while that is unclear. */
-const PROBE_AGAIN_MS = 25;
-const PROBE_UNCLEAR_MS = 250;
+/** So long is looked whether a node's process is gone. */
 const PROBE_LIMIT_MS = 10_000;
 /** A link without traffic is pinged so often: of nodes, and of clients. */
 const NODE_PING_MS = 200;
@@ -96,6 +95,8 @@ class SchedulerRuntime {
   private readonly byPeer = new Map<PeerId, Link>();
   /** Where the connections of nodes came from. */
   private readonly calledFrom = new Map<PeerId, string>();
+  /** Nodes that are being probed. */
+  private probed = 0;
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
   private storeProblem: string | undefined;
@@ -291,7 +292,7 @@ class SchedulerRuntime {
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
         return;
       case 'probe':
-        void this.probe(effect.node, effect.inc, effect.address, monotonicMs() + PROBE_LIMIT_MS);
+        void this.probe(effect.node, effect.inc, effect.address);
         return;
       case 'abandon':
         return this.abandon(effect.node, effect.inc);
@@ -384,15 +385,20 @@ class SchedulerRuntime {
   }
 
   /** Probes the node until it is gone for certain, is back, or the time is over. */
-  private async probe(node: PeerId, inc: number, address: string, until: number): Promise<void> {
-    const finding = await probe(parseAddress(address), this.calledFrom.get(node));
-    if (this.closed || this.byPeer.has(node)) return;
-    if (finding === 'gone') this.step({ kind: 'refused', node, inc });
-    if (finding === 'gone' || monotonicMs() > until) return;
-    // A listener may outlive its process for a moment. An unclear finding is left to the timers of the core.
-    if (finding === 'listening') this.step({ kind: 'listening', node, inc });
-    const pauseMs = finding === 'listening' ? PROBE_AGAIN_MS : PROBE_UNCLEAR_MS;
-    setTimeout(() => void this.probe(node, inc, address, until), pauseMs).unref();
+  private async probe(node: PeerId, inc: number, address: string): Promise<void> {
+    const { reconnectMs } = { ...DEFAULT_SCHEDULER_POLICY, ...this.options.policy };
+    const until = monotonicMs() + PROBE_LIMIT_MS;
+    this.probed++;
+    for (;;) {
+      const finding = await probe(parseAddress(address), this.calledFrom.get(node));
+      if (this.closed || this.byPeer.has(node)) break;
+      if (finding === 'gone') this.step({ kind: 'refused', node, inc });
+      if (finding === 'gone' || monotonicMs() > until) break;
+      // An unclear finding is left to the timers of the core.
+      if (finding === 'listening') this.step({ kind: 'listening', node, inc });
+      await pause(pauseAfter(finding, this.probed, reconnectMs), undefined, { ref: false });
+    }
+    this.probed--;
   }
 
   async close(): Promise<void> {

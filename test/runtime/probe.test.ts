@@ -1,7 +1,7 @@
 // Is a process gone? Only the machine that ran it can say so.
 import { createServer } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { hostOf, isProof, probe } from '../../src/runtime/probe.js';
+import { hostOf, isProof, pauseAfter, probe } from '../../src/runtime/probe.js';
 
 const refused = (...addresses: string[]): Error => {
   const errors = addresses.map((address) =>
@@ -48,4 +48,10 @@ it.each([
   ['[::ffff:10.0.0.7]:4000', '::ffff:10.0.0.7'],
 ])('the address in %s', (remote, host) => {
   expect(hostOf(remote)).toBe(host);
+});
+
+it('many are probed less often than one, and each before it would be given up', () => {
+  const pauses = [1, 64, 640, 1000, 100_000].map((probed) => pauseAfter('listening', probed, 1000));
+  expect(pauses).toEqual([25, 25, 250, 390.625, 475]);
+  expect(pauseAfter('listening', 1000, 20)).toBe(25);
 });

@@ -44,6 +44,7 @@ const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
   'persisted',
   'message',
   'silent',
+  'listening',
   'published',
   'publishFailed',
 ]);
