@@ -14,7 +14,7 @@ import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { KintsugiError } from '../errors.js';
 import { syncDirectory } from '../storage/sync.js';
-import { byteLength, slices } from './bytes.js';
+import { byteLength, slices, turn } from './bytes.js';
 import {
   checkName,
   type GetOptions,
@@ -194,9 +194,11 @@ async function writeFile(
     for (const slice of slices(parts)) {
       refuseAborted(signal);
       // The slice is hashed while a thread of libuv writes it.
-      const writing = writeAll(file, slice, position);
-      for (const piece of slice) hash.update(piece);
-      position += await writing;
+      const hashing = turn().then(() => {
+        for (const piece of slice) hash.update(piece);
+      });
+      const [written] = await Promise.all([writeAll(file, slice, position), hashing]);
+      position += written;
     }
     await file.sync();
     return { bytes: position, sha256: hash.digest('hex') };
