@@ -30,6 +30,11 @@ const HIGHEST = 2 ** 21;
 const MEMBERS = 2 ** 16;
 const START_WORDS = 64;
 
+/** Whether a number can be that of a member of a group. */
+export function isMember(m: unknown): boolean {
+  return Number.isSafeInteger(m) && (m as number) >= 0 && (m as number) < MEMBERS;
+}
+
 /** One number for (group, member). */
 export function shardKey(g: number, m: number): number {
   return g * MEMBERS + m;

@@ -20,7 +20,7 @@ import {
   tuple,
   wrongField,
 } from './checks.js';
-import { areItems, type ItemKind } from './items.js';
+import { areItems, type ItemKind, isMember } from './items.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
@@ -35,7 +35,8 @@ const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 
 
 const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
 
-const shard = { g: natural, m: natural };
+/** A larger m would be taken for a shard of another group (shardKey). */
+const shard = { g: natural, m: isMember };
 const stream = { ...shard, sid: natural, gen: natural };
 const ascending: Check = (v) => (v as number[])[0]! <= (v as number[])[1]!;
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');

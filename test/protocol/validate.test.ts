@@ -394,4 +394,11 @@ describe('limits', () => {
       expect(codeOf({ t })).toBe('BAD_FRAME');
     },
   );
+
+  it('refuses a member that no group has, which would name a shard of another group', () => {
+    const asked = (m: number) =>
+      codeOfCall(() => toMessage({ t: 'shardStats', g: 0, m, epoch: 1, id: 1 }), 'taken');
+    expect([65_535, 65_536, 65_537].map(asked)).toEqual(['taken', 'BAD_FRAME', 'BAD_FRAME']);
+    expect(codeOfCall(() => toMessage({ t: 'gap', g: 0, m: 65_536, expected: 1 }))).toBe('BAD_FRAME');
+  });
 });
