@@ -181,9 +181,8 @@ export interface NativeShard {
   beginSnapshot(since: number): { stamp: number; rows: number; bytes: number };
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
-   * of one table, each key once in all of the snapshot, in no order that means anything: blocks that changed
-   * since it began come first. At most `maxBytes` of keys, values and state, but at least one block, or one
-   * row of a block that was kept.
+   * of one table, each key once in all of the snapshot, in no order that means anything. At most `maxBytes`
+   * of keys, values and state, but at least one row.
    * @throws BAD_ARGUMENT when no snapshot is open, or `maxBytes` is 0; MEMORY_LIMIT when the system refused
    * memory for rows that changed: the snapshot is lost, and `endSnapshot` is left to do
    */

@@ -32,6 +32,27 @@ bool BlockSet::remove(std::uint32_t index) {
   return true;
 }
 
+void BlockSet::removeRange(std::uint32_t from, std::uint32_t to) {
+  to = std::min(to, limit_);
+  for (std::uint32_t at = from; at < to; at = (at | 63) + 1) {
+    std::uint64_t mask = ~std::uint64_t{0} << (at & 63);
+    if (to - at < 64 - (at & 63)) mask &= (std::uint64_t{1} << (to & 63)) - 1;
+    std::uint64_t& word = words_[at >> 6];
+    count_ -= static_cast<std::uint64_t>(std::popcount(word & mask));
+    word &= ~mask;
+  }
+  if (count_ == 0) fill(0);
+}
+
+void BlockSet::list(std::uint32_t from, std::size_t max, std::vector<std::uint32_t>& out) const {
+  for (std::size_t word = from >> 6; max && word < words_.size(); word++) {
+    std::uint64_t bits = words_[word];
+    if (word == from >> 6) bits &= ~std::uint64_t{0} << (from & 63);
+    for (; bits && max; bits &= bits - 1, max--)
+      out.push_back(static_cast<std::uint32_t>(word * 64 + static_cast<unsigned>(std::countr_zero(bits))));
+  }
+}
+
 std::uint32_t BlockSet::next(std::uint32_t from) const {
   if (from >= limit_) return kNone;
   std::size_t word = from >> 6;

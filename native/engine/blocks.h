@@ -69,9 +69,14 @@ class BlockSet {
   bool has(std::uint32_t index) const { return index < limit_ && (words_[index >> 6] >> (index & 63) & 1); }
   /** False if it was not there. */
   bool remove(std::uint32_t index);
+  /** Members from `from` to before `to`. */
+  void removeRange(std::uint32_t from, std::uint32_t to);
   std::uint64_t count() const { return count_; }
   /** The first member at or after `from`, or kNone. */
   std::uint32_t next(std::uint32_t from) const;
+  /** Appends the first `max` members at or after `from`. */
+  void list(std::uint32_t from, std::size_t max, std::vector<std::uint32_t>& out) const;
+  std::size_t bytes() const { return words_.capacity() * sizeof(std::uint64_t); }
 
  private:
   std::vector<std::uint64_t> words_;

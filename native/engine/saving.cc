@@ -12,9 +12,8 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
   if (snapshot_) return badArgument("a snapshot of this shard is open");
   if (dirty()) return badArgument("a snapshot begins after a flush");
   if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
-  // Blocks that are not covered yet came after the newest snapshot. Before the first one nothing is known.
   for (const auto& [id, t] : tables_) {
-    if (!t->stamps().cover(t->shape(kRows).blocks(t->extent()), snapshots_)) return kNoMemory;
+    if (!t->stamps().settle(t->shape(kRows).blocks(t->extent()), snapshots_)) return kNoMemory;
   }
   if (since > snapshots_) since = 0;
   snapshot_ = std::make_unique<Snapshot>(*memory_);
@@ -98,7 +97,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   };
   scatter(0, values, rows.values);
   if (state) scatter(values, state, rows.state);
-  if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows), snapshots_);
+  if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows));
 }
 
 // Rows that change, and slots below the extent that get a key.

@@ -76,7 +76,7 @@ void Shard::dropBatch() {
 
 // Rows get their stamps once per batch, not once per push. No snapshot begins between a push and this.
 void Shard::closeBatch(Table& table) {
-  if (snapshots_) table.stamps().mark(table.batch().slots(), table.shape(kRows), snapshots_);
+  if (snapshots_) table.stamps().mark(table.batch().slots(), table.shape(kRows));
   table.batch().clear();
 }
 
@@ -234,7 +234,7 @@ std::vector<TableStats> Shard::stats() const {
 }
 
 std::size_t Shard::bytes() const {
-  std::size_t bytes = snapshotBytes();
+  std::size_t bytes = snapshot_ ? snapshot_->memoryBytes() : 0;
   for (const auto& [id, t] : tables_) bytes += t->bytes();
   return bytes;
 }

@@ -1,8 +1,10 @@
 #include "engine/snapshot.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "engine/table.h"
 #include "kernels/kernels.h"
@@ -15,18 +17,37 @@ static constexpr std::size_t kPageBytes = std::size_t{256} << 10;
  * caches. */
 static constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
-bool Stamps::cover(std::uint32_t count, std::uint32_t stamp) {
-  if (count > room_) {
-    const std::uint32_t room = count + count / 2;
-    std::unique_ptr<std::uint32_t[]> larger(new (std::nothrow) std::uint32_t[room]);
-    if (!larger) return false;
-    std::copy_n(stamps_.get(), covered_, larger.get());
-    stamps_ = std::move(larger);
-    room_ = room;
-    charge_.set(std::size_t{room} * sizeof(std::uint32_t));
+bool Stamps::settle(std::uint32_t count, std::uint32_t newest) {
+  for (std::uint32_t word = 0; word < room_ / 64; word++) {
+    for (std::uint64_t bits = std::exchange(changed_[word], 0); bits; bits &= bits - 1)
+      stamps_[word * 64 + static_cast<unsigned>(std::countr_zero(bits))] = newest;
   }
-  for (; covered_ < count; covered_++) stamps_[covered_] = stamp;
+  if (count > room_) {
+    const auto room = static_cast<std::uint32_t>(alignUp(count + count / 2, 64));
+    std::unique_ptr<std::uint32_t[]> stamps(new (std::nothrow) std::uint32_t[room]);
+    std::unique_ptr<std::uint64_t[]> changed(new (std::nothrow) std::uint64_t[room / 64]());
+    if (!stamps || !changed) return false;
+    std::copy_n(stamps_.get(), covered_, stamps.get());
+    stamps_ = std::move(stamps);
+    changed_ = std::move(changed);
+    room_ = room;
+    charge_.set(room * sizeof(std::uint32_t) + room / 8);
+  }
+  if (count > covered_) std::fill(stamps_.get() + covered_, stamps_.get() + count, newest);
+  covered_ = std::max(covered_, count);
   return true;
+}
+
+// A division per row would be most of what this costs. With 2^shift >= 2^32 x d the product of a slot, which
+// is below 2^30, and 2^shift / d rounded up is exact, and below 2^64.
+void Stamps::mark(const std::vector<std::uint32_t>& slots, const ColumnShape& shape) {
+  const std::uint64_t d = shape.slotsPerBlock;
+  const unsigned shift = 32 + static_cast<unsigned>(std::bit_width(d - 1));
+  const std::uint64_t reciprocal = ((std::uint64_t{1} << shift) + d - 1) / d;
+  for (const std::uint32_t slot : slots) {
+    const auto block = static_cast<std::uint32_t>(slot * reciprocal >> shift);
+    if (block < covered_) changed_[block / 64] |= std::uint64_t{1} << (block % 64);
+  }
 }
 
 static std::size_t rowBytes(const TableSpec& spec) {
@@ -38,6 +59,13 @@ static RowArrays advanced(const TableSpec& spec, RowArrays to, std::size_t rows)
   to.values += rows * spec.dim * 4;
   if (to.state) to.state += rows * (spec.width() - spec.dim) * 4;
   return to;
+}
+
+/** Row `row` of memory for `room` rows: keys first, then all values, then all state. */
+static RowArrays arraysOf(const TableSpec& spec, std::uint8_t* memory, std::size_t room, std::size_t row) {
+  std::uint8_t* values = memory + room * sizeof(std::uint64_t);
+  return advanced(spec, {reinterpret_cast<std::uint64_t*>(memory), values, values + room * spec.dim * 4},
+                  row);
 }
 
 static void copyRows(const Table& table, const std::uint32_t* slots, std::size_t count, RowArrays to) {
@@ -56,152 +84,115 @@ static void copyRows(const Table& table, const std::uint32_t* slots, std::size_t
 
 void Snapshot::add(const Table& table, std::uint32_t since) {
   const std::uint32_t extent = table.extent();
-  if (!extent) return;
-  const ColumnShape& shape = table.shape(kRows);
-  Part part{&table, extent, {}};
-  const std::uint32_t blocks = shape.blocks(extent);
-  part.unread.fill(blocks);
-  std::uint64_t slots = extent;
-  for (std::uint32_t b = 0; b < blocks; b++) {
-    if (since == 0 || table.stamps()[b] >= since) continue;
-    part.unread.remove(b);
-    slots -= std::min(shape.slotsPerBlock, extent - b * shape.slotsPerBlock);
+  Part part;
+  part.table = &table;
+  part.left.fill(extent);
+  const std::uint32_t perBlock = table.shape(kRows).slotsPerBlock;
+  for (std::uint32_t b = 0; since && b < table.shape(kRows).blocks(extent); b++) {
+    if (table.stamps()[b] < since) part.left.removeRange(b * perBlock, (b + 1) * perBlock);
   }
-  if (!part.unread.count()) return;
-  for (const std::uint32_t slot : table.freeSlots()) slots -= part.unread.has(shape.blockOfSlot(slot));
-  rows_ += slots;
-  bytes_ += slots * rowBytes(table.spec());
+  for (const std::uint32_t slot : table.freeSlots()) part.left.remove(slot);
+  if (!part.left.count()) return;
+  rows_ += part.left.count();
+  bytes_ += part.left.count() * rowBytes(table.spec());
+  sets_.set(sets_.bytes() + part.left.bytes());
   parts_.push_back(std::move(part));
-}
-
-/** Appends the slots of a block that had a key when the snapshot began, and still have it. */
-void Snapshot::collect(const Part& part, std::uint32_t block) {
-  const std::uint32_t perBlock = part.table->shape(kRows).slotsPerBlock, first = block * perBlock;
-  const std::uint64_t* tags = part.table->tags();
-  const std::uint32_t end = first + std::min(perBlock, part.extent - first);
-  for (std::uint32_t slot = first; slot < end; slot++) {
-    if (tags[slot]) slots_.push_back(slot);
-  }
 }
 
 void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
   const auto found =
       std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.table == &table; });
-  if (found == parts_.end() || !found->unread.count()) return;
+  if (found == parts_.end() || !found->left.count()) return;
   Part& part = *found;
-  const ColumnShape& shape = table.shape(kRows);
   slots_.clear();
   for (const std::uint32_t slot : slots) {
-    if (slot >= part.extent) continue;
-    const std::uint32_t block = shape.blockOfSlot(slot);
-    if (part.unread.remove(block)) collect(part, block);
+    if (part.left.remove(slot)) slots_.push_back(slot);
   }
   for (std::size_t at = 0; at < slots_.size();) {
     Page* page = pageFor(part, slots_.size() - at);
     if (!page) return giveUp();
     const std::size_t n = std::min<std::size_t>(page->room - page->count, slots_.size() - at);
-    copyRows(table, slots_.data() + at, n, arrays(*page, page->count));
+    copyRows(table, slots_.data() + at, n,
+             arraysOf(table.spec(), page->memory.get(), page->room, page->count));
     page->count += static_cast<std::uint32_t>(n);
+    part.kept += n;
     at += n;
   }
 }
 
 /** With room for at least one of `rows` rows. No page is larger than what there is left to keep. */
 Snapshot::Page* Snapshot::pageFor(Part& part, std::size_t rows) {
-  if (part.open != kNone) {
-    Page& page = pages_[part.open - dropped_];
-    if (page.count < page.room) return &page;
-  }
+  if (!part.pages.empty() && part.pages.back().count < part.pages.back().room) return &part.pages.back();
   const std::size_t bytes = rowBytes(part.table->spec());
-  const std::uint64_t left = rows + part.unread.count() * part.table->shape(kRows).slotsPerBlock;
-  const std::size_t room = std::min<std::uint64_t>(std::max<std::size_t>(1, kPageBytes / bytes), left);
-  Page page{static_cast<std::uint32_t>(&part - parts_.data()), static_cast<std::uint32_t>(room), 0, 0,
+  const std::size_t room =
+      std::min<std::uint64_t>(std::max<std::size_t>(1, kPageBytes / bytes), rows + part.left.count());
+  Page page{static_cast<std::uint32_t>(room), 0, 0,
             std::unique_ptr<std::uint8_t[]>(new (std::nothrow) std::uint8_t[room * bytes])};
   if (!page.memory) return nullptr;
   charge_.set(charge_.bytes() + room * bytes);
-  part.open = dropped_ + static_cast<std::uint32_t>(pages_.size());
-  pages_.push_back(std::move(page));
-  return &pages_.back();
-}
-
-/** A page has its keys first, then all values, then all state. */
-RowArrays Snapshot::arrays(const Page& page, std::uint32_t row) const {
-  const TableSpec& spec = parts_[page.part].table->spec();
-  std::uint8_t* values = page.memory.get() + page.room * sizeof(std::uint64_t);
-  return advanced(spec,
-                  {reinterpret_cast<std::uint64_t*>(page.memory.get()), values,
-                   values + std::size_t{page.room} * spec.dim * 4},
-                  row);
+  part.pages.push_back(std::move(page));
+  return &part.pages.back();
 }
 
 void Snapshot::giveUp() {
   broken_ = true;
   parts_.clear();
-  pages_.clear();
   charge_.set(0);
+  sets_.set(0);
+}
+
+// The first table that is not read to its end, so that pieces are as large as they may be; but if more is
+// kept than fits a piece, the table with most of it. nullptr when there is nothing left.
+Snapshot::Part* Snapshot::choose(std::size_t maxBytes) {
+  const auto bytesIn = [](const Part& p) { return p.kept * rowBytes(p.table->spec()); };
+  if (charge_.bytes() > maxBytes) {
+    return &*std::max_element(parts_.begin(), parts_.end(),
+                              [&](const Part& a, const Part& b) { return bytesIn(a) < bytesIn(b); });
+  }
+  for (Part& part : parts_) {
+    if (part.left.count()) return &part;
+  }
+  for (Part& part : parts_) {
+    if (part.kept) return &part;
+  }
+  return nullptr;
 }
 
 bool Snapshot::read(std::size_t maxBytes, const AllocateRows& allocate) {
-  if (!pages_.empty()) return readKept(maxBytes, allocate);
-  for (; at_ < parts_.size(); at_++) {
-    if (readPart(parts_[at_], maxBytes, allocate)) return true;
-  }
-  return false;
-}
-
-bool Snapshot::readKept(std::size_t maxBytes, const AllocateRows& allocate) {
-  Part& part = parts_[pages_.front().part];
-  const TableSpec& spec = part.table->spec();
-  const std::size_t bytes = rowBytes(spec), max = std::max<std::size_t>(1, maxBytes / bytes);
-  std::size_t rows = 0;
-  for (const Page& page : pages_) {
-    if (&parts_[page.part] != &part || rows >= max) break;
-    rows += page.count - page.taken;
-  }
-  rows = std::min(rows, max);
+  Part* part = choose(maxBytes);
+  if (!part) return false;
+  const std::size_t max = std::max<std::size_t>(1, maxBytes / rowBytes(part->table->spec()));
+  const std::size_t kept = std::min(part->kept, max);
+  slots_.clear();
+  part->left.list(part->from, max - kept, slots_);
   RowArrays to;
-  if (!allocate(*part.table, rows, to)) return true;
-  while (rows) {
-    Page& page = pages_.front();
-    const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(rows, page.count - page.taken));
-    const RowArrays from = arrays(page, page.taken);
-    std::copy_n(from.keys, n, to.keys);
-    std::memcpy(to.values, from.values, n * std::size_t{spec.dim} * 4);
-    if (spec.width() > spec.dim)
-      std::memcpy(to.state, from.state, n * (bytes - 8 - spec.dim * std::size_t{4}));
-    to = advanced(spec, to, n);
-    rows -= n;
-    page.taken += n;
-    if (page.taken < page.count) break;
-    if (part.open == dropped_) part.open = kNone;
-    charge_.set(charge_.bytes() - page.room * bytes);
-    pages_.pop_front();
-    dropped_++;
-  }
+  if (!allocate(*part->table, kept + slots_.size(), to)) return true;
+  takeKept(*part, kept, to);
+  if (slots_.empty()) return true;
+  copyRows(*part->table, slots_.data(), slots_.size(), advanced(part->table->spec(), to, kept));
+  part->from = slots_.back() + 1;
+  part->left.removeRange(slots_.front(), part->from);
   return true;
 }
 
-bool Snapshot::readPart(Part& part, std::size_t maxBytes, const AllocateRows& allocate) {
-  const std::size_t max = maxBytes / rowBytes(part.table->spec());
-  slots_.clear();
-  std::vector<std::uint32_t> blocks;
-  for (std::uint32_t b = part.unread.next(part.from); b != kNone; b = part.unread.next(b + 1)) {
-    const std::size_t before = slots_.size();
-    collect(part, b);
-    if (before && slots_.size() > max) {
-      slots_.resize(before);
-      break;
-    }
-    blocks.push_back(b);
+void Snapshot::takeKept(Part& part, std::size_t rows, RowArrays to) {
+  const TableSpec& spec = part.table->spec();
+  const std::size_t state = (spec.width() - spec.dim) * std::size_t{4};
+  part.kept -= rows;
+  while (rows) {
+    Page& page = part.pages.front();
+    const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(rows, page.count - page.taken));
+    const RowArrays from = arraysOf(spec, page.memory.get(), page.room, page.taken);
+    std::copy_n(from.keys, n, to.keys);
+    std::memcpy(to.values, from.values, n * std::size_t{spec.dim} * 4);
+    if (state) std::memcpy(to.state, from.state, n * state);
+    to = advanced(spec, to, n);
+    rows -= n;
+    page.taken += n;
+    if (page.taken < page.count) return;
+    charge_.set(charge_.bytes() - page.room * rowBytes(spec));
+    part.pages.pop_front();
   }
-  if (!slots_.empty()) {
-    RowArrays to;
-    if (!allocate(*part.table, slots_.size(), to)) return true;
-    copyRows(*part.table, slots_.data(), slots_.size(), to);
-  }
-  for (const std::uint32_t b : blocks) part.unread.remove(b);
-  if (!blocks.empty()) part.from = blocks.back() + 1;
-  return !slots_.empty();
 }
 
 }  // namespace kintsugi

@@ -1,7 +1,9 @@
 // Snapshots: the rows of a shard as they were at one instant, handed out piece by piece while pushes go on. A
-// snapshot copies nothing when it begins. A block of rows that is about to change and was not handed out yet
-// is copied first ("kept"), and what was kept is handed out before anything else, so that as little as
-// possible is kept at a time. Stamps say which blocks changed since an earlier snapshot.
+// snapshot copies nothing when it begins. A row that is about to change and was not handed out yet is copied
+// first ("kept"). Where much was kept it is handed out before anything else, so that as little as possible is
+// kept at a time. Rows are kept one by one, because pushes come to rows at random places: with blocks of 4
+// KiB each row of 64 bytes would cost 64 times its size. Stamps say which blocks changed since an earlier
+// snapshot.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,28 +19,25 @@ namespace kintsugi {
 class Table;
 
 /** For each row block of a table the number of the newest snapshot that had begun before its last change.
- * Snapshots count from 1. Blocks that are not covered changed after the newest one. */
+ * Snapshots count from 1. Blocks that are not covered changed after the newest one. Changes set a bit per
+ * block, which stays in the caches; the bits become stamps when the next snapshot begins. */
 class Stamps {
  public:
   explicit Stamps(Memory& memory) : charge_(memory, Counts::Besides) {}
 
-  /** Covers the blocks below `count`; new ones get `stamp`. False if the system refuses memory. */
-  bool cover(std::uint32_t count, std::uint32_t stamp);
-  std::uint32_t covered() const { return covered_; }
+  /** Before a snapshot begins; `newest` is the one before it, or 0. Covers the blocks below `count`. False if
+   * the system refuses memory. */
+  bool settle(std::uint32_t count, std::uint32_t newest);
   std::uint32_t operator[](std::uint32_t block) const { return stamps_[block]; }
-  /** Blocks of these slots change now. Blocks that are not covered are passed over. */
-  void mark(const std::vector<std::uint32_t>& slots, const ColumnShape& shape, std::uint32_t stamp) {
-    for (const std::uint32_t slot : slots) {
-      const std::uint32_t block = shape.blockOfSlot(slot);
-      if (block < covered_) stamps_[block] = stamp;
-    }
-  }
+  /** Rows at these slots changed. Blocks that are not covered are passed over. */
+  void mark(const std::vector<std::uint32_t>& slots, const ColumnShape& shape);
   std::size_t bytes() const { return charge_.bytes(); }
 
  private:
   Charge charge_;
   std::unique_ptr<std::uint32_t[]> stamps_;
-  std::uint32_t covered_ = 0, room_ = 0;
+  std::unique_ptr<std::uint64_t[]> changed_;
+  std::uint32_t covered_ = 0, room_ = 0;  // room is a multiple of 64
 };
 
 /** Where rows go: keys u64[n], values f32[n * dim], state f32[n * (width - dim)]. */
@@ -53,7 +52,7 @@ using AllocateRows = std::function<bool(const Table&, std::size_t, RowArrays&)>;
 
 class Snapshot {
  public:
-  explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides) {}
+  explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides), sets_(memory, Counts::Besides) {}
 
   /** Before the first `keep` and `read`: row blocks of `table` whose stamp is at least `since`; 0 for all. */
   void add(const Table& table, std::uint32_t since);
@@ -67,39 +66,36 @@ class Snapshot {
   bool broken() const { return broken_; }
   /** Memory of rows that were kept and not handed out yet. */
   std::size_t keptBytes() const { return charge_.bytes(); }
+  /** All memory of this snapshot. */
+  std::size_t memoryBytes() const { return charge_.bytes() + sets_.bytes(); }
 
-  /** The next rows, all of one table: at most `maxBytes` of keys, values and state, but at least one row, and
-   * a block that was not kept as a whole. False when there are none. */
+  /** The next rows, all of one table: at most `maxBytes` of keys, values and state, but at least one row.
+   * False when there are none. */
   bool read(std::size_t maxBytes, const AllocateRows& allocate);
 
  private:
-  struct Part {
-    const Table* table;
-    std::uint32_t extent;  // when it began: what lies beyond is not part of it
-    BlockSet unread;
-    std::uint32_t from = 0;      // blocks before this one are not unread
-    std::uint32_t open = kNone;  // number of the page that takes more rows
-  };
-  /** Rows of one table that were kept. */
+  /** Rows that were kept. */
   struct Page {
-    std::uint32_t part;
     std::uint32_t room, count, taken;
     std::unique_ptr<std::uint8_t[]> memory;
   };
+  /** What is there of one table. */
+  struct Part {
+    const Table* table;
+    BlockSet left;           // slots whose rows were neither handed out nor kept
+    std::uint32_t from = 0;  // no slot before this one is left
+    std::size_t kept = 0;    // rows in pages
+    std::deque<Page> pages;  // the last one takes more rows
+  };
 
-  void collect(const Part& part, std::uint32_t block);
   Page* pageFor(Part& part, std::size_t rows);
-  RowArrays arrays(const Page& page, std::uint32_t row) const;
-  bool readKept(std::size_t maxBytes, const AllocateRows& allocate);
-  bool readPart(Part& part, std::size_t maxBytes, const AllocateRows& allocate);
+  Part* choose(std::size_t maxBytes);
+  void takeKept(Part& part, std::size_t rows, RowArrays to);
   void giveUp();
 
-  Charge charge_;
-  std::vector<Part> parts_;  // ascending by table
-  std::size_t at_ = 0;       // parts before this one have nothing unread
-  std::deque<Page> pages_;
-  std::uint32_t dropped_ = 0;         // pages before the first of `pages_`
-  std::vector<std::uint32_t> slots_;  // scratch: slots with a key
+  Charge charge_, sets_;
+  std::deque<Part> parts_;
+  std::vector<std::uint32_t> slots_;  // scratch
   std::uint64_t rows_ = 0, bytes_ = 0;
   bool broken_ = false;
 };
