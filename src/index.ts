@@ -41,6 +41,7 @@ export type {
   PlanStatus,
   RecoveryStats,
   Redundancy,
+  RestoreStatus,
   ScalingStatus,
 } from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';

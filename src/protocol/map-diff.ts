@@ -89,3 +89,8 @@ function mergedNodes(
   for (const node of changed) nodes.set(node.id, node);
   return [...nodes.values()];
 }
+
+/** A shard of the group has another owner than before. */
+export function hasNewOwner(before: Group | undefined, { data }: Group): boolean {
+  return before?.data.some((entry, m) => entry.gen !== data[m]?.gen) ?? false;
+}

@@ -39,6 +39,8 @@ export interface DataEntry {
   gen: number;
   /** Born empty with the group: nothing to recover. */
   init: boolean;
+  /** It is to be loaded from a checkpoint: nobody has it, and its owner serves nothing yet. */
+  restore?: true;
 }
 
 /** Where a parity of a group, or a mirror of one of its data shards, is. */

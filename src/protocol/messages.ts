@@ -51,6 +51,7 @@ export type {
   PlanStatus,
   RecoveryStats,
   Redundancy,
+  RestoreStatus,
   ScalingStatus,
 } from './status.js';
 

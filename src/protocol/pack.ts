@@ -15,8 +15,9 @@ const INIT = 1;
 const PROTECTS = 2;
 const ACKNOWLEDGES = 4;
 const MOVES = 8;
+const RESTORE = 2;
 /** The highest sum of flags of each entry. */
-const DATA_FLAGS = INIT;
+const DATA_FLAGS = INIT | RESTORE;
 const SINK_FLAGS = INIT | PROTECTS | ACKNOWLEDGES | MOVES;
 
 /** Bytes of the largest number: 53 bits. */
@@ -101,11 +102,11 @@ export function packGroups(groups: readonly Group[]): Uint8Array {
     out.number(pool);
     out.number(version);
     out.number(data.length);
-    for (const { node, inc, gen, init } of data) {
+    for (const { node, inc, gen, init, restore } of data) {
       out.number(node);
       out.number(inc);
       out.number(gen);
-      out.number(init ? INIT : 0);
+      out.number((init ? INIT : 0) | (restore ? RESTORE : 0));
     }
     out.number(sinks.length);
     for (const sink of sinks) packSink(sink, out);
@@ -144,12 +145,9 @@ export function unpackGroups(bytes: Uint8Array): Group[] {
 }
 
 function unpackData(from: Reader): DataEntry {
-  return {
-    node: from.number(),
-    inc: from.number(),
-    gen: from.number(),
-    init: from.flags(DATA_FLAGS) === INIT,
-  };
+  const [node, inc, gen, flags] = [from.number(), from.number(), from.number(), from.flags(DATA_FLAGS)];
+  const entry: DataEntry = { node, inc, gen, init: (flags & INIT) !== 0 };
+  return (flags & RESTORE) === 0 ? entry : { ...entry, restore: true };
 }
 
 function unpackSink(from: Reader): SinkEntry {

@@ -4,6 +4,7 @@
  * written when all are stored.
  */
 import type { ErrorCode } from '../errors.js';
+import type { SegmentRef } from './checkpoints.js';
 
 /** What is saved, where, and how often. */
 export interface SavePlan {
@@ -79,6 +80,33 @@ export interface SaveEnded {
   id: number;
 }
 
+/** The receiver loads its shard, as its owner in this generation, from these files, in their order. */
+export interface LoadShard {
+  t: 'loadShard';
+  epoch: number;
+  g: number;
+  m: number;
+  gen: number;
+  url: string;
+  segments: SegmentRef[];
+}
+/** Everything is loaded. The owner serves when the map says that its shard is not to be loaded any more. */
+export interface ShardLoaded {
+  t: 'shardLoaded';
+  g: number;
+  m: number;
+  gen: number;
+}
+/** A file cannot be had, or not be used. The receiver asks again. */
+export interface LoadFailed {
+  t: 'loadFailed';
+  g: number;
+  m: number;
+  gen: number;
+  code: ErrorCode;
+  message: string;
+}
+
 /** Makes, changes or (without `plan`) drops a save plan. */
 export interface SetPlan {
   t: 'setPlan';
@@ -119,6 +147,9 @@ export type SavingMessage =
   | ShardSaved
   | SaveFailed
   | SaveEnded
+  | LoadShard
+  | ShardLoaded
+  | LoadFailed
   | SetPlan
   | PlanSet
   | SaveNow

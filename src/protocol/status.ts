@@ -125,6 +125,16 @@ export interface PlanStatus {
   failure?: { number: number; code: ErrorCode; message: string };
 }
 
+/** A job that goes on from a checkpoint, while shards are loaded. */
+export interface RestoreStatus {
+  url: string;
+  /** Of the checkpoint. */
+  number: number;
+  shardsLeft: number;
+  /** Why a shard is not loaded; it is tried again. */
+  failure?: { code: ErrorCode; message: string };
+}
+
 /** A job, as its scheduler knows it. */
 export interface JobStatus {
   /** Id of the job. */
@@ -149,4 +159,6 @@ export interface JobStatus {
   scaling: ScalingStatus;
   /** Save plans; absent: there was never one. */
   saving?: PlanStatus[];
+  /** What is still to be loaded of a checkpoint; absent: nothing. */
+  restoring?: RestoreStatus;
 }

@@ -47,7 +47,13 @@ const streamId = either(tuple(natural, natural, optional(code)), ended);
 const dedup = list(either(tuple(natural, natural, list(tuple(natural, code))), ended));
 const extents = list(tuple(natural, natural, natural));
 
-const data = record({ node: natural, inc: natural, gen: natural, init: bool });
+const data = record({
+  node: natural,
+  inc: natural,
+  gen: natural,
+  init: bool,
+  restore: optional((v) => v === true),
+});
 const sink = record({
   sid: natural,
   kind: (v) => typeof v === 'string' && Object.hasOwn(CAPABILITIES, v),
@@ -286,6 +292,15 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   },
   saveFailed: { ...shard, id: natural, gen: natural, code, message: text },
   saveEnded: { id: natural },
+  loadShard: {
+    ...shard,
+    epoch: natural,
+    gen: natural,
+    url: text,
+    segments: list(record({ name: text, bytes: natural, sha256: text, rows: natural })),
+  },
+  shardLoaded: { ...shard, gen: natural },
+  loadFailed: { ...shard, gen: natural, code, message: text },
   setPlan: { id: natural, name: text, plan: optional(plan), next: optional(natural) },
   planSet: { id: natural, code: optional(code), message: optional(text) },
   saveNow: { id: natural, name: text },

@@ -238,10 +238,11 @@ class PsRuntime {
     if (!this.closed && node.map !== before) this.peers.welcome(before, node.map);
   }
 
-  /** This role writes to no places yet: a checkpoint fails, and says why. */
-  private refuseStore(token: number): void {
-    const why = { code: 'PLACE_FAILED' as const, message: 'this PS writes to no places' };
-    setImmediate(() => this.run(this.step({ kind: 'storeFailed', token, ...why })));
+  /** This role knows no places yet: a checkpoint fails, and says why. */
+  private refuse({ kind, token }: { kind: 'store' | 'fetch'; token: number }): void {
+    const why = { code: 'PLACE_FAILED' as const, message: 'this PS knows no places' };
+    const failed = kind === 'store' ? ('storeFailed' as const) : ('fetchFailed' as const);
+    setImmediate(() => this.run(this.step({ kind: failed, token, ...why })));
   }
 
   private step(input: NodeInput): Effect[] | undefined {
@@ -253,7 +254,7 @@ class PsRuntime {
   private run(effects: Effect[] | undefined): void {
     each(effects ?? [], this.options.log, (effect) => {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
-      else if (effect.kind === 'store') this.refuseStore(effect.token);
+      else if (effect.kind === 'store' || effect.kind === 'fetch') this.refuse(effect);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
       else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
       else this.peers.post(effect.to, effect.message, effect.parts);

@@ -7,10 +7,11 @@
  */
 
 import type { ClientEffect } from '../core/client/client.js';
+import type { FetchAnswer } from '../core/node/loading.js';
 import { PsNode } from '../core/node/node.js';
 import type { StoreAnswer } from '../core/node/saving.js';
 import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
-import type { Effect, StoreEffect } from '../core/shared/outbox.js';
+import type { Effect, FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -24,6 +25,7 @@ import { Maps } from './maps.js';
 import { type Delivery, Network } from './network.js';
 import { Observed } from './observed.js';
 import { Promises } from './promises.js';
+import { proofOf, proven } from './proofs.js';
 import type { Random } from './random.js';
 import type { Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
 import { Violation } from './violation.js';
@@ -66,18 +68,11 @@ export interface Workload {
 /** What the cluster asks of the place of checkpoints (saves.ts). */
 export interface CheckpointSide {
   store(index: number, actor: NodeActor, effect: StoreEffect): void;
+  fetch(index: number, actor: NodeActor, effect: FetchEffect): void;
   publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void;
 }
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
-
-/** Stands for the mac of a session's id, which the runtimes make, and hand out with the session. */
-const proofOf = (session: PeerId): Uint8Array => Uint8Array.of(1 + (session & 127));
-
-function proven(message: Message): Message {
-  const session = message.t === 'push' ? message.client : undefined;
-  return session === undefined ? message : ({ ...message, proof: proofOf(session) } as Message);
-}
 
 /** No peer has this id. */
 const GONE: PeerId = -1;
@@ -94,9 +89,9 @@ export class Cluster {
   readonly actorOf = new Map<PeerId, number>();
   readonly stats: Record<string, number> = {};
   readonly transcript: string[] | undefined;
-  readonly promises = new Promises(this);
-  readonly maps = new Maps();
-  readonly leases = new Leases(() => this.control.disk);
+  promises = new Promises(this);
+  maps = new Maps();
+  leases = new Leases(() => this.control.disk);
   /** Protocol timers, in steps. */
   readonly retry: number;
   now = 1;
@@ -110,7 +105,7 @@ export class Cluster {
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
-  private readonly observed: Observed;
+  private observed: Observed;
   saves!: CheckpointSide;
 
   constructor(
@@ -155,6 +150,20 @@ export class Cluster {
         awayUntil: 0,
       });
     }
+  }
+
+  /** Every process is gone, and with them what they had said: the job begins again under another name. */
+  forget(): void {
+    for (let actor = 0; actor < this.actors; actor++) this.network.kill(actor);
+    this.network.heal(this.now);
+    this.links.clear();
+    this.actorOf.clear();
+    this.promises = new Promises(this);
+    this.maps = new Maps();
+    this.leases = new Leases(() => this.control.disk);
+    this.observed = new Observed(this);
+    this.overwhelmed = false;
+    this.phase = 'forming';
   }
 
   get actors(): number {
@@ -361,6 +370,7 @@ export class Cluster {
         this.count(effect.name === 'sink.complete' && !effect.fields.complete ? 'sink.lacking' : effect.name);
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else if (effect.kind === 'store') this.saves.store(index, actor, effect);
+      else if (effect.kind === 'fetch') this.saves.fetch(index, actor, effect);
       else this.transmit(index, effect.to, effect.message, effect.parts);
     }
     // Whoever still looks at what was discarded sees this.
@@ -374,7 +384,7 @@ export class Cluster {
   }
 
   /** The place of checkpoints answers a node. */
-  answerNode(index: number, actor: NodeActor, answer: StoreAnswer): void {
+  answerNode(index: number, actor: NodeActor, answer: StoreAnswer | FetchAnswer): void {
     if (actor.node) this.runNode(index, actor, actor.node.step(answer));
   }
 

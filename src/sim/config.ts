@@ -40,6 +40,8 @@ export interface SimConfig {
   lostDiffs: number;
   /** Steps from one checkpoint to the next; 0 = there are none. */
   saveEvery: number;
+  /** Chance per step that every process is killed, and the job goes on from a checkpoint. */
+  killAll: number;
   /** Limit of what a node keeps for a checkpoint. */
   saveBytes: number;
   restartRate: number;
@@ -208,6 +210,7 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
         focus: random.pick(SAVE_KINDS),
         lag: true,
         saveEvery: random.pick([10, 40, 150]),
+        killAll: random.pick([0, 0.001, 0.004]),
       };
     case 'losses':
       return {
@@ -264,6 +267,7 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     lostDiffs: random.pick([0, 0, 0.05, 0.3]),
     saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
     saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
+    killAll: random.pick([0, 0.002]),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -2,6 +2,7 @@
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
+  restoredJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
@@ -13,20 +14,21 @@ import { maySend } from '../protocol/senders.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
-import { type Disk, newDisk, type Write } from './disk.js';
+import { Disk, newDisk, type Write } from './disk.js';
 import { lackingMembers, watchLoss } from './loss.js';
+import type { Draft } from './saved.js';
 import { Violation } from './violation.js';
 
 const VANISHED_RETRIES = 4;
 
 export class Control implements SchedulerSide {
-  private readonly storage: Disk;
+  private storage: Disk;
   /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
   unrecoverable = false;
   scheduler: Scheduler | undefined;
   /** The transaction that the disk works on: a crash has it whole or not at all. */
   private writing: Write | undefined;
-  private readonly changes = new ChangeWatch();
+  private changes = new ChangeWatch();
   /** What the scheduler takes for now. */
   private tickedAt = 0;
   private crashSoon = false;
@@ -34,6 +36,8 @@ export class Control implements SchedulerSide {
   private believed = new Map<PeerId, number>();
   /** Sinks that an owner could not reach. */
   private readonly stalled = new Set<number>();
+  /** How often the job was begun again from a checkpoint. */
+  private restored = 0;
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
   private closings: { peer: PeerId; inc: number; link: number; at: number }[] = [];
 
@@ -102,6 +106,23 @@ export class Control implements SchedulerSide {
     this.closings = [];
     this.refusals = [];
     for (const actor of [...cluster.nodes, ...cluster.clients]) actor.link = 0;
+  }
+
+  /** Another scheduler, on an empty disk, goes on from a checkpoint. */
+  restore(url: string, draft: Draft): void {
+    const { k, r } = this.cluster.config;
+    const job = `sim-${++this.restored}`;
+    this.storage = new Disk(() => restoredJob(job, k + r, draft.pools, url, draft));
+    this.scheduler = undefined;
+    this.writing = undefined;
+    this.unrecoverable = this.crashSoon = false;
+    this.changes = new ChangeWatch();
+    this.stalled.clear();
+    this.believed.clear();
+    this.closings = [];
+    this.refusals = [];
+    this.cluster.forget();
+    this.start();
   }
 
   /** The connection of a peer ended; the scheduler notices it some time later. */

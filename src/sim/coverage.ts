@@ -40,6 +40,8 @@ const WATCHED: Record<string, string> = {
   checkpoints: 'manifest',
   checkpointsFailed: 'checkpoint.failed',
   increments: 'increment',
+  restores: 'killAll',
+  restored: 'restore.done',
 };
 
 /** One that should have completed, or broke a guarantee. */

@@ -44,6 +44,12 @@ export class Faults {
     return this.cluster.faultsLeft <= 0 && this.partitionUntil === 0;
   }
 
+  /** Every process is gone. */
+  forget(): void {
+    this.partitionUntil = 0;
+    this.reconnects = [];
+  }
+
   /** Before each step: partitions end, connections are made again, something new goes wrong. */
   heal(): void {
     const { cluster } = this;

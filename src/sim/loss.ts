@@ -23,12 +23,12 @@ export function lackingMembers(
     cluster.actorOf.get(id) === actor ? undefined : cluster.processOf(id, inc);
   const { sinks } = group;
   for (const [m, entry] of group.data.entries()) {
-    if (countedComplete?.(entry.node, entry.inc)) continue;
+    if (countedComplete?.(entry.node, entry.inc) || entry.restore) continue;
     const node = at(entry.node, entry.inc);
     const owner = node?.ownerAt(g, m);
     const complete =
       owner?.gen === entry.gen
-        ? owner.complete
+        ? owner.complete || (owner.phase === 'RESTORE' && owner.isLoaded)
         : entry.init && node !== undefined && node.map.epoch < group.version;
     if (complete) continue;
     const mirror = mirrorOf(group, m);

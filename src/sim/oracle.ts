@@ -82,6 +82,22 @@ export class Oracle {
       if (Math.floor(key / MAX_SHARDS) === writer) this.before.set(key, count);
   }
 
+  /**
+   * The job goes on from a checkpoint: what is not in its rows was never pushed, what is there is durable.
+   * `maskOf`: the row of a writer in a shard. `repeats`: writers that push the rest once more, by number.
+   */
+  rewind(maskOf: (writer: number, shard: number) => number, repeats: (writer: number) => boolean): void {
+    for (const [key, pushes] of this.sent) {
+      const [writer, shard] = [Math.floor(key / MAX_SHARDS), key % MAX_SHARDS];
+      const mask = maskOf(writer, shard);
+      this.acked.set(key, countBits(mask));
+      if (repeats(writer)) continue;
+      this.before.set(key, countBits(mask));
+      for (const [i, { ticket }] of pushes.entries())
+        if ((mask & bit(i + 1)) === 0) this.doubtful.add(ticket);
+    }
+  }
+
   acknowledge(writer: number, shard: number, count: number): void {
     const key = place(writer, shard);
     this.acked.set(key, (this.before.get(key) ?? 0) + count);

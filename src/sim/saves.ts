@@ -4,7 +4,7 @@
  * file is there and whole, rows and de-duplication state are those of one position, and the samples are such
  * that a restored job trains each of them once.
  */
-import type { StoreEffect } from '../core/shared/outbox.js';
+import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
 import type { DedupEntry, Message } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
@@ -17,9 +17,14 @@ const PLAN = 'checkpoint';
 const URL = 'memory://place';
 const KEEP = 2;
 
+interface SegmentTable {
+  dim: number;
+  rows: { key: bigint; row: Float32Array }[];
+}
+
 /** A file of the place. */
 interface Segment {
-  tables: Map<string, { key: bigint; row: Float32Array }[]>;
+  tables: Map<string, SegmentTable>;
   sessions: DedupEntry[] | undefined;
   position: number;
   bytes: number;
@@ -76,7 +81,13 @@ export class Saves implements CheckpointSide {
     if (from === undefined) return;
     const { saveEvery: everyMs } = cluster.config;
     const plan = { url: URL, everyMs, keep: KEEP, rate: 0, kind: 'full job' as const };
-    const message: Message = { t: 'setPlan', id: 0, name: PLAN, ...(!over && { plan }) };
+    const message: Message = {
+      t: 'setPlan',
+      id: 0,
+      name: PLAN,
+      next: this.newest + 1,
+      ...(!over && { plan }),
+    };
     cluster.control.step({ kind: 'message', from, role: 'client', message });
   }
 
@@ -99,10 +110,10 @@ export class Saves implements CheckpointSide {
       this.taken.set(snapshot, shard.taken!);
     }
     const segment = segmentOf(effect);
-    const process = actor.identity!.inc;
+    const process = actor.node;
     const fails = cluster.stormy && cluster.random.chance(0.03);
     this.later(() => {
-      const alive = actor.up && actor.identity?.inc === process;
+      const alive = actor.up && actor.node === process;
       const torn = !alive && cluster.random.chance(0.3);
       if (!(fails || !alive) || cluster.random.chance(0.5)) this.put(name, { ...segment, torn });
       if (!alive) return;
@@ -110,6 +121,50 @@ export class Saves implements CheckpointSide {
       const { bytes, sha256 } = segment;
       cluster.answerNode(index, actor, fails ? failed : { kind: 'stored', token, bytes, sha256 });
     });
+  }
+
+  fetch(index: number, actor: NodeActor, { token, segment }: FetchEffect): void {
+    const { cluster } = this;
+    const process = actor.node;
+    const fails = cluster.stormy && cluster.random.chance(0.1);
+    this.later(() => {
+      if (!actor.up || actor.node !== process) return;
+      const failed = { kind: 'fetchFailed' as const, token, code: 'PLACE_FAILED' as const, message: 'no' };
+      const file = this.files.get(segment.name);
+      if (fails || !file) return cluster.answerNode(index, actor, failed);
+      const tables = [...file.tables].map(([name, { dim, rows }]) => {
+        const width = rows[0]?.row.length ?? dim;
+        const values = new Float32Array(rows.length * dim);
+        const state = new Float32Array(rows.length * (width - dim));
+        for (const [i, { row }] of rows.entries()) {
+          values.set(row.subarray(0, dim), i * dim);
+          state.set(row.subarray(dim), i * (width - dim));
+        }
+        return { name, keys: BigUint64Array.from(rows, ({ key }) => key), values, state };
+      });
+      const { sessions } = file;
+      cluster.answerNode(index, actor, { kind: 'fetched', token, tables, ...(sessions && { sessions }) });
+    });
+  }
+
+  /** One of the checkpoints that are kept, with its content; undefined: there is none. */
+  pick(): { url: string; draft: Draft; contents: Map<string, SavedContent> } | undefined {
+    const all = [...this.manifests.values()];
+    if (all.length === 0) return undefined;
+    const draft = this.cluster.random.pick(all);
+    // What is under way at the place does not arrive any more.
+    this.pending = [];
+    this.doneAtRest = 0;
+    return { url: URL, draft, contents: this.contentsOf(draft) };
+  }
+
+  private contentsOf({ shards }: Draft): Map<string, SavedContent> {
+    return new Map(
+      shards.map(({ group, member, segments, position }) => [
+        `${group}/${member}`,
+        this.load(segments, position),
+      ]),
+    );
   }
 
   private put(name: string, segment: Segment): void {
@@ -169,12 +224,11 @@ export class Saves implements CheckpointSide {
     const wanted = groups.flatMap(({ id, data }) => data.map((_, m) => `${id}/${m}`));
     const listed = draft.shards.map(({ group, member }) => `${group}/${member}`);
     if (wanted.join() !== listed.join()) throw new Violation(`a manifest has the shards ${listed.join()}`);
-    const contents = new Map<string, SavedContent>();
-    for (const { group, member, segments, position } of draft.shards) {
-      const content = this.load(segments, position);
+    const contents = this.contentsOf(draft);
+    for (const { group, member, segments } of draft.shards) {
+      const content = contents.get(`${group}/${member}`)!;
       const taken = this.taken.get(snapshotOf(segments.at(-1)!.name))!;
       compare(`shard ${group}/${member} of checkpoint ${draft.number}`, content, taken);
-      contents.set(`${group}/${member}`, content);
       if (segments.some(({ name }) => !name.startsWith(checkpointFolder(draft.number))))
         cluster.count('increment');
     }
@@ -188,7 +242,7 @@ export class Saves implements CheckpointSide {
       const file = this.files.get(name);
       if (!file || file.torn || file.bytes !== bytes || file.sha256 !== sha256)
         throw new Violation(`a manifest lists ${name}, which is not stored`);
-      for (const [table, rows] of file.tables) {
+      for (const [table, { rows }] of file.tables) {
         const known = tables.get(table) ?? new Map<bigint, Float32Array>();
         tables.set(table, known);
         for (const { key, row } of rows) known.set(key, row);
@@ -206,7 +260,7 @@ function snapshotOf(name: string): string {
 }
 
 function segmentOf({ tables, sessions, position }: StoreEffect): Segment {
-  const rows = new Map<string, { key: bigint; row: Float32Array }[]>();
+  const rows = new Map<string, SegmentTable>();
   let bytes = 0;
   let hash = 0x811c9dc5;
   const mix = (word: number) => {
@@ -226,7 +280,7 @@ function segmentOf({ tables, sessions, position }: StoreEffect): Segment {
         for (const word of wordsOf(row)) mix(word);
       }
     }
-    rows.set(name, list);
+    rows.set(name, { dim: keys.length > 0 ? values[0]!.length / keys[0]!.length : 0, rows: list });
   }
   if (sessions) for (const char of JSON.stringify(sessions)) mix(char.charCodeAt(0));
   const sha256 = (hash >>> 0).toString(16);

@@ -6,10 +6,10 @@ import { type ClusterMap, locate, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster, Workload } from './cluster.js';
-import { Oracle, shardOf } from './oracle.js';
+import { Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
-import { Sections, type Store } from './sections.js';
+import { RANGES, Sections, type Store } from './sections.js';
 import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
 import { Workers } from './workers.js';
@@ -196,9 +196,29 @@ export class Traffic implements Workload {
     this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged);
   }
 
+  /** Every process is gone, and the job goes on from this checkpoint. */
+  rewind(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
+    const masks = new Map(
+      this.shardsOf(draft, contents).map(({ g, m, maskOf }) => [shardOf(g, m), maskOf] as const),
+    );
+    this.oracle.rewind(
+      (writer, shard) => masks.get(shard)?.(writer) ?? 0,
+      (writer) => writer >= RANGES,
+    );
+    this.workers.rewind(draft.samples);
+    for (const [i, actor] of this.cluster.clients.entries())
+      this.restart(1 + this.cluster.nodes.length + i, actor);
+  }
+
   /** In every shard of a checkpoint the de-duplication state has exactly the pushes that are in the rows. */
   checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
-    const shards = draft.shards.map(({ pool, shard, group, member }) => {
+    const shards = this.shardsOf(draft, contents);
+    for (const shard of shards) this.oracle.checkSessions(shard, this.sessions);
+    if (draft.samples && !this.cluster.overwhelmed) this.workers.checkSaved(draft.samples, shards);
+  }
+
+  private shardsOf(draft: Draft, contents: ReadonlyMap<string, SavedContent>): SavedShardRows[] {
+    return draft.shards.map(({ pool, shard, group, member }) => {
       const content = contents.get(`${group}/${member}`)!;
       const store = this.stores!.find((each) => each.pool.name === pool)!;
       const main = content.tables.get(store.tables[0]!.name);
@@ -206,8 +226,6 @@ export class Traffic implements Workload {
         main?.get(this.sections.ownKey(store, shard, writer))?.[0] ?? 0;
       return { g: group, m: member, sessions: content.sessions, maskOf };
     });
-    for (const shard of shards) this.oracle.checkSessions(shard, this.sessions);
-    if (draft.samples && !this.cluster.overwhelmed) this.workers.checkSaved(draft.samples, shards);
   }
 
   // ---- at rest

@@ -5,7 +5,6 @@
  */
 import { listSections } from '../core/client/client.js';
 import type { DurableState } from '../core/scheduler/scheduler.js';
-import { isTombstone } from '../core/shared/dedup.js';
 import type { SavedSamples } from '../protocol/checkpoints.js';
 import type { PeerId } from '../protocol/map.js';
 import { locate, SCHEDULER, shardCount } from '../protocol/map.js';
@@ -13,7 +12,8 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { type DatasetSpec, type SampleRange, UNBOUNDED } from '../protocol/samples.js';
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster } from './cluster.js';
-import { countBits, type Oracle, type SavedShardRows, shardOf } from './oracle.js';
+import { type Oracle, type SavedShardRows, shardOf } from './oracle.js';
+import { checkRanges } from './saved-ranges.js';
 import { RANGES, type Sections, type Store } from './sections.js';
 import { Violation } from './violation.js';
 
@@ -346,39 +346,18 @@ export class Workers {
     return items;
   }
 
-  /**
-   * A job that is restored from these samples and shards trains every batch once: what counts as finished is
-   * in the rows, nothing is that nobody has had, and the rest of open ranges can be pushed under their
-   * sessions.
-   */
-  checkSaved({ datasets }: SavedSamples, shards: readonly SavedShardRows[]): void {
-    const saved = datasets.find(({ name }) => name === NAME);
-    const aside = new Set(saved?.setAside.map(({ number }) => number));
-    for (const { range, writer, batches } of this.ranges.values()) {
-      const { number } = range;
-      const open = saved?.open.find((each) => each.number === number);
-      if (aside.has(number) && !open) continue;
-      const isNew = number >= (saved?.next ?? 0);
-      for (const { g, m, sessions, maskOf } of shards) {
-        const applied = countBits(maskOf(writer));
-        const inBatches = (count: number) =>
-          batches.slice(0, count).flatMap((items) => items.filter((item) => item.g === g && item.m === m))
-            .length;
-        const what = `range ${number} in shard ${g}/${m} of a checkpoint`;
-        if (isNew && applied > 0) throw new Violation(`${what}: nobody has had it, and it is in the rows`);
-        if (isNew) continue;
-        if (applied < inBatches(open ? open.done : batches.length))
-          throw new Violation(`${what}: of ${open ? open.done : 'all'} batches ${applied} pushes are there`);
-        const session = this.sessions.get(FIRST_PROCESS + number);
-        if (!open) continue;
-        if (session !== undefined && open.session !== session)
-          throw new Violation(`${what}: another session`);
-        if (
-          sessions.some((entry) => isTombstone(entry) && entry[0] <= open.session && open.session <= entry[1])
-        )
-          throw new Violation(`${what}: its session has ended there`);
-      }
-    }
+  /** The job goes on from a checkpoint: sessions are those that it has. */
+  rewind(samples: SavedSamples | undefined): void {
+    for (const [process, session] of this.sessions)
+      if (process >= FIRST_PROCESS || session >= (samples?.nextPeer ?? 0)) this.sessions.delete(process);
+    for (const { number, session } of samples?.datasets.find(({ name }) => name === NAME)?.open ?? [])
+      this.sessions.set(FIRST_PROCESS + number, session);
+  }
+
+  checkSaved(samples: SavedSamples, shards: readonly SavedShardRows[]): void {
+    const sessionOf = (number: number) => this.sessions.get(FIRST_PROCESS + number);
+    const saved = samples.datasets.find(({ name }) => name === NAME);
+    checkRanges(saved, shards, [...this.ranges.values()], sessionOf);
   }
 
   // ---- at rest

@@ -99,12 +99,32 @@ export class World {
     control.events();
     faults.reconnect();
     faults.strike();
+    this.killAll();
     this.impostors.strike();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
     this.saves.step();
     if (this.steps % 32 === 0) this.advance();
     if (random.chance(config.tickRate * this.pace()) || !this.deliver()) cluster.tickSomebody();
+  }
+
+  /** Every process dies; the job goes on from a checkpoint that is kept. */
+  private killAll(): void {
+    const { cluster, saves } = this;
+    if (!cluster.stormy || cluster.config.saveEvery === 0 || !cluster.random.chance(cluster.config.killAll))
+      return;
+    const checkpoint = saves.pick();
+    if (!checkpoint) return;
+    cluster.faultsLeft--;
+    cluster.count('killAll');
+    cluster.log(() => `** ALL ARE KILLED; restored from ${checkpoint.draft.number}`);
+    for (const actor of cluster.nodes) {
+      actor.node?.close();
+      Object.assign(actor, { up: true, node: undefined, identity: undefined, link: 0, awayUntil: 0 });
+    }
+    this.faults.forget();
+    this.traffic.rewind(checkpoint.draft, checkpoint.contents);
+    this.control.restore(checkpoint.url, checkpoint.draft);
   }
 
   private pace(): number {

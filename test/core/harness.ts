@@ -9,6 +9,7 @@ import { PsNode } from '../../src/core/node/node.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
+  newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
@@ -22,38 +23,16 @@ import type { NativeShard } from '../../src/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend, type Role } from '../../src/protocol/senders.js';
-import { type Disk, newDisk, type Write } from '../../src/sim/disk.js';
+import { Disk, type Write } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 import { MemoryPlace } from './memory-place.js';
+import type { Hold, Match, Packet } from './packets.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
+export { type Hold, kind, type Packet } from './packets.js';
 
 const BLOCK_BYTES = 4096;
 const KEYS_PER_BLOCK = 512;
-
-export interface Packet {
-  from: PeerId;
-  to: PeerId;
-  message: Message;
-  parts: readonly Uint8Array[];
-}
-type Match = (packet: Packet) => boolean;
-
-/** Messages of these kinds, optionally only from or to a peer. */
-export function kind(names: Message['t'] | Message['t'][], ends: { from?: PeerId; to?: PeerId } = {}): Match {
-  const wanted = [names].flat();
-  return ({ from, to, message }) =>
-    wanted.includes(message.t) && (ends.from ?? from) === from && (ends.to ?? to) === to;
-}
-
-/** Messages that a test keeps back. */
-export interface Hold {
-  readonly packets: Packet[];
-  /** Lets them go, in the order they were sent, and later ones pass. */
-  release(): void;
-  /** Throws away what was kept; later ones pass. */
-  drop(): void;
-}
 
 export interface NodeActor {
   name: string;
@@ -77,6 +56,9 @@ export interface ClusterOptions {
   clientPolicy?: Partial<ClientPolicy>;
   schedulerPolicy?: Partial<SchedulerPolicy>;
   memoryLimit?: number;
+  /** What the scheduler begins with, and where checkpoints are. Default: a new job, a place of its own. */
+  state?: () => DurableState;
+  place?: MemoryPlace;
 }
 
 /**
@@ -102,7 +84,7 @@ export class Cluster {
   /** Nodes that were told to leave, by name. */
   readonly left: string[] = [];
   readonly probes: { node: PeerId; inc: number }[] = [];
-  readonly place = new MemoryPlace();
+  readonly place: MemoryPlace;
   private queue: Packet[] = [];
   private holds: { match: Match; packets: Packet[] | undefined }[] = [];
   readonly policy: Policy;
@@ -117,7 +99,9 @@ export class Cluster {
       ...options.schedulerPolicy,
     };
     const { k, r, groups = 1, clients = 1, spares = 0, tables = [tableSpec()] } = options;
-    this.storage = newDisk('test', k + r, [{ name: 'embedding', k, r, groups }]);
+    const job = () => newJob('test', k + r, [{ name: 'embedding', k, r, groups }]);
+    this.storage = new Disk(options.state ?? job);
+    this.place = options.place ?? new MemoryPlace();
     this.scheduler = new Scheduler(this.storage.read(), this.schedulerPolicy, false);
     this.stepScheduler({ kind: 'tick', now: this.now });
     for (let i = 0; i < k + r + spares; i++) this.addNode();
@@ -337,7 +321,7 @@ export class Cluster {
     for (const effect of effects) {
       if (effect.kind === 'send') this.send(actor.id, effect.to, effect.message, effect.parts);
       else if (effect.kind === 'event') this.events.push({ name: effect.name, fields: effect.fields });
-      else this.place.store(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
+      else this.place.take(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
     }
     if (this.autoFlush && actor.node?.needsFlush) this.runNode(actor, actor.node.step({ kind: 'flush' }));
     if (actor.node?.needsTurn) this.runNode(actor, actor.node.step({ kind: 'turn' }));

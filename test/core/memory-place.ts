@@ -1,7 +1,8 @@
 /** A place of checkpoints in memory: writes are done at once, unless a test holds them or has them fail. */
+import type { FetchAnswer } from '../../src/core/node/loading.js';
 import type { StoreAnswer } from '../../src/core/node/saving.js';
 import type { PublishAnswer, SchedulerEffect } from '../../src/core/scheduler/ledger.js';
-import type { StoreEffect } from '../../src/core/shared/outbox.js';
+import type { FetchEffect, StoreEffect } from '../../src/core/shared/outbox.js';
 import type { ErrorCode } from '../../src/errors.js';
 
 type PublishEffect = SchedulerEffect & { kind: 'publish' };
@@ -9,8 +10,9 @@ type PublishEffect = SchedulerEffect & { kind: 'publish' };
 export class MemoryPlace {
   readonly files = new Map<string, StoreEffect>();
   readonly manifests: PublishEffect['draft'][] = [];
-  /** Why writes of files and of manifests fail; undefined: they do not. */
+  /** Why files are not written or read, and manifests are not written; undefined: they do not. */
   storeFails: ErrorCode | undefined;
+  fetchFails: ErrorCode | undefined;
   publishFails: { code: ErrorCode; newest?: number } | undefined;
   /** Writes wait for `release`. */
   held = false;
@@ -30,7 +32,26 @@ export class MemoryPlace {
     for (const run of this.waiting.splice(0)) run();
   }
 
-  store(effect: StoreEffect, answer: (input: StoreAnswer) => void): void {
+  take(effect: StoreEffect | FetchEffect, answer: (input: StoreAnswer | FetchAnswer) => void): void {
+    if (effect.kind === 'store') this.store(effect, answer);
+    else this.fetch(effect, answer);
+  }
+
+  private fetch({ token, segment }: FetchEffect, answer: (input: FetchAnswer) => void): void {
+    const code = this.fetchFails;
+    this.act(() => {
+      const file = this.files.get(segment.name);
+      if (code || !file)
+        return answer({ kind: 'fetchFailed', token, code: code ?? 'BAD_CHECKPOINT', message: 'no' });
+      const { sessions } = file;
+      const tables = file.tables.flatMap(({ name, keys, values, state }) =>
+        keys.map((chunk, i) => ({ name, keys: chunk, values: values[i]!, state: state[i]! })),
+      );
+      answer({ kind: 'fetched', token, tables, ...(sessions && { sessions }) });
+    });
+  }
+
+  private store(effect: StoreEffect, answer: (input: StoreAnswer) => void): void {
     const { token, name } = effect;
     const code = this.storeFails;
     this.act(() => {

@@ -218,6 +218,12 @@ const FIELDS: Record<Message['t'], object> = {
   },
   saveFailed: { ...shard, id: 4, gen: 4, code: 'PLACE_FAILED', message: 'no' },
   saveEnded: { id: 4 },
+  loadShard: {
+    ...{ ...shard, epoch: 9, gen: 4, url: 'ckpt' },
+    segments: [{ name: '000012/1a2b3c4d-g3-m1-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 17 }],
+  },
+  shardLoaded: { ...shard, gen: 4 },
+  loadFailed: { ...shard, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
   setPlan: {
     ...{ id: 2, name: 'checkpoint', next: 3 },
     plan: { url: 'ckpt', everyMs: 300_000, keep: 3, rate: 0, kind: 'full job', tables: ['user'] },

@@ -240,6 +240,12 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   saveFailed: { t: 'saveFailed', id: 4, g: 1, m: 0, gen: 4, code: 'PLACE_FAILED', message: 'no' },
   saveEnded: { t: 'saveEnded', id: 4 },
+  loadShard: {
+    ...{ t: 'loadShard', epoch: 9, g: 1, m: 0, gen: 4, url: 'ckpt' },
+    segments: [{ name: '000001/1a2b3c4d-g1-m0-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 9 }],
+  },
+  shardLoaded: { t: 'shardLoaded', g: 1, m: 0, gen: 4 },
+  loadFailed: { t: 'loadFailed', g: 1, m: 0, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
   setPlan: {
     ...{ t: 'setPlan', id: 5, name: 'checkpoint', next: 3 },
     plan: { url: 'ckpt', everyMs: 1000, keep: 3, rate: 0, kind: 'export' },

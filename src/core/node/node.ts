@@ -14,7 +14,7 @@ import {
   type PeerId,
   SCHEDULER,
 } from '../../protocol/map.js';
-import { changeBy } from '../../protocol/map-diff.js';
+import { changeBy, hasNewOwner } from '../../protocol/map-diff.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { checkSender, type Role } from '../../protocol/senders.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
@@ -28,6 +28,7 @@ import { rangesBetween, type SessionRange } from '../shared/session-ranges.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
+import { type FetchAnswer, Loading } from './loading.js';
 import { Queries } from './queries.js';
 import { type PushReply, Replies } from './replies.js';
 import { Requests } from './requests.js';
@@ -46,6 +47,8 @@ export type NodeInput =
   | { kind: 'turn' }
   /** What became of an effect `store`. */
   | StoreAnswer
+  /** What became of an effect `fetch`. */
+  | FetchAnswer
   | { kind: 'tick'; now: number };
 
 /** Memory that a node does not manage itself. */
@@ -89,6 +92,7 @@ export class PsNode implements OwnerHost {
   private readonly requests: Requests;
   private readonly queries: Queries;
   private readonly saving: Saving;
+  private readonly loading: Loading;
   private readonly reporter: Reporter;
   private sessionsAt = Number.NEGATIVE_INFINITY;
 
@@ -110,6 +114,7 @@ export class PsNode implements OwnerHost {
     this.requests = new Requests(this, this.replies, this.hooks.holds);
     this.queries = new Queries(this);
     this.saving = new Saving(this);
+    this.loading = new Loading(this);
     this.sinks = new Sinks(this, native, memory);
     this.reporter = new Reporter(policy.heartbeatMs);
   }
@@ -132,6 +137,10 @@ export class PsNode implements OwnerHost {
       case 'stored':
       case 'storeFailed':
         this.saving.onStore(input);
+        break;
+      case 'fetched':
+      case 'fetchFailed':
+        this.loading.onFetch(input);
         break;
       case 'tick':
         this.tick(input.now);
@@ -268,6 +277,7 @@ export class PsNode implements OwnerHost {
     this.dirty.delete(owner);
     this.serving.delete(owner);
     this.saving.dropped(owner);
+    this.loading.dropped(owner);
     owner.close();
   }
 
@@ -332,6 +342,8 @@ export class PsNode implements OwnerHost {
         return this.saving.onSave(message);
       case 'saveEnded':
         return this.saving.onEnded(message);
+      case 'loadShard':
+        return this.loading.onLoad(message);
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
@@ -426,11 +438,6 @@ export class PsNode implements OwnerHost {
     for (const owner of this.owners.values()) if (!owner.complete) recovering++;
     return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
   }
-}
-
-/** A shard of the group has another owner than before. */
-function hasNewOwner(before: Group | undefined, { data }: Group): boolean {
-  return before?.data.some((entry, m) => entry.gen !== data[m]?.gen) ?? false;
 }
 
 /** A part of a message; empty when it is missing, which the engine refuses. */

@@ -35,13 +35,14 @@ function choose(ordered: readonly NodeEntry[], start: number, count: number): No
  * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with
  * one group the first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code
  * (the mirrored one) takes the first data node and the parity nodes of the widest code's group of the same
- * number.
+ * number. `restored`: shards that are loaded from a checkpoint.
  */
 export function formGroups(
   pools: readonly Pool[],
   nodes: readonly NodeEntry[],
   epoch: number,
   nextSid: () => number,
+  restored: (group: number, member: number) => boolean = () => false,
 ): Group[] {
   const ordered = interleaveHosts(nodes);
   const widest = Math.max(...pools.map((pool) => pool.k));
@@ -49,9 +50,13 @@ export function formGroups(
   for (const [poolIndex, pool] of pools.entries()) {
     for (let g = 0; g < pool.groups; g++) {
       const seats = choose(ordered, g % ordered.length, Math.max(...pools.map((p) => p.k + p.r)));
-      const data = seats
-        .slice(0, pool.k)
-        .map((node): DataEntry => ({ node: node.id, inc: node.inc, gen: INITIAL_GENERATION, init: true }));
+      const id = pool.firstGroup + g;
+      const data = seats.slice(0, pool.k).map((node, m): DataEntry => {
+        const place = { node: node.id, inc: node.inc, gen: INITIAL_GENERATION };
+        return restored(id, m) ? { ...place, init: false, restore: true } : { ...place, init: true };
+      });
+      // Of a shard that is loaded a parity has nothing yet.
+      const init = data.every((entry) => entry.init);
       const sinks = seats.slice(widest, widest + pool.r).map(
         (node, index): SinkEntry => ({
           sid: nextSid(),
@@ -59,11 +64,11 @@ export function formGroups(
           index,
           node: node.id,
           inc: node.inc,
-          init: true,
+          init,
           ...CAPABILITIES.P,
         }),
       );
-      groups.push({ id: pool.firstGroup + g, pool: poolIndex, version: epoch, data, sinks });
+      groups.push({ id, pool: poolIndex, version: epoch, data, sinks });
     }
   }
   return groups;

@@ -56,6 +56,8 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
   const present = (id: PeerId) => nodes.has(id);
   let lacking = 0;
   for (const [m, entry] of group.data.entries()) {
+    // It is not lost with its node: another one loads it.
+    if (entry.restore) continue;
     const there = entry.node !== without && present(entry.node);
     if (!there || !view.shardComplete(group.id, m, entry.gen)) lacking++;
   }

@@ -56,7 +56,13 @@ class GroupRepair {
       }
       // An incomplete mirror cannot become the owner, and as a sink it would only lack more blocks.
       if (mirror) this.keepSinks((sink) => sink !== mirror);
-      this.data[m] = { node: 0, inc: 0, gen: this.epoch, init: false };
+      this.data[m] = {
+        node: 0,
+        inc: 0,
+        gen: this.epoch,
+        init: false,
+        ...(entry.restore && { restore: true }),
+      };
       this.changed = true;
     }
   }
@@ -147,7 +153,8 @@ class GroupRepair {
       if (entry.node !== 0) continue;
       const home = this.freeNode() ?? this.leavingNode() ?? this.crowdedNode();
       if (!home) continue;
-      this.data[m] = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
+      const place = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
+      this.data[m] = { ...place, ...(entry.restore && { restore: true }) };
       this.take(home);
     }
   }

@@ -8,11 +8,13 @@
  * | job, head, scaling | what is fixed; counters; wanted nodes and the number of the next change |
  * | group/ID, node/ID, table/ID | entries of the map |
  * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
+ * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
  * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
  * | epoch/I/E, file/I/F, aside/I/N, open/I/R | samples of an epoch, growth, ranges set aside, open ranges |
  */
 import { KintsugiError } from '../../errors.js';
+import { shardKey } from '../../protocol/items.js';
 import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map.js';
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
 import type { Growth } from './samples/ranges.js';
@@ -22,6 +24,7 @@ import {
   type Change,
   type DurableState,
   type SessionEntry,
+  type ShardToLoad,
   type StoredPlan,
   withCapabilities,
 } from './state.js';
@@ -37,6 +40,8 @@ const WHOLE_FORMAT = 2;
 export const HEAD_KEY = 'head';
 export const SCALING_KEY = 'scaling';
 export const SAVING_KEY = 'saving';
+export const RESTORE_KEY = 'restore';
+export const loadKey = (g: number, m: number): string => `load/${g}/${m}`;
 export const planKey = (name: string): string => `plan/${name}`;
 export const nameKey = (name: string): string => `name/${name}`;
 export const sessionKey = (id: number): string => `session/${id}`;
@@ -56,6 +61,8 @@ const READ: Readonly<Record<string, Reader>> = {
   head: ({ map: { epoch }, nextPeer, nextSid }) => ({ epoch, nextPeer, nextSid }),
   scaling: ({ scaling }) => scaling && { wanted: scaling.wanted, nextChange: scaling.nextChange },
   saving: ({ saving }) => saving && { nextAttempt: saving.nextAttempt },
+  restore: ({ restore }) => restore && { url: restore.url, number: restore.number },
+  load: ({ restore }, _name, g, m) => restore?.shards.get(shardKey(g, m)),
   plan: ({ saving }, name) => saving?.plans.get(name),
   name: ({ names }, name) => names[name],
   session: ({ sessions }, _name, id) => sessions.get(id),
@@ -86,7 +93,8 @@ export function entryOf(state: DurableState, key: string): unknown {
 
 /** Everything: what a store that holds nothing yet is given. */
 export function entriesOf(state: DurableState): Map<string, unknown> {
-  const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY, SAVING_KEY];
+  const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY, SAVING_KEY, RESTORE_KEY];
+  keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
@@ -191,12 +199,18 @@ function fromEntries(entries: Entries): DurableState {
   };
   const scaling = one<{ wanted: number; nextChange: number } | undefined>(SCALING_KEY);
   const saving = one<{ nextAttempt: number } | undefined>(SAVING_KEY);
+  const restore = one<{ url: string; number: number } | undefined>(RESTORE_KEY);
+  const shards = all<ShardToLoad>('load').map(([, shard]): [number, ShardToLoad] => [
+    shardKey(shard.g, shard.m),
+    shard,
+  ]);
   const plans = all<StoredPlan>('plan').map(([, plan]): [string, StoredPlan] => [plan.name, plan]);
   return {
     ...{ map, nodesWanted, nextPeer, nextSid },
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
     sessions: new Map(sorted<SessionEntry>('session').map((session) => [session.id, session])),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),
+    ...(restore && { restore: { ...restore, shards: new Map(shards) } }),
     ...(saving && { saving: { ...saving, plans: new Map(plans) } }),
     datasets: datasetsOf(all),
   };

@@ -26,6 +26,7 @@ import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
+import { Restorer } from './saving/restorer.js';
 import { Saver } from './saving/saver.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
@@ -36,7 +37,7 @@ import { addTables } from './tables.js';
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
 export { stateOf } from './entries.js';
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
-export { type DurableState, newJob } from './state.js';
+export { type DurableState, newJob, restoredJob } from './state.js';
 
 /** Inputs that mark a change themselves, because most of them bring none. */
 const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
@@ -60,6 +61,7 @@ export class Scheduler {
   private readonly avoided = new Map<PeerId, number>();
   private readonly scaler: Scaler;
   private readonly saver: Saver;
+  private readonly restorer: Restorer;
   private readonly groups = new GroupIndex();
   private readonly redundancy = new RedundancyIndex();
   private now = 0;
@@ -92,6 +94,7 @@ export class Scheduler {
       samples: this.samples,
       isLost: (group) => this.reports.isLost(group),
     });
+    this.restorer = new Restorer({ ledger: this.ledger, policy, unsettle: () => this.changed() });
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
@@ -137,8 +140,12 @@ export class Scheduler {
   /** Work for every node and group: for people. */
   status(): JobStatus {
     const input = this.statusInput();
-    const saving = this.saver.status();
-    const status = { ...statusOf(input, conditionOf(input)), ...(saving && { saving }) };
+    const [saving, restoring] = [this.saver.status(), this.restorer.status()];
+    const status = {
+      ...statusOf(input, conditionOf(input)),
+      ...(saving && { saving }),
+      ...(restoring && { restoring }),
+    };
     const { storeProblem } = this;
     if (storeProblem === undefined) return status;
     return { ...status, warnings: [...status.warnings, `decisions wait for the store: ${storeProblem}`] };
@@ -250,6 +257,7 @@ export class Scheduler {
     this.membership.lose();
     this.scaler.tick(now, slept);
     this.saver.tick(now, slept);
+    this.restorer.tick(now);
     this.lateMaps.tick(now);
   }
 
@@ -259,7 +267,7 @@ export class Scheduler {
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
     if (message.t === 'reached') return this.membership.reached(from, message);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
-    if (this.saver.receive(from, message)) return;
+    if (this.saver.receive(from, message) || this.restorer.receive(from, message)) return;
     this.changed();
     switch (message.t) {
       case 'unrecoverable':
@@ -366,7 +374,9 @@ export class Scheduler {
     if (map.groups.length > 0) return;
     const ready = this.view().nodes.filter((node) => !node.standby);
     if (ready.length < nodesWanted) return;
-    const groups = formGroups(map.pools, ready.slice(0, nodesWanted), map.epoch + 1, this.ledger.nextSid);
+    const first = ready.slice(0, nodesWanted);
+    const restored = (g: number, m: number) => this.restorer.isToLoad(g, m);
+    const groups = formGroups(map.pools, first, map.epoch + 1, this.ledger.nextSid, restored);
     this.ledger.setMap({ groups }, 'formed');
   }
 

@@ -1,4 +1,7 @@
 /** The scheduler's durable state: what a restarted scheduler resumes from. */
+import { KintsugiError } from '../../errors.js';
+import type { CheckpointDraft, SavedDataset, SegmentRef } from '../../protocol/checkpoints.js';
+import { shardKey } from '../../protocol/items.js';
 import {
   CAPABILITIES,
   type ClusterMap,
@@ -39,6 +42,23 @@ export interface DurableState {
   datasets: DatasetState[];
   /** Undefined until the first save plan. */
   saving?: { nextAttempt: number; plans: Map<string, StoredPlan> };
+  /** The job was made from this checkpoint, and some of it is not loaded yet. */
+  restore?: Restore;
+}
+
+/** What is still to be loaded from a checkpoint. */
+export interface Restore {
+  url: string;
+  number: number;
+  /** Shards by `shardKey`. */
+  shards: Map<number, ShardToLoad>;
+}
+
+/** Replaced and never changed in place. */
+export interface ShardToLoad {
+  readonly g: number;
+  readonly m: number;
+  readonly segments: readonly SegmentRef[];
 }
 
 /** Replaced and never changed in place. */
@@ -80,6 +100,48 @@ export interface Scaling {
   readonly wanted: number;
   readonly nextChange: number;
   readonly changes: readonly Change[];
+}
+
+/** The sessions that are open in a restored job are those of ranges. */
+function restoredDataset(saved: SavedDataset): DatasetState {
+  const { open, samples, setAside, growth, ...rest } = saved;
+  const ranges = [...open].sort((a, b) => a.number - b.number);
+  return {
+    ...{ ...rest, samples: [...samples], setAside: [...setAside] },
+    open: new Map(ranges.map((range) => [range.number, { ...range }])),
+    ...(growth && { growth: growth.map((file) => ({ ...file })) }),
+  };
+}
+
+/**
+ * The state of a job that goes on from a checkpoint, in the same number of data shards.
+ * @throws BAD_ARGUMENT when the pools differ in more than their parities, or the checkpoint is an export
+ */
+export function restoredJob(
+  job: string,
+  nodesWanted: number,
+  pools: readonly Omit<Pool, 'firstGroup'>[],
+  url: string,
+  checkpoint: Pick<CheckpointDraft, 'kind' | 'number' | 'pools' | 'tables' | 'samples' | 'shards'>,
+): DurableState {
+  const { kind, number, tables, samples, shards } = checkpoint;
+  const shapeOf = (list: readonly Omit<Pool, 'firstGroup'>[]) =>
+    list.map(({ name, k, groups }) => `${name}: ${groups} groups of ${k}`).join(', ');
+  const [wanted, saved] = [shapeOf(pools), shapeOf(checkpoint.pools)];
+  if (kind !== 'full job') throw new KintsugiError('BAD_ARGUMENT', `checkpoint ${number} is an export`);
+  if (wanted !== saved)
+    throw new KintsugiError('BAD_ARGUMENT', `checkpoint ${number} has ${saved}, and the job ${wanted}`);
+  const state = newJob(job, nodesWanted, [...pools]);
+  state.map = { ...state.map, tables: tables.map((table, index) => ({ ...table, id: index + 1 })) };
+  state.nextPeer = Math.max(1, samples?.nextPeer ?? 1);
+  state.datasets = (samples?.datasets ?? []).map(restoredDataset);
+  for (const id of samples?.sessions ?? []) state.sessions.set(id, { id, leased: false });
+  const toLoad = shards.map(({ group: g, member: m, segments }): [number, ShardToLoad] => [
+    shardKey(g, m),
+    { g, m, segments },
+  ]);
+  state.restore = { url, number, shards: new Map(toLoad) };
+  return state;
 }
 
 /** The state of a new job. */

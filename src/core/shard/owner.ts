@@ -4,9 +4,10 @@
  * sinks on a common position (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand
  * and in the background (recovery.ts).
  */
+import { invariant } from '../../errors.js';
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
 import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
-import type { MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
+import type { DedupEntry, MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
@@ -30,6 +31,9 @@ const NOTHING = new Uint8Array(0);
 export class Owner implements StreamOwner, RecoveryOwner {
   readonly gen: number;
   readonly born: boolean;
+  readonly restores: boolean;
+  /** De-duplication state of the checkpoint that the shard was loaded from; undefined: not loaded yet. */
+  private loadedDedup: Dedup | undefined;
   readonly stream: Stream;
   /** Sections of pushes and pulls that were received. */
   requests = 0;
@@ -55,6 +59,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   ) {
     this.gen = entry.gen;
     this.born = entry.init;
+    this.restores = entry.restore === true;
     this.stream = new Stream(this, host);
     this.lines = new WaitingPushes(host.policy, host.waiting);
     this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
@@ -82,6 +87,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.addTables(map);
     this.stream.follow(followersOf(group, this.member));
     if (changed) this.recovery.restart();
+    if (this.phase === 'RESTORE' && !group.data[this.member]?.restore) this.beginRestored();
     this.stream.drive();
     this.host.serveLater(this);
   }
@@ -282,6 +288,24 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
     if (this.recovery.unrecoverable) this.pulls.reject(client, id, item, 'UNRECOVERABLE');
     else this.pulls.park(client, id, item, section);
+  }
+
+  /** All rows of the checkpoint are here. Nothing is served before that is durable (rule 37). */
+  loaded(sessions: readonly DedupEntry[]): void {
+    this.loadedDedup = Dedup.from(sessions);
+  }
+
+  get isLoaded(): boolean {
+    return this.loadedDedup !== undefined;
+  }
+
+  private beginRestored(): void {
+    const { group, member, gen, loadedDedup } = this;
+    invariant(loadedDedup, 'a shard is called loaded by who has loaded it', { group: group.id, member, gen });
+    this.head = loadedDedup.copy();
+    this.stream.begin(loadedDedup);
+    this.host.out.event('shard.active', { group: group.id, member, gen, base: 0 });
+    this.progress();
   }
 
   /** Of a complete shard, for a checkpoint: everything that was applied, and who it was from (rule 34). */

@@ -25,7 +25,7 @@ export interface RecoveryOwner {
   readonly group: Group;
   readonly member: number;
   readonly gen: number;
-  readonly phase: 'FENCE' | 'START' | 'ACTIVE';
+  readonly phase: 'RESTORE' | 'FENCE' | 'START' | 'ACTIVE';
   readonly native: NativeShard;
   /** Sinks that had this shard when it was taken over. */
   readonly stream: { readonly usableParities: Follower[]; readonly usableMirror: Follower | undefined };

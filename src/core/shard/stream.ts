@@ -11,7 +11,8 @@ import type { CoreHost } from '../shared/host.js';
 import { type Follower, newFollower } from './follower.js';
 import { agreedBase, mergeExtents } from './takeover.js';
 
-export type Phase = 'FENCE' | 'START' | 'ACTIVE';
+/** RESTORE: the shard is loaded from a checkpoint, and no sink has heard of it. */
+export type Phase = 'RESTORE' | 'FENCE' | 'START' | 'ACTIVE';
 
 interface Batch {
   seq: number;
@@ -26,6 +27,8 @@ export interface StreamOwner {
   readonly gen: number;
   /** The shard was made with its group, empty: there is nothing to take over. */
   readonly born: boolean;
+  /** It is to be loaded from a checkpoint: there is nothing to take over either. */
+  readonly restores: boolean;
   extents(): Extent[];
   /** @throws BAD_FRAME when the shard cannot have had these extents */
   checkExtents(extents: readonly Extent[]): void;
@@ -55,7 +58,7 @@ export class Stream {
     private readonly owner: StreamOwner,
     private readonly host: CoreHost,
   ) {
-    this.phase = owner.born ? 'ACTIVE' : 'FENCE';
+    this.phase = owner.born ? 'ACTIVE' : owner.restores ? 'RESTORE' : 'FENCE';
     this.lookedAt = host.now;
   }
 
@@ -147,6 +150,16 @@ export class Stream {
       else if (follower.asking.overdue(this.host.now)) this.sendOpen(follower);
     }
     this.commit();
+  }
+
+  /**
+   * The shard is loaded, and this is durable: the stream begins here, at 0, as one that was alone. Its sinks
+   * get their Start as new ones (rule 10). `dedup`: of the checkpoint.
+   */
+  begin(dedup: Dedup): void {
+    this.phase = 'ACTIVE';
+    this.committedDedup = dedup;
+    this.drive();
   }
 
   private behind(follower: Follower): boolean {

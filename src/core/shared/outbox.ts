@@ -3,6 +3,7 @@
  * collect effects, and the runtime (or the simulator) carries them out.
  */
 
+import type { SegmentRef } from '../../protocol/checkpoints.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, Message } from '../../protocol/messages.js';
 
@@ -54,7 +55,20 @@ export interface StoreEffect {
   position: number;
 }
 
-export type Effect = SendEffect | EventEffect | StoreEffect;
+/**
+ * Read this file from the place `url`, and check that it is what the manifest says it is: of this size and
+ * digest, and of this shard. The runtime answers with the input `fetched` or `fetchFailed`.
+ */
+export interface FetchEffect {
+  kind: 'fetch';
+  token: number;
+  url: string;
+  segment: SegmentRef;
+  group: number;
+  member: number;
+}
+
+export type Effect = SendEffect | EventEffect | StoreEffect | FetchEffect;
 
 export class Outbox {
   private effects: Effect[] = [];
@@ -69,6 +83,10 @@ export class Outbox {
 
   store(effect: Omit<StoreEffect, 'kind'>): void {
     this.effects.push({ kind: 'store', ...effect });
+  }
+
+  fetchFile(effect: Omit<FetchEffect, 'kind'>): void {
+    this.effects.push({ kind: 'fetch', ...effect });
   }
 
   take(): Effect[] {

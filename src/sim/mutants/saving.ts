@@ -66,4 +66,40 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     from: 'if (id <= this.ended || id < (this.order?.message.id ?? 0))',
     to: 'if (false)',
   },
+  {
+    name: 'restore: an owner serves before it is durable that its shard is loaded',
+    file: 'shard/owner',
+    from: 'this.loadedDedup = Dedup.from(sessions);',
+    to: 'this.loadedDedup = Dedup.from(sessions); this.beginRestored();',
+  },
+  {
+    name: 'restore: a shard counts as loaded by whoever owns it now',
+    file: 'scheduler/saving/restorer',
+    from: 'this.loaded.get(shardKey(group.id, m)) === entry.gen',
+    to: 'this.loaded.has(shardKey(group.id, m))',
+  },
+  {
+    name: 'restore: a shard that is lost while it is loaded is not loaded again',
+    file: 'placement/repair',
+    from: '...(entry.restore && { restore: true }),',
+    to: '',
+  },
+  {
+    name: 'restore: a shard forgets what it holds of open ranges',
+    file: 'shard/owner',
+    from: 'this.loadedDedup = Dedup.from(sessions);',
+    to: 'this.loadedDedup = Dedup.from([]);',
+  },
+  {
+    name: 'restore: parities of shards that are loaded count as complete',
+    file: 'placement/form',
+    from: 'const init = data.every((entry) => entry.init);',
+    to: 'const init = true;',
+  },
+  {
+    name: 'restore: sessions of open ranges are not open',
+    file: 'scheduler/state',
+    from: 'state.sessions.set(id, { id, leased: false });',
+    to: '{}',
+  },
 ];

@@ -1,0 +1,11 @@
+/** Proofs of sessions, as the runtimes of a job would make them. */
+import type { PeerId } from '../protocol/map.js';
+import type { Message } from '../protocol/messages.js';
+
+/** Stands for the mac of a session's id, which the runtimes make, and hand out with the session. */
+export const proofOf = (session: PeerId): Uint8Array => Uint8Array.of(1 + (session & 127));
+
+export function proven(message: Message): Message {
+  const session = message.t === 'push' ? message.client : undefined;
+  return session === undefined ? message : ({ ...message, proof: proofOf(session) } as Message);
+}
