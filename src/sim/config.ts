@@ -117,7 +117,7 @@ const MOVE_KINDS = [
 const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'mapDiff'];
 
 /** While a checkpoint is made. */
-const SAVE_KINDS = ['saveShards', 'saveProgress', 'shardSaved', 'delta', 'applied', 'mapDiff'];
+const SAVE_KINDS = ['saveShards', 'shardSaved', 'loadShard', 'shardLoaded', 'delta', 'applied', 'mapDiff'];
 
 /** Tables beside the main one, in half of the schedules none. */
 const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];

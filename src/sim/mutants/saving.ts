@@ -71,12 +71,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'shard/owner',
     from: 'this.loadedDedup = Dedup.from(sessions);',
     to: 'this.loadedDedup = Dedup.from(sessions); this.beginRestored();',
-  },
-  {
-    name: 'restore: a shard counts as loaded by whoever owns it now',
-    file: 'scheduler/saving/restorer',
-    from: 'this.loaded.get(shardKey(group.id, m)) === entry.gen',
-    to: 'this.loaded.has(shardKey(group.id, m))',
+    scenario: {
+      test: 'test/core/scheduler/restore.test.ts',
+      because: 'a push must be acknowledged, and its owner die, before the next decision is durable',
+    },
   },
   {
     name: 'restore: a shard that is lost while it is loaded is not loaded again',
