@@ -81,6 +81,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'placement/repair',
     from: '...(entry.restore && { restore: true }),',
     to: '',
+    scenario: {
+      test: 'test/core/scheduler/restore.test.ts',
+      because: 'a schedule that has lost more than its code covers is not held to more',
+    },
   },
   {
     name: 'restore: a shard forgets what it holds of open ranges',
