@@ -124,7 +124,9 @@ const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
 
 const TROUBLES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
 /** A schedule with a data set takes twice as long as others; ranges seldom change hands in the middle. */
-const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data', 'data', 'saves'];
+const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data', 'data'];
+/** One in so many schedules is of the profile `saves`. */
+const SAVES_ONE_IN = 16;
 
 /** What a profile draws in another way than `mixed`. */
 function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
@@ -210,7 +212,7 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
         focus: random.pick(SAVE_KINDS),
         lag: true,
         saveEvery: random.pick([10, 40, 150]),
-        killAll: random.pick([0, 0.001, 0.004]),
+        killAll: random.pick([0, 0.002, 0.006]),
       };
     case 'losses':
       return {
@@ -228,8 +230,18 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
   }
 }
 
-export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfig {
-  const profile = pinned.profile ?? random.pick(PROFILES);
+function drawSaves(random: Random): Pick<SimConfig, 'saveEvery' | 'saveBytes' | 'killAll'> {
+  return {
+    saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
+    saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
+    killAll: random.pick([0, 0.002]),
+  };
+}
+
+/** `saves`: for what is drawn of checkpoints, so that other schedules are what they were without them. */
+export function drawConfig(random: Random, saves: Random, pinned: Partial<SimConfig>): SimConfig {
+  const picked = random.pick(PROFILES);
+  const profile = pinned.profile ?? (saves.below(SAVES_ONE_IN) === 0 ? 'saves' : picked);
   const drawn: SimConfig = {
     profile,
     k: 1 + random.below(4),
@@ -265,9 +277,7 @@ export function drawConfig(random: Random, pinned: Partial<SimConfig>): SimConfi
     epochs: random.chance(0.3) ? 2 : 1,
     staleness: random.pick([0, 0, 1, 3]),
     lostDiffs: random.pick([0, 0, 0.05, 0.3]),
-    saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
-    saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
-    killAll: random.pick([0, 0.002]),
+    ...drawSaves(saves),
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

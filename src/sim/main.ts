@@ -70,7 +70,7 @@ function pinnedValue(text: string): string | number | boolean {
 
 function pinned(): Partial<SimConfig> {
   const config: Record<string, unknown> = {};
-  const known = drawConfig(new Random(1), {});
+  const known = drawConfig(new Random(1), new Random(1), {});
   for (const entry of values.pin) {
     const [name, value] = entry.split('=');
     if (name === undefined || value === undefined || !Object.hasOwn(known, name)) {

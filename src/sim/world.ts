@@ -20,6 +20,8 @@ import { Violation } from './violation.js';
 
 /** A schedule that would be over earlier goes on with more pushes. */
 export const MIN_STEPS = 300;
+/** Seeds of what is drawn of checkpoints. */
+const SAVES_SEEDS = 2 ** 31;
 
 export interface Outcome {
   seed: number;
@@ -50,7 +52,12 @@ export class World {
     trace = false,
   ) {
     const random = new Random(seed);
-    const cluster = new Cluster(random, drawConfig(random, pinned), native, trace);
+    const cluster = new Cluster(
+      random,
+      drawConfig(random, new Random(seed + SAVES_SEEDS), pinned),
+      native,
+      trace,
+    );
     this.cluster = cluster;
     this.control = new Control(cluster);
     cluster.control = this.control;

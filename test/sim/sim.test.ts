@@ -13,7 +13,7 @@ import { type Outcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
 const SCHEDULES = 200;
-const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic', 'data'];
+const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic', 'data', 'saves'];
 /** What the schedules must have gone through, or they prove nothing. */
 const COVERED = [
   'shard.active',
@@ -31,6 +31,8 @@ const COVERED = [
   'adagradCompared',
   'rangeFinished',
   'rangeRedone',
+  'manifest',
+  'restore.done',
   'survivorsChecked',
 ];
 
