@@ -18,7 +18,11 @@ function run(command: string, args: string[]): string {
 }
 
 /** Adds the results of `native/bench/<name>_bench.cc` to the report. Needs cmake and a C++20 compiler. */
-export function runNative(name: 'code' | 'rows' | 'growth', smoke: boolean, report: BenchReport): void {
+export function runNative(
+  name: 'code' | 'rows' | 'growth' | 'snapshot',
+  smoke: boolean,
+  report: BenchReport,
+): void {
   run('cmake', ['-S', 'native/bench', '-B', build, '-DCMAKE_BUILD_TYPE=Release']);
   run('cmake', ['--build', build, '--target', `${name}_bench`]);
   const output = JSON.parse(run(join(build, `${name}_bench`), smoke ? ['--smoke'] : [])) as {
@@ -28,7 +32,7 @@ export function runNative(name: 'code' | 'rows' | 'growth', smoke: boolean, repo
     results: Result[];
   };
   report.parameters.isa = output.isa;
-  report.parameters[name === 'growth' ? 'growthHash' : 'hash'] = output.hash;
+  report.parameters[name === 'code' || name === 'rows' ? 'hash' : `${name}Hash`] = output.hash;
   for (const result of output.results) report.add(result);
   if (output.skipped) report.skip(output.skipped);
 }

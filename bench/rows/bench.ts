@@ -108,6 +108,7 @@ export async function run(given: Given<typeof COMMON_FLAGS>): Promise<void> {
   const options = { smoke, json };
   const report = new BenchReport('rows', options);
   runNative('rows', options.smoke, report);
+  runNative('snapshot', options.smoke, report);
   await throughAddon(report, 'sgd', { kind: 'sgd', lr: 0.01 }, options.smoke);
   const adagrad: OptimizerSpec = { kind: 'adagrad', lr: 0.01, eps: 1e-8, initialAccumulator: 0.1 };
   await throughAddon(report, 'adagrad', adagrad, options.smoke);

@@ -69,7 +69,7 @@ Fault Shard::loadRows(const LoadedRows& rows, Status& status) {
   if (plan.tags.empty()) return {};
   std::uint32_t newKeys = planLoad(plan);
   if (makeRoomToLoad(plan, newKeys)) {
-    if (snapshot_) keepToLoad(plan, newKeys);
+    if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     applyLoaded(rows, plan, newKeys);
   } else {
     status = Status::MemoryLimit;
@@ -98,15 +98,6 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   scatter(0, values, rows.values);
   if (state) scatter(values, state, rows.state);
   if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows));
-}
-
-// Rows that change, and slots below the extent that get a key.
-void Shard::keepToLoad(const Plan& plan, std::uint32_t newKeys) {
-  snapshot_->keep(*plan.table, plan.slots);
-  std::vector<std::uint32_t> reused;
-  for (std::uint32_t n = 0; n < newKeys && n < plan.table->freeSlots().size(); n++)
-    reused.push_back(static_cast<std::uint32_t>(plan.table->slotForNew(n)));
-  snapshot_->keep(*plan.table, reused);
 }
 
 }  // namespace kintsugi

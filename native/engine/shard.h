@@ -140,7 +140,6 @@ class Shard {
   std::uint32_t planLoad(Plan& plan);
   void applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKeys);
   bool makeRoomToLoad(const Plan& plan, std::uint32_t& newKeys);
-  void keepToLoad(const Plan& plan, std::uint32_t newKeys);
 
   std::shared_ptr<Memory> memory_;  // first: everything below charges it until destroyed
   std::uint32_t member_, k_, r_;

@@ -60,8 +60,8 @@ class Snapshot {
   std::uint64_t rows() const { return rows_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  /** Before these slots of `table` change or get a key. Never fails: where the system refuses memory the
-   * snapshot is broken. */
+  /** Before rows at these slots of `table` change; slots that had no key are passed over. Never fails: where
+   * the system refuses memory the snapshot is broken. */
   void keep(const Table& table, const std::vector<std::uint32_t>& slots);
   bool broken() const { return broken_; }
   /** Memory of rows that were kept and not handed out yet. */

@@ -17,7 +17,7 @@ const targets = readdirSync(here)
   .map((name) => name.slice(0, -'_fuzz.cc'.length))
   .sort();
 // Stories are only interesting when they are long, so libFuzzer may not begin with short ones there.
-const STORIES = new Set(['group', 'recovery', 'stream']);
+const STORIES = new Set(['group', 'recovery', 'snapshot', 'stream']);
 const RSS_LIMIT_MB = 3000;
 
 function usage(message) {

@@ -144,6 +144,36 @@ TEST(refusedAdoptionIsAMemoryLimit) {
   });
 }
 
+TEST(refusedKeepingLosesTheSnapshotAndNotThePush) {
+  // 96 rows of 64 KiB: they are pushed once, so that the batch has its memory; keeping them takes 6 MiB.
+  inChild([] {
+    const TableSpec spec = tableSpec(1, 16384, OptimizerKind::Sgd, InitializerKind::Zeros);
+    auto memory = std::make_shared<Memory>(0);
+    Shard shard(memory, 0, 1, 1);
+    CHECK(!shard.addTable(spec));
+    const Bytes section = encode(0, {rowsOf(spec, 0, 96)}, true);
+    for (int i = 0; i < 2; i++) {
+      CHECK(shard.push(view(section)) == Status::Applied);
+      shard.dropBatch();
+    }
+    SnapshotBegun begun;
+    const auto allocate = [](const Table&, std::size_t, RowArrays&) { return false; };
+    CHECK(!shard.beginSnapshot(0, begun));
+    const std::size_t used = memory->used();
+    {
+      const AddressLimit short_(0);
+      CHECK(shard.push(view(section)) == Status::Applied);
+    }
+    shard.dropBatch();
+    CHECK(shard.readSnapshot(1000, allocate).isMemoryLimit());
+    CHECK(memory->used() < used && shard.snapshotBytes() == 0);
+    shard.endSnapshot();
+    // Nothing was lost of what changed: the next one has it.
+    CHECK(!shard.beginSnapshot(begun.stamp, begun));
+    CHECK_EQ(begun.rows, 96u);
+  });
+}
+
 /** A delta without rows of a member whose table 1 has this extent, of rows of 64 bytes. */
 Bytes deltaOf(std::uint32_t extent) {
   const std::uint32_t words[] = {1, 0, 1, 64, extent, 0, 0, 0};
