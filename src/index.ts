@@ -5,6 +5,7 @@
  * @packageDocumentation
  */
 export {
+  type CheckpointResult,
   type Client,
   type ConnectOptions,
   connect,

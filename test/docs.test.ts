@@ -85,12 +85,21 @@ function flagRow(option: Option): string {
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
 }
 
-function commandPage(command: Command): string {
+/** Commands that do something: those of a group instead of it. */
+function leaves(commands: readonly Command[], before = ''): { name: string; command: Command }[] {
+  return commands.flatMap((command) => {
+    const name = `${before}${command.name()}`;
+    return command.commands.length > 0 ? leaves(command.commands, `${name} `) : [{ name, command }];
+  });
+}
+const allCommands = leaves(program.commands);
+
+function commandPage({ name, command }: { name: string; command: Command }): string {
   const args = command.registeredArguments.map((argument) => {
     const shown = `${argument.name()}${argument.variadic ? '...' : ''}`;
     return argument.required ? `<${shown}>` : `[${shown}]`;
   });
-  const lines = [`## kintsugi ${command.name()}${args.map((arg) => ` ${arg}`).join('')}`, ''];
+  const lines = [`## kintsugi ${name}${args.map((arg) => ` ${arg}`).join('')}`, ''];
   lines.push(command.description(), '');
   if (command.options.length > 0) {
     lines.push('| flag | default | meaning |', '| --- | --- | --- |', ...command.options.map(flagRow), '');
@@ -117,7 +126,7 @@ describe('commands', () => {
       'This page is written from the programs: `npx vitest run test/docs.test.ts -u` writes it again.',
       '`kintsugi COMMAND --help` shows the same.',
       '',
-      ...program.commands.map(commandPage),
+      ...allCommands.map(commandPage),
       ...Object.entries(BENCHMARKS).map(benchmarkPage),
     ].join('\n');
     expect(page).toContain('\n## kintsugi drain <node>\n');
@@ -125,7 +134,7 @@ describe('commands', () => {
   });
 
   it('no document names a flag that no program has', () => {
-    const known = new Set(program.commands.flatMap((c) => c.options.map((option) => option.long)));
+    const known = new Set(allCommands.flatMap(({ command: c }) => c.options.map((option) => option.long)));
     for (const other of ['--help', '--version']) known.add(other);
     // Programs beside the command line, whose flags are literals, and those of others.
     for (const file of ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs'])

@@ -65,6 +65,10 @@ export class DirectoryPlace implements Place {
         if (!named && !(await sameContent(target, parts))) throw nameTaken(name);
         await syncDirectory(dirname(target));
         return stored;
+      } catch (error) {
+        // The folders may be gone: the next file looks again.
+        this.prepared = undefined;
+        throw error;
       } finally {
         await unlink(temporary).catch(ignoreMissing);
       }
@@ -139,7 +143,10 @@ export class DirectoryPlace implements Place {
 
   async close(): Promise<void> {}
 
-  /** Once for each opened place: makes the folders, and removes what dead writers left. */
+  /**
+   * Once for each opened place, and again after a failure: makes the folders, and removes what dead writers
+   * left.
+   */
   private prepare(): Promise<void> {
     this.prepared ??= this.makeFolder(join(this.root, PARTIAL))
       .then(() => sweep(join(this.root, PARTIAL)))

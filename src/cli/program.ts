@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { PACKAGE_ROOT } from '../package-root.js';
 import { registerBench } from './bench.js';
+import { registerCheckpoint } from './checkpoint.js';
 import { registerDemo } from './demo.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
@@ -39,6 +40,7 @@ export function createProgram(): Command {
   registerStatus(program);
   registerScale(program);
   registerRestart(program);
+  registerCheckpoint(program);
   registerSave(program);
   registerScrub(program);
   registerLoad(program);

@@ -9,6 +9,7 @@ import { tuneV8 } from '../runtime/v8.js';
 import { DEFAULT_LEASE_MS, openEtcdStore } from '../storage/etcd/store.js';
 import { MemoryStore, type StateStore } from '../storage/index.js';
 import { openLmdbStore } from '../storage/lmdb.js';
+import { type CheckpointFlags, checkPlace, planOf, withCheckpoint } from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
@@ -31,7 +32,7 @@ import {
 import { followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 
-interface Flags extends SharedFlags {
+interface Flags extends SharedFlags, CheckpointFlags {
   listen: string;
   ps?: number;
   code: string;
@@ -76,6 +77,8 @@ async function run(flags: Flags): Promise<void> {
   const code = parseCode(flags.code);
   const nodes = flags.ps ?? code.k + code.r;
   const pools = poolsFor(code, nodes, flags.groups);
+  const checkpoint = planOf(flags);
+  await checkPlace(checkpoint?.url);
   const token = tokenOf(flags);
   const nodeToken = nodeTokenOf(flags);
   const tls = roleTlsOf(flags);
@@ -98,11 +101,13 @@ async function run(flags: Flags): Promise<void> {
     nodes,
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
+    checkpoint,
     log,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
   // One that failed has closed itself, and its process ends whatever is still open.
-  await Promise.race([stopped, failed]);
+  const signal = await Promise.race([stopped, failed]);
+  if (signal === 'SIGTERM') await Promise.race([scheduler.finish(), failed]);
   await scheduler.close();
   log.info('scheduler.stopped');
 }
@@ -150,6 +155,7 @@ export function registerScheduler(program: Command): void {
       '--advertise <host[:port]>',
       'address at which others reach this scheduler (default: the one it listens on)',
     );
+  withCheckpoint(command);
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withMetricsToken(withCertificate(withNodeToken(withToken(command)))))).action(run);
 }

@@ -1,7 +1,7 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
-import { bytesText, percentText, table } from '../local/text.js';
-import type { ChangeStatus, JobStatus, NodeStatus } from '../protocol/messages.js';
+import { bytesText, percentText, table, timeText } from '../local/text.js';
+import type { ChangeStatus, JobStatus, NodeStatus, PlanStatus } from '../protocol/messages.js';
 import { askStatus } from '../runtime/ask-status.js';
 import type { ConnectFlags } from './connected.js';
 import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
@@ -22,6 +22,18 @@ function changeLine(change: ChangeStatus): string {
   return `  ${change.kind}${numbers}: ${progressLine(change) ?? 'beginning'}`;
 }
 
+/** What is saved where, how old it is, and why it is not newer. */
+function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): string {
+  const parts = [everyMs === 0 ? `to ${url} when asked for` : `to ${url} every ${timeText(everyMs)}`];
+  if (last) {
+    const { number, bytes, tookMs, agoMs } = last;
+    parts.push(`${number} (${bytesText(bytes)} in ${timeText(tookMs)}) ${timeText(agoMs)} ago`);
+  } else parts.push('none yet');
+  if (underWay) parts.push(`${underWay.number} has ${underWay.saved} of ${underWay.shards} shards`);
+  if (failure) parts.push(`${failure.number} failed: ${failure.code}: ${failure.message}`);
+  return `${name} ${parts.join('; ')}`;
+}
+
 /** For people; programs use --json. */
 export function renderStatus(status: JobStatus): string {
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
@@ -29,6 +41,7 @@ export function renderStatus(status: JobStatus): string {
   for (const warning of status.warnings) lines.push(`  warning: ${warning}`);
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   for (const change of running) lines.push(changeLine(change));
+  for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan)}`);
   const leaving = new Set(running.flatMap((change) => change.leaving));
   lines.push('');
   const nodes = status.nodes.map((node) => [

@@ -6,10 +6,12 @@ import { DEFAULT_OPTIMIZER } from '../optimizers.js';
 import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
+import { CHECKPOINT_PLAN } from '../protocol/saving.js';
 import { CLIENT_TLS } from '../transport/index.js';
 import { auditTable, isAuditTable } from './audit.js';
 import { internalsOf, keepInternals } from './internals.js';
 import {
+  type CheckpointResult,
   CONNECT_OPTIONS,
   type ConnectOptions,
   type PullInto,
@@ -28,6 +30,7 @@ import { scan } from './scan.js';
 import { Session } from './session.js';
 
 export type {
+  CheckpointResult,
   ConnectOptions,
   PullInto,
   PullRequest,
@@ -231,6 +234,25 @@ export class Client {
    */
   status(): Promise<JobStatus> {
     return this.#session.status();
+  }
+
+  /**
+   * Has a checkpoint of the job made now, and waits until it is complete. One that is under way is waited for
+   * first, so what was durable before the call is in it.
+   *
+   * @example
+   * ```ts
+   * const { number, bytes } = await client.checkpoint();
+   * ```
+   * @throws BAD_ARGUMENT when the job has no place for checkpoints; why there is none: PLACE_FAILED, LIMIT,
+   * MEMORY_LIMIT, CHECKPOINT_TAKEN, BAD_CHECKPOINT, UNRECOVERABLE, TIMEOUT, ABORTED; CLOSED
+   */
+  async checkpoint(): Promise<CheckpointResult> {
+    const reply = await this.#session.ask((id) => ({ t: 'saveNow', id, name: CHECKPOINT_PLAN }));
+    if (reply.t !== 'saveDone') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    const { code, message, number, rows, bytes, tookMs } = reply;
+    if (code) throw new KintsugiError(code, message ?? code);
+    return { number, rows, bytes, tookMs };
   }
 
   /** What this client numbered and saw acknowledged, per shard that it pushed to. */

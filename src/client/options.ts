@@ -170,3 +170,15 @@ export interface PushCounts {
   /** Pushes that failed with a code. */
   refused: number;
 }
+
+/** A checkpoint that is complete. */
+export interface CheckpointResult {
+  /** Its number in its place. */
+  number: number;
+  /** Rows in the files that are new in it: what has changed since the one before. */
+  rows: number;
+  /** Bytes of these files. */
+  bytes: number;
+  /** From its beginning to its manifest, in milliseconds. */
+  tookMs: number;
+}

@@ -6,6 +6,9 @@
 import type { ErrorCode } from '../errors.js';
 import type { SegmentRef } from './checkpoints.js';
 
+/** Name of the save plan of everything, which flags and commands are about. */
+export const CHECKPOINT_PLAN = 'checkpoint';
+
 /** What is saved, where, and how often. */
 export interface SavePlan {
   /** Of the place: a directory or `s3://bucket/prefix`. */

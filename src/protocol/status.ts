@@ -114,6 +114,8 @@ export interface PlanStatus {
   /** 0: only when somebody asks. */
   everyMs: number;
   keep: number;
+  /** Bytes per second that each PS reads for it; 0: as fast as leaves room for requests. */
+  rate: number;
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**

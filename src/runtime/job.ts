@@ -1,6 +1,6 @@
 /** The shape of a job: from a code and a number of nodes to its pools. */
 import { KintsugiError } from '../errors.js';
-import type { PoolOptions } from './scheduler.js';
+import type { PoolOptions } from './scheduler-options.js';
 
 export interface CodeSpec {
   /** Data shards of a group. */

@@ -24,6 +24,7 @@ import { FailStop } from './fail-stop.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
 import { bytesOf, Peers } from './peers.js';
+import { PlaceFiles } from './place-files.js';
 import { ownToken, SessionProofs } from './session-proofs.js';
 import { Uplink } from './uplink.js';
 
@@ -91,6 +92,7 @@ class PsRuntime {
   private readonly policy: Policy;
   private timer: NodeJS.Timeout | undefined;
   private endScheduled = false;
+  private turnScheduled = false;
   /** Payload to be freed once what is posted has been sent. */
   private garbage: Uint8Array[] = [];
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
@@ -98,6 +100,7 @@ class PsRuntime {
   private readonly departure: Departure;
   private readonly proofs: SessionProofs;
   private readonly failStop: FailStop;
+  private readonly files = new PlaceFiles((answer) => this.run(this.step(answer)));
   address = '';
 
   constructor(private readonly options: PsOptions) {
@@ -150,6 +153,12 @@ class PsRuntime {
         refused_messages: [
           'Messages since the start that their sender had no right to send, by kind.',
           () => this.peers.refusals.counts,
+        ],
+        checkpoint_files: ['Files of checkpoints stored since the start.', () => this.files.storedFiles],
+        checkpoint_file_bytes: ['Bytes of these files.', () => this.files.storedBytes],
+        checkpoint_failed_files: [
+          'Files of checkpoints since the start that could not be stored.',
+          () => this.files.failedFiles,
         ],
         sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
       },
@@ -238,13 +247,6 @@ class PsRuntime {
     if (!this.closed && node.map !== before) this.peers.welcome(before, node.map);
   }
 
-  /** This role knows no places yet: a checkpoint fails, and says why. */
-  private refuse({ kind, token }: { kind: 'store' | 'fetch'; token: number }): void {
-    const why = { code: 'PLACE_FAILED' as const, message: 'this PS knows no places' };
-    const failed = kind === 'store' ? ('storeFailed' as const) : ('fetchFailed' as const);
-    setImmediate(() => this.run(this.step({ kind: failed, token, ...why })));
-  }
-
   private step(input: NodeInput): Effect[] | undefined {
     const { node } = this;
     if (!node || this.closed) return undefined;
@@ -254,16 +256,28 @@ class PsRuntime {
   private run(effects: Effect[] | undefined): void {
     each(effects ?? [], this.options.log, (effect) => {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
-      else if (effect.kind === 'store' || effect.kind === 'fetch') this.refuse(effect);
+      else if (effect.kind === 'store') this.files.store(effect, this.node!.map);
+      else if (effect.kind === 'fetch') this.files.fetch(effect, this.node!.map);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
       else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
       else this.peers.post(effect.to, effect.message, effect.parts);
       if (effect.kind === 'send' && GATHERED.has(effect.message.t)) this.garbage.push(...effect.parts);
     });
     if (!this.peers.anyPosted) this.collect();
+    this.takeTurns();
     if (this.endScheduled || !(this.peers.anyPosted || this.node?.needsFlush)) return;
     this.endScheduled = true;
     setImmediate(() => this.endTurn());
+  }
+
+  /** Work that has no message: a little in each turn of the event loop, so that requests come between. */
+  private takeTurns(): void {
+    if (this.turnScheduled || this.closed || !this.node?.needsTurn) return;
+    this.turnScheduled = true;
+    setImmediate(() => {
+      this.turnScheduled = false;
+      this.run(this.step({ kind: 'turn' }));
+    });
   }
 
   /** The messages of this turn of the event loop have been handled. */
@@ -312,6 +326,7 @@ class PsRuntime {
     this.peers.close();
     await this.listener?.close();
     this.node?.close();
+    await this.files.close();
   }
 }
 

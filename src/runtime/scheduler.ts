@@ -6,7 +6,6 @@ import {
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
-  type SchedulerPolicy,
   stateOf,
 } from '../core/scheduler/scheduler.js';
 import type { Silence } from '../core/scheduler/vanishing.js';
@@ -16,17 +15,20 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { maySend, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
-import type { StateStore } from '../storage/index.js';
-import { type Link, type Listener, listen, type ServerTls } from '../transport/index.js';
+import { type Link, type Listener, listen } from '../transport/index.js';
 import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { Checkpoints } from './checkpoints.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
-import { type Logger, monotonicMs } from './log.js';
+import { monotonicMs } from './log.js';
 import { hostOf, pauseAfter, probe } from './probe.js';
 import { checkProved, Refusals } from './refusals.js';
+import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 import { SessionProofs } from './session-proofs.js';
 import { Standby } from './standby.js';
+
+export type { PoolOptions, RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 
 const TICK_MS = 50;
 /** So long is looked whether a node's process is gone. */
@@ -36,42 +38,6 @@ const NODE_PING_MS = 200;
 const CLIENT_PING_MS = 500;
 /** A client's machine is gone when it has acknowledged nothing for so long. */
 const CLIENT_GONE_MS = 1000;
-
-export interface PoolOptions {
-  name: string;
-  k: number;
-  r: number;
-  groups: number;
-}
-
-export interface SchedulerOptions {
-  listen?: string | undefined;
-  /** host or host:port at which others reach this scheduler, where several use one store. */
-  advertise?: string | undefined;
-  token?: string | undefined;
-  /** Shared by the scheduler and the PS only; default: `token` serves them, too. */
-  nodeToken?: string | undefined;
-  /** Opens /metrics; without it they are open on loopback and refused beyond it. */
-  metricsToken?: string | undefined;
-  tls?: ServerTls | undefined;
-  store: StateStore;
-  job: string;
-  /** Nodes that must have joined before the job starts. */
-  nodes: number;
-  pools: PoolOptions[];
-  policy?: Partial<SchedulerPolicy> | undefined;
-  log: Logger;
-  /**
-   * Called once when this scheduler has ended by itself: its store failed (STORE_FAILED), another scheduler
-   * leads (DEPOSED), or an invariant is broken (INTERNAL). It takes no connections any more.
-   */
-  onFailed?: ((error: KintsugiError) => void) | undefined;
-}
-
-export interface RunningScheduler {
-  readonly address: string;
-  close(): Promise<void>;
-}
 
 /** Checks what the map is going to tell every node and client. @throws BAD_FRAME */
 function checkJoin(join: MessageOf<'join'>): void {
@@ -103,6 +69,7 @@ class SchedulerRuntime {
   /** Another scheduler may lead. */
   private doubtful = false;
   private readonly failStop: FailStop;
+  private readonly checkpoints: Checkpoints;
   /** Of the last tick. */
   private silent = 0;
   address = '';
@@ -113,6 +80,12 @@ class SchedulerRuntime {
   ) {
     this.refusals = new Refusals(options.log);
     this.proofs = new SessionProofs(options);
+    this.checkpoints = new Checkpoints({
+      log: options.log,
+      step: (input) => this.step(input),
+      send: (to, message) => this.byPeer.get(to)?.send(message),
+      plans: () => core.plans(),
+    });
     this.failStop = new FailStop({
       role: 'scheduler',
       report: (fields) => options.log.error('scheduler.failed', fields),
@@ -153,6 +126,26 @@ class SchedulerRuntime {
           () => Number(this.core.summary().redundancy === 'full'),
         ],
         tables: ['Tables of the job.', () => this.core.map.tables.length],
+        checkpoint_number: [
+          'Number of the newest checkpoint since the start, by save plan.',
+          () => this.checkpoints.metric(({ last }) => last?.number),
+        ],
+        checkpoint_age_seconds: [
+          'Time since it was complete, by save plan.',
+          () => this.checkpoints.metric(({ last }) => last && last.agoMs / 1000),
+        ],
+        checkpoint_seconds: [
+          'Time that it took, by save plan.',
+          () => this.checkpoints.metric(({ last }) => last && last.tookMs / 1000),
+        ],
+        checkpoint_bytes: [
+          'Bytes of its own files, by save plan.',
+          () => this.checkpoints.metric(({ last }) => last?.bytes),
+        ],
+        checkpoint_failing: [
+          '1 when the newest attempt has failed, by save plan.',
+          () => this.checkpoints.metric(({ failure }) => Number(failure !== undefined)),
+        ],
         refused_messages: [
           'Messages since the start that their sender had no right to send, by kind.',
           () => this.refusals.counts,
@@ -182,6 +175,7 @@ class SchedulerRuntime {
     this.step({ kind: 'tick', now: monotonicMs() });
     this.timer = setInterval(() => this.tick(), TICK_MS);
     options.log.info('scheduler.ready', { address: this.address, resumed, transport: this.listener.kind });
+    if (options.checkpoint) void this.checkpoints.begin(options.checkpoint);
   }
 
   private tick(): void {
@@ -211,9 +205,11 @@ class SchedulerRuntime {
         // For whoever only looks: a session would wait for the store.
         checkProved(link, 'client');
         link.send({ t: 'statusReply', id: message.id, status: this.core.status() });
-      } else if (known.role && known.peer !== undefined)
-        this.step({ kind: 'message', from: known.peer, role: known.role, message });
-      else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
+      } else if (known.role && known.peer !== undefined) {
+        const { peer: from, role } = known;
+        if (!this.checkpoints.intercept(from, role, message))
+          this.step({ kind: 'message', from, role, message });
+      } else throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
     });
   }
 
@@ -280,7 +276,8 @@ class SchedulerRuntime {
   private execute(effect: SchedulerEffect): void {
     switch (effect.kind) {
       case 'send':
-        if (effect.to !== SCHEDULER) this.byPeer.get(effect.to)?.send(this.proven(effect.message));
+        if (effect.to === SCHEDULER) this.checkpoints.receive(effect.message);
+        else this.byPeer.get(effect.to)?.send(this.proven(effect.message));
         return;
       case 'reply':
         this.reply(effect);
@@ -296,12 +293,8 @@ class SchedulerRuntime {
         return;
       case 'abandon':
         return this.abandon(effect.node, effect.inc);
-      case 'publish': {
-        // This role writes to no places yet: a checkpoint fails, and says why.
-        const why = { code: 'PLACE_FAILED' as const, message: 'this scheduler writes to no places' };
-        setImmediate(() => this.step({ kind: 'publishFailed', token: effect.token, ...why }));
-        return;
-      }
+      case 'publish':
+        return this.checkpoints.publish(effect);
       case 'persist':
         this.options.store.write(effect.changes).then(
           () => this.step({ kind: 'persisted', version: effect.version }),
@@ -401,11 +394,16 @@ class SchedulerRuntime {
     this.probed--;
   }
 
+  async finish(): Promise<void> {
+    if (!this.closed && this.core.map.groups.length > 0) await this.checkpoints.last();
+  }
+
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
     clearInterval(this.timer);
     await this.listener?.close();
+    await this.checkpoints.close();
     await this.options.store.close();
   }
 }
@@ -418,7 +416,8 @@ export async function startScheduler(options: SchedulerOptions): Promise<Running
   const { election } = options.store;
   if (!election) {
     const runtime = await SchedulerRuntime.start(options);
-    return { address: runtime.address, close: () => runtime.close() };
+    const { address } = runtime;
+    return { address, finish: () => runtime.finish(), close: () => runtime.close() };
   }
   const { token, nodeToken, metricsToken, tls } = options;
   const secrets = { token, nodeToken, metricsToken, tls };
@@ -433,5 +432,5 @@ export async function startScheduler(options: SchedulerOptions): Promise<Running
     await standby.close();
     await options.store.close();
   };
-  return { address: standby.address, close };
+  return { address: standby.address, finish: () => standby.finish(), close };
 }

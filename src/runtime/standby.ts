@@ -33,6 +33,8 @@ export interface Leading {
   doubt(): void;
   /** Ends by itself. */
   fail(error: KintsugiError): void;
+  /** Before an orderly end. */
+  finish(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -141,6 +143,11 @@ export class Standby {
     this.options.log.error('scheduler.store', { message: error.message });
     void this.close();
     this.options.onFailed?.(error);
+  }
+
+  /** A scheduler that stands by has nothing to finish. */
+  async finish(): Promise<void> {
+    await this.leading?.finish();
   }
 
   async close(): Promise<void> {

@@ -14,6 +14,7 @@ import type {
   Redundancy,
 } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
+import type { PlanStatus } from '../../protocol/status.js';
 import { formGroups } from '../placement/form.js';
 import { GroupIndex } from '../placement/group-index.js';
 import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
@@ -140,7 +141,7 @@ export class Scheduler {
   /** Work for every node and group: for people. */
   status(): JobStatus {
     const input = this.statusInput();
-    const [saving, restoring] = [this.saver.status(), this.restorer.status()];
+    const [saving, restoring] = [this.plans(), this.restorer.status()];
     const status = {
       ...statusOf(input, conditionOf(input)),
       ...(saving && { saving }),
@@ -149,6 +150,11 @@ export class Scheduler {
     const { storeProblem } = this;
     if (storeProblem === undefined) return status;
     return { ...status, warnings: [...status.warnings, `decisions wait for the store: ${storeProblem}`] };
+  }
+
+  /** Undefined: the job has never had a save plan. */
+  plans(): PlanStatus[] | undefined {
+    return this.saver.status();
   }
 
   /** Costs nothing while nothing happens: for those who ask often. */

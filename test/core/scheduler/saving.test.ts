@@ -31,10 +31,13 @@ function push(value: number, ...keys: number[]): void {
   expect(ticket.done).toBe(true);
 }
 
+/** Of the question, new for each. */
+let nextId = 100;
+
 /** Asks for a checkpoint and lets some time pass: the answers to what was asked for. */
 function save(ms = 300): MessageOf<'saveDone'>[] {
   const before = cluster.history.length;
-  tell({ t: 'saveNow', id: 9, name: 'all' });
+  tell({ t: 'saveNow', id: nextId++, name: 'all' });
   cluster.advance(ms);
   return cluster.sent('saveDone', before).map(({ message }) => message);
 }
@@ -235,6 +238,30 @@ describe('an attempt that fails', () => {
     cluster.advance(6000);
     save(900);
     expect(failures().at(-1)).toBe('UNRECOVERABLE');
+  });
+
+  it('a question that is repeated has one checkpoint made, also after its answer', () => {
+    start();
+    const ask = () => tell({ t: 'saveNow', id: 7, name: 'all' });
+    const before = drafts().length;
+    ask();
+    ask();
+    cluster.advance(300);
+    ask();
+    cluster.advance(300);
+    expect(drafts().length).toBe(before + 1);
+    const answers = cluster.sent('saveDone').filter(({ message }) => message.id === 7);
+    expect(answers.length).toBe(2);
+    expect(answers[0]!.message).toEqual(answers[1]!.message);
+  });
+
+  it('a plan that is set again as it is does not end what is under way', () => {
+    start();
+    tell({ t: 'saveNow', id: 8, name: 'all' });
+    cluster.advance(50);
+    tell({ t: 'setPlan', id: 1, name: 'all', plan: PLAN });
+    cluster.advance(300);
+    expect(failures()).toEqual([]);
   });
 
   it('a plan that is not there, or cannot be, is refused', () => {

@@ -10,6 +10,7 @@
 import type { ErrorCode } from '../../../errors.js';
 import type { Group, PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
+import type { SavePlan } from '../../../protocol/saving.js';
 import type { PlanStatus } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
@@ -22,6 +23,8 @@ import { Chains } from './chains.js';
 /** A plan whose attempt failed is tried again after this time, then after twice as long, up to its period. */
 const FIRST_BACKOFF_MS = 2000;
 const MAX_PLANS = 16;
+/** Questions are repeated until they are answered: so many answers are kept for those that cross. */
+const KEPT_ANSWERS = 64;
 const MAX_PLAN_NAME = 64;
 
 export interface SaverHost {
@@ -45,6 +48,7 @@ interface Live {
 
 export class Saver {
   private attempt: Attempt | undefined;
+  private readonly answered: { to: Waiting; answer: Message }[] = [];
   private readonly live = new Map<string, Live>();
   private now = 0;
 
@@ -84,6 +88,8 @@ export class Saver {
     ledger.state.saving ??= { nextAttempt: 1, plans: new Map() };
     const { plans } = ledger.state.saving;
     const known = plans.get(name);
+    // Repeated: what it has begun goes on.
+    if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
     if (this.attempt?.plan.name === name) this.fail('ABORTED', 'the save plan was changed');
     // Files of another place are no parents of what is saved from now on.
@@ -99,6 +105,10 @@ export class Saver {
 
   private saveNow(from: PeerId, { id, name }: MessageOf<'saveNow'>): void {
     const live = this.liveOf(name);
+    const asked = ({ peer, id: question }: Waiting) => peer === from && question === id;
+    const known = this.answered.find(({ to }) => asked(to));
+    if (known) return this.host.ledger.answer(from, known.answer);
+    if (live?.waiting.some(asked) || this.attempt?.waiting.some(asked)) return;
     if (live) live.waiting.push({ peer: from, id });
     else this.tell([{ peer: from, id }], 'BAD_ARGUMENT', `there is no save plan "${name}"`);
   }
@@ -232,8 +242,7 @@ export class Saver {
     live.failure = undefined;
     live.failures = 0;
     this.event('checkpoint.done', attempt, { ...sums, tookMs });
-    for (const { peer, id } of attempt.waiting)
-      this.host.ledger.answer(peer, { t: 'saveDone', id, number, ...sums, tookMs });
+    for (const to of attempt.waiting) this.answer(to, { t: 'saveDone', id: to.id, number, ...sums, tookMs });
     this.end(attempt, live, attempt.plan.everyMs - tookMs);
   }
 
@@ -257,8 +266,13 @@ export class Saver {
 
   private tell(waiting: readonly Waiting[], code: ErrorCode, message: string): void {
     const nothing = { number: 0, rows: 0, bytes: 0, tookMs: 0 };
-    for (const { peer, id } of waiting)
-      this.host.ledger.answer(peer, { t: 'saveDone', id, ...nothing, code, message });
+    for (const to of waiting) this.answer(to, { t: 'saveDone', id: to.id, ...nothing, code, message });
+  }
+
+  private answer(to: Waiting, answer: Message): void {
+    this.answered.push({ to, answer });
+    if (this.answered.length > KEPT_ANSWERS) this.answered.shift();
+    this.host.ledger.answer(to.peer, answer);
   }
 
   private event(name: string, { plan, number }: Attempt, fields: Record<string, unknown>): void {
@@ -268,13 +282,13 @@ export class Saver {
   /** Undefined: there has never been a plan. */
   status(): PlanStatus[] | undefined {
     if (!this.plans) return undefined;
-    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep }): PlanStatus => {
+    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep, rate }): PlanStatus => {
       const { last, failure } = this.liveOf(name)!;
       const { attempt } = this;
       const shards = this.host.ledger.map.groups.reduce((sum, { data }) => sum + data.length, 0);
       const own = attempt?.plan.name === name ? attempt : undefined;
       return {
-        ...{ name, url, kind, everyMs, keep },
+        ...{ name, url, kind, everyMs, keep, rate },
         ...(own && { underWay: { number: own.number, saved: own.savedShards, shards } }),
         ...(last && { last: lastOf(last, this.now) }),
         ...(failure && { failure }),
@@ -285,4 +299,11 @@ export class Saver {
 
 function lastOf({ endedAt, ...last }: NonNullable<Live['last']>, now: number) {
   return { ...last, agoMs: Math.round(now - endedAt) };
+}
+
+function isSame(plan: SavePlan, known: StoredPlan): boolean {
+  const { url, everyMs, keep, rate, kind, tables } = plan;
+  const sameTables = tables?.join() === known.tables?.join();
+  const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
+  return url === known.url && kind === known.kind && sameTimes && sameTables;
 }

@@ -1,0 +1,80 @@
+/** What commands that make checkpoints have in common: places, and the flags of a save plan. */
+import { resolve } from 'node:path';
+import { type Command, Option } from 'commander';
+import { openPlace } from '../checkpoint/open.js';
+import { KintsugiError } from '../errors.js';
+import type { SavePlan } from '../protocol/saving.js';
+import { duration, integer, size } from './flags.js';
+
+export const DEFAULT_EVERY_MS = 5 * 60_000;
+export const DEFAULT_KEEP = 3;
+const MOST_KEPT = 1_000_000;
+
+export interface CheckpointFlags {
+  checkpoint?: string;
+  every?: number;
+  keep?: number;
+  checkpointRate?: number;
+}
+
+/** Other processes may have other working directories. */
+export function absolutePlace(url: string): string {
+  return /^[a-z][a-z0-9+.-]*:\/\//i.test(url) ? url : resolve(url);
+}
+
+/** `PLACE` or `PLACE@NUMBER`, of a checkpoint there. */
+export function placeAndNumber(text: string): { url: string; number: number | undefined } {
+  const match = /^(.+)@(\d{1,15})$/.exec(text);
+  return match
+    ? { url: absolutePlace(match[1]!), number: Number(match[2]) }
+    : { url: absolutePlace(text), number: undefined };
+}
+
+export function everyOption(): Option {
+  return new Option('--every <time>', 'a checkpoint so often; 0s = only when it is asked for').argParser(
+    duration('--every'),
+  );
+}
+
+export function keepOption(): Option {
+  return new Option('--keep <n>', 'so many checkpoints are kept').argParser(integer('--keep', 1, MOST_KEPT));
+}
+
+/** The plan of a job, for the roles that begin one. */
+export function withCheckpoint(command: Command): Command {
+  return command
+    .option(
+      '--checkpoint <place>',
+      'a directory that all PS and the scheduler share, or s3://bucket/prefix: everything is saved there ' +
+        '(default: do not)',
+    )
+    .addOption(everyOption().default(undefined, '5m'))
+    .addOption(keepOption().default(undefined, `${DEFAULT_KEEP}`))
+    .option(
+      '--checkpoint-rate <size>',
+      'bytes per second that each PS reads for a checkpoint (default: as fast as leaves room for requests)',
+      size('--checkpoint-rate'),
+    );
+}
+
+/** The plan that flags ask for; undefined: none. @throws BAD_ARGUMENT for flags without a place */
+export function planOf(flags: CheckpointFlags): SavePlan | undefined {
+  const { checkpoint, every, keep, checkpointRate: rate } = flags;
+  if (checkpoint === undefined) {
+    if (every !== undefined || keep !== undefined || rate !== undefined)
+      throw new KintsugiError('BAD_ARGUMENT', '--every, --keep and --checkpoint-rate need --checkpoint');
+    return undefined;
+  }
+  return {
+    url: absolutePlace(checkpoint),
+    everyMs: every ?? DEFAULT_EVERY_MS,
+    keep: keep ?? DEFAULT_KEEP,
+    rate: rate ?? 0,
+    kind: 'full job',
+  };
+}
+
+/** A place that cannot be is refused before anything is started. @throws BAD_ARGUMENT, DEPENDENCY_MISSING */
+export async function checkPlace(url: string | undefined): Promise<void> {
+  if (url !== undefined) await (await openPlace(url)).close();
+}

@@ -1,0 +1,205 @@
+/** `kintsugi checkpoint`: of a running job, and of a place. */
+import { type Command, Option } from 'commander';
+import { listCheckpoints } from '../checkpoint/checkpoints.js';
+import { compactCheckpoint } from '../checkpoint/compact.js';
+import { openPlace } from '../checkpoint/open.js';
+import type { Place } from '../checkpoint/place.js';
+import { deleteCheckpoint } from '../checkpoint/retention.js';
+import { verifyCheckpoint } from '../checkpoint/verify.js';
+import type { Client } from '../client/client.js';
+import { KintsugiError } from '../errors.js';
+import { bytesText, countText, table, timeText } from '../local/text.js';
+import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
+import { setSavePlan } from '../tools/checkpoints.js';
+import {
+  absolutePlace,
+  DEFAULT_EVERY_MS,
+  DEFAULT_KEEP,
+  everyOption,
+  keepOption,
+  placeAndNumber,
+} from './checkpoint-flags.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { RunFailure } from './failure.js';
+import { size, withScheduler } from './flags.js';
+
+interface JobFlags extends ConnectFlags {
+  json: boolean;
+}
+interface SetFlags extends ConnectFlags {
+  every?: number;
+  keep?: number;
+  rate?: number;
+  off: boolean;
+}
+interface PlaceFlags {
+  json: boolean;
+}
+interface DeleteFlags extends PlaceFlags {
+  newest: boolean;
+}
+
+function print(json: boolean, value: unknown, text: string): void {
+  process.stdout.write(json ? `${JSON.stringify(value)}\n` : `${text}\n`);
+}
+
+// ---- of a running job
+
+/** A checkpoint that was begun and failed is a failed run; without a plan there is nothing to begin. */
+function asFailure(error: unknown): unknown {
+  const failed = error instanceof KintsugiError && error.code !== 'BAD_ARGUMENT';
+  return failed ? new RunFailure(error.code, error.message, { cause: error }) : error;
+}
+
+async function runNow(flags: JobFlags): Promise<void> {
+  const made = await withClient(flags, (client) =>
+    client.checkpoint().catch((error: unknown) => Promise.reject(asFailure(error))),
+  );
+  const { number, rows, bytes, tookMs } = made;
+  const text = `checkpoint ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}`;
+  print(flags.json, made, text);
+}
+
+async function runSet(place: string | undefined, flags: SetFlags): Promise<void> {
+  const { off, every, keep, rate } = flags;
+  if (off && (place ?? every ?? keep ?? rate) !== undefined)
+    throw new KintsugiError('BAD_ARGUMENT', 'checkpoint set --off takes nothing else');
+  const text = await withClient(flags, async (client) => {
+    if (off) {
+      await setSavePlan(client, CHECKPOINT_PLAN);
+      return 'no checkpoints are made any more';
+    }
+    const plan = await changed(client, place, flags);
+    await setSavePlan(client, CHECKPOINT_PLAN, plan);
+    const often = plan.everyMs === 0 ? 'when it is asked for' : `every ${timeText(plan.everyMs)}`;
+    return `checkpoints to ${plan.url} ${often}, ${plan.keep} are kept`;
+  });
+  process.stdout.write(`${text}\n`);
+}
+
+/** The plan of the job with what the flags change. */
+async function changed(client: Client, place: string | undefined, flags: SetFlags): Promise<SavePlan> {
+  const plans = (await client.status()).saving ?? [];
+  const known = plans.find(({ name }) => name === CHECKPOINT_PLAN);
+  const url = place === undefined ? known?.url : absolutePlace(place);
+  if (url === undefined)
+    throw new KintsugiError('BAD_ARGUMENT', 'the job makes no checkpoints yet: checkpoint set needs a place');
+  return {
+    url,
+    everyMs: flags.every ?? known?.everyMs ?? DEFAULT_EVERY_MS,
+    keep: flags.keep ?? known?.keep ?? DEFAULT_KEEP,
+    rate: flags.rate ?? known?.rate ?? 0,
+    kind: 'full job',
+  };
+}
+
+// ---- of a place
+
+async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
+  const place = await openPlace(url);
+  try {
+    return await work(place);
+  } finally {
+    await place.close();
+  }
+}
+
+async function runList(text: string, flags: PlaceFlags): Promise<void> {
+  const url = absolutePlace(text);
+  const all = await withPlace(url, listCheckpoints);
+  if (flags.json) return print(true, all, '');
+  if (all.length === 0) return print(false, all, `${url} has no complete checkpoint`);
+  const rows = all.map((each) => {
+    const { number, problem, kind, createdAt, barrier, shards, rows: n, bytes, ownBytes } = each;
+    if (problem !== undefined) return [`${number}`, `damaged: ${problem}`];
+    const cut = barrier ? 'one instant' : 'shard by shard';
+    const sizes = [`${shards}`, countText(n!), bytesText(bytes!), bytesText(ownBytes!)];
+    return [`${number}`, createdAt!, kind!, cut, ...sizes];
+  });
+  const head = ['number', 'complete at', 'kind', 'cut', 'shards', 'rows', 'bytes', 'new bytes'];
+  print(false, all, table(head, rows, 4).join('\n'));
+}
+
+async function runVerify(text: string, flags: PlaceFlags): Promise<void> {
+  const { url, number } = placeAndNumber(text);
+  const found = await withPlace(url, (place) => verifyCheckpoint(place, number));
+  const { bad, files, bytes } = found;
+  const whole = `checkpoint ${found.number} is whole: ${files} files, ${bytesText(bytes)}`;
+  if (bad.length === 0) return print(flags.json, found, whole);
+  if (flags.json) print(true, found, '');
+  const problems = bad.map(({ name, problem }) => `${name}: ${problem}`).join('; ');
+  throw new RunFailure('BAD_CHECKPOINT', `checkpoint ${found.number}: ${problems}`);
+}
+
+async function runCompact(text: string, flags: PlaceFlags): Promise<void> {
+  const { number, compactionOf, rows, bytes } = await withPlace(absolutePlace(text), (place) =>
+    compactCheckpoint(place),
+  );
+  const made = { number, compactionOf, rows, bytes };
+  const sizes = `${countText(rows)} rows, ${bytesText(bytes)}`;
+  print(flags.json, made, `checkpoint ${number} has the content of ${compactionOf}: ${sizes}`);
+}
+
+async function runDelete(text: string, flags: DeleteFlags): Promise<void> {
+  const { url, number } = placeAndNumber(text);
+  if (number === undefined)
+    throw new KintsugiError('BAD_ARGUMENT', `checkpoint delete needs a number: ${text}@NUMBER`);
+  const removed = await withPlace(url, (place) => deleteCheckpoint(place, number, { newest: flags.newest }));
+  const { files, bytes } = removed;
+  print(flags.json, removed, `checkpoint ${number} is deleted: ${files} files, ${bytesText(bytes)}`);
+}
+
+export function registerCheckpoint(program: Command): void {
+  const command = program
+    .command('checkpoint')
+    .description('Checkpoints of a running job, and those that a place has.');
+  withScheduler(
+    command
+      .command('now')
+      .description('Make a checkpoint of a running job now, and wait until it is complete.'),
+  )
+    .option('--json', 'print the result as JSON', false)
+    .action(runNow);
+  withScheduler(
+    command
+      .command('set')
+      .description('Change where and how often a running job makes checkpoints; durable, part of the job.')
+      .argument('[place]', 'directory or s3://bucket/prefix (default: where it makes them now)'),
+  )
+    .addOption(everyOption().default(undefined, 'as it is, at first 5m'))
+    .addOption(keepOption().default(undefined, `as it is, at first ${DEFAULT_KEEP}`))
+    .addOption(
+      new Option(
+        '--rate <size>',
+        'bytes per second that each PS reads for it; 0 = as leaves room for requests',
+      )
+        .argParser(size('--rate'))
+        .default(undefined, 'as it is, at first 0'),
+    )
+    .option('--off', 'make none any more', false)
+    .action(runSet);
+  const ofPlace = (name: string, argument: string, meaning: string, description: string) =>
+    command
+      .command(name)
+      .description(description)
+      .argument(argument, meaning)
+      .option('--json', 'print the result as JSON', false);
+  const place = 'directory or s3://bucket/prefix';
+  const one = `${place}, and the number of a checkpoint`;
+  ofPlace('list', '<place>', place, 'List the complete checkpoints of a place.').action(runList);
+  ofPlace(
+    'verify',
+    '<place[@number]>',
+    `${one} (default: the newest)`,
+    'Read every file that a checkpoint needs, and check its content.',
+  ).action(runVerify);
+  ofPlace(
+    'compact',
+    '<place>',
+    place,
+    'Write the newest checkpoint again with every row once, under the next number.',
+  ).action(runCompact);
+  ofPlace('delete', '<place@number>', one, 'Delete a checkpoint, and the files that no other one needs.')
+    .option('--newest', 'also the newest, on which the next one would build', false)
+    .action(runDelete);
+}

@@ -1,0 +1,126 @@
+/**
+ * Checkpoints, as the process of a scheduler makes them: it writes manifests, looks up what a place has
+ * before a plan for it is taken, and has a last checkpoint made before an orderly end.
+ */
+import type { PublishAnswer, SchedulerEffect, SchedulerInput } from '../core/scheduler/ledger.js';
+import { type PeerId, SCHEDULER } from '../protocol/map.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
+import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
+import type { Role } from '../protocol/senders.js';
+import type { PlanStatus } from '../protocol/status.js';
+import type { Logger } from './log.js';
+import { failureOf } from './places.js';
+import { Publisher } from './publisher.js';
+
+/** A place that does not answer for so long at the start is taken as it is. */
+const LOOK_UP_MS = 5000;
+/** The last checkpoint of an orderly end is waited for so long. */
+const LAST_CHECKPOINT_MS = 20_000;
+
+export interface CheckpointsHost {
+  readonly log: Logger;
+  step(input: SchedulerInput): void;
+  /** To a client that is connected. */
+  send(to: PeerId, message: Message): void;
+  /** Undefined: the job has never had a save plan. */
+  plans(): PlanStatus[] | undefined;
+}
+
+export class Checkpoints {
+  private readonly publisher: Publisher;
+  /** Answers that this process waits for, as if it was a client. */
+  private readonly waiting = new Map<number, (answer: Answer) => void>();
+  private nextId = 1;
+  /** Plans of clients whose places are being looked up: client and question. */
+  private readonly lookedUp = new Set<string>();
+
+  constructor(private readonly host: CheckpointsHost) {
+    this.publisher = new Publisher(host.log, (answer: PublishAnswer) => host.step(answer));
+  }
+
+  publish(effect: SchedulerEffect & { kind: 'publish' }): void {
+    this.publisher.publish(effect);
+  }
+
+  /** True: the message waits until it is known what the place of its plan has. */
+  intercept(from: PeerId, role: Role, message: Message): boolean {
+    if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return false;
+    const question = `${from}/${message.id}`;
+    if (this.lookedUp.has(question)) return true;
+    this.lookedUp.add(question);
+    void this.lookUp(from, role, message, message.plan.url).finally(() => this.lookedUp.delete(question));
+    return true;
+  }
+
+  private async lookUp(from: PeerId, role: Role, message: MessageOf<'setPlan'>, url: string): Promise<void> {
+    try {
+      const next = (await this.publisher.newest(url)) + 1;
+      this.host.step({ kind: 'message', from, role, message: { ...message, next } });
+    } catch (error) {
+      const { code, message: text } = failureOf(error);
+      this.host.send(from, { t: 'planSet', id: message.id, code, message: text });
+    }
+  }
+
+  // ---- questions of this process itself
+
+  /** What the core answers to this process. */
+  receive(message: Message): void {
+    if (message.t !== 'planSet' && message.t !== 'saveDone') return;
+    this.waiting.get(message.id)?.(message);
+    this.waiting.delete(message.id);
+  }
+
+  private ask(build: (id: number) => Message): Promise<Answer> {
+    const id = this.nextId++;
+    return new Promise((resolve) => {
+      this.waiting.set(id, resolve);
+      this.host.step({ kind: 'message', from: SCHEDULER, role: 'client', message: build(id) });
+    });
+  }
+
+  /** The job gets this plan, unless it has had one. */
+  async begin(plan: SavePlan): Promise<void> {
+    if (this.host.plans() !== undefined) return;
+    const newest = await within(LOOK_UP_MS, this.publisher.newest(plan.url)).catch((error: unknown) => {
+      this.host.log.warn('checkpoint.place', { url: plan.url, ...failureOf(error) });
+      return undefined;
+    });
+    const next = (newest ?? 0) + 1;
+    await this.ask((id) => ({ t: 'setPlan', id, name: CHECKPOINT_PLAN, plan, next }));
+  }
+
+  /** Every plan that saves everything saves once more. Resolves when that is done, has failed, or is late. */
+  async last(): Promise<void> {
+    const plans = (this.host.plans() ?? []).filter(({ kind }) => kind === 'full job');
+    const all = plans.map(({ name }) => this.ask((id) => ({ t: 'saveNow', id, name })));
+    if ((await within(LAST_CHECKPOINT_MS, Promise.all(all))) || all.length === 0) return;
+    this.host.log.warn('checkpoint.late', { afterMs: LAST_CHECKPOINT_MS });
+  }
+
+  // ---- metrics
+
+  /** A number of each plan that has one, by its name. */
+  metric(of: (plan: PlanStatus) => number | undefined): ReadonlyMap<string, number> {
+    const numbers = (this.host.plans() ?? []).map((plan): [string, number | undefined] => [
+      plan.name,
+      of(plan),
+    ]);
+    return new Map(numbers.filter((each): each is [string, number] => each[1] !== undefined));
+  }
+
+  close(): Promise<void> {
+    return this.publisher.close();
+  }
+}
+
+type Answer = MessageOf<'planSet'> | MessageOf<'saveDone'>;
+
+/** What the promise gives; undefined when it has not after so long. */
+async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ms, undefined);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
