@@ -103,6 +103,21 @@ export async function readManifest(
   return decodeManifest(file, wanted);
 }
 
+/** All files that a manifest lists are there, with their sizes. @throws BAD_CHECKPOINT, PLACE_FAILED */
+export async function checkFiles(place: Place, { number: own, parents, shards }: Manifest): Promise<void> {
+  const sizes = new Map<string, number>();
+  for (const number of [...parents, own]) {
+    for await (const { name, bytes } of place.list(`${checkpointFolder(number)}/`)) sizes.set(name, bytes);
+  }
+  for (const { segments } of shards) {
+    for (const { name, bytes } of segments) {
+      const found = sizes.get(name);
+      if (found === undefined) throw bad(name, 'the file is missing');
+      if (found !== bytes) throw bad(name, `${found} bytes where ${bytes} were written`);
+    }
+  }
+}
+
 /**
  * Makes a checkpoint of segments that are stored: writes its manifest, if none of this number is there.
  * Before that it looks whether all files that it lists are there, with their sizes, because somebody may have
@@ -117,17 +132,7 @@ export async function publishCheckpoint(
 ): Promise<Manifest> {
   const manifest = manifestOf(draft);
   const file = encodeManifest(draft);
-  const sizes = new Map<string, number>();
-  for (const number of [...manifest.parents, draft.number]) {
-    for await (const { name, bytes } of place.list(`${checkpointFolder(number)}/`)) sizes.set(name, bytes);
-  }
-  for (const { segments } of draft.shards) {
-    for (const { name, bytes } of segments) {
-      const found = sizes.get(name);
-      if (found === undefined) throw bad(name, 'the file is missing');
-      if (found !== bytes) throw bad(name, `${found} bytes where ${bytes} were written`);
-    }
-  }
+  await checkFiles(place, manifest);
   await place.put(manifestName(draft.number), [file], { ifAbsent: true, signal });
   return manifest;
 }

@@ -4,12 +4,14 @@ import { type Command, Option } from 'commander';
 import { UNBOUNDED } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
 import { createDisplay } from '../local/display.js';
+import { JobKilled, type KilledReport, renderKilled } from '../local/killed.js';
 import { type Kill, parseKill } from '../local/kills.js';
 import { runLocal } from '../local/launcher.js';
 import { checkWritable, type LocalOptions } from '../local/options.js';
-import { problemOf } from '../local/report.js';
+import { problemOf, type Report } from '../local/report.js';
 import { parseScale, type ScaleStep } from '../local/scaling.js';
 import { renderSummary } from '../local/summary.js';
+import { type CheckpointFlags, checkPlace, planOf, withCheckpoint } from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
@@ -28,7 +30,7 @@ import {
 } from './flags.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags extends SharedFlags, TrainingFlags {
+interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
   data: string[];
   ps?: number;
   workers: number;
@@ -48,6 +50,9 @@ interface Flags extends SharedFlags, TrainingFlags {
   log?: string;
   quiet: boolean;
 }
+
+/** As a shell says it of a process that was killed by SIGKILL. */
+const KILLED_EXIT = 137;
 
 function respawn(text: string): number | 'never' {
   return text === 'never' ? 'never' : duration('--respawn')(text);
@@ -110,6 +115,7 @@ export function localOptions(flags: Flags): LocalOptions {
     memory: flags.memory,
     recoveryRate: flags.recoveryRate,
     moveRate: flags.moveRate,
+    checkpoint: planOf(flags),
     resume: flags.resume,
     save: flags.save,
     log: flags.log,
@@ -122,10 +128,22 @@ async function run(flags: Flags): Promise<void> {
   if (flags.json !== undefined) checkWritable('--json', flags.json);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
-  const { report } = await runLocal(localOptions(flags), createDisplay(flags.quiet), abort.signal).catch(
-    (error: unknown) => Promise.reject(asRunFailure(error)),
-  );
-  if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
+  const options = localOptions(flags);
+  await checkPlace(options.checkpoint?.url);
+  const write = (report: Report | KilledReport) => {
+    if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
+  };
+  const run = await runLocal(options, createDisplay(flags.quiet), abort.signal).catch((error: unknown) => {
+    if (error instanceof JobKilled) return error;
+    throw asRunFailure(error);
+  });
+  write(run.report);
+  if (run instanceof JobKilled) {
+    process.stdout.write(renderKilled(run.report));
+    process.exitCode = KILLED_EXIT;
+    return;
+  }
+  const { report } = run;
   process.stdout.write(renderSummary(report));
   const problem = problemOf(report);
   if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
@@ -166,7 +184,7 @@ export function registerLocal(program: Command): void {
     .addOption(
       new Option(
         '--kill <role[:index]@p%>',
-        'SIGKILL at P % of all samples; repeatable; roles: ps, worker, scheduler',
+        'SIGKILL at P % of all samples; repeatable; roles: ps, worker, scheduler, all (which ends the run)',
       )
         .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
         .default([], 'none'),
@@ -181,7 +199,7 @@ export function registerLocal(program: Command): void {
         .argParser(respawn)
         .default(1000, '1s'),
     );
-  withTraining(command)
+  withCheckpoint(withTraining(command))
     .option('--no-audit', 'do not count every push in a row of its own')
     .option('--memory <size>', 'limit of each PS (default: 0, no limit)', sizeText('--memory'))
     .option(

@@ -1,14 +1,17 @@
 /**
- * `--kill ROLE[:INDEX]@P%`: which process is killed, and when. The time is a share of all samples, so a slow
- * machine loses the same process at the same sample. A seed chooses among several, so a run can be repeated.
+ * `--kill ROLE[:INDEX]@P%`: which process is killed, and when; `all` are all of them at once. The time is a
+ * share of all samples, so a slow machine loses the same process at the same sample. A seed chooses among
+ * several, so a run can be repeated.
  */
 import { KintsugiError } from '../errors.js';
 
-const ROLES = ['ps', 'worker', 'scheduler'] as const;
-export type KillRole = (typeof ROLES)[number];
+const ROLES = ['ps', 'worker', 'scheduler', 'all'] as const;
+type Victims = (typeof ROLES)[number];
+export type KillRole = Exclude<Victims, 'all'>;
 
 export interface Kill {
-  role: KillRole;
+  /** `all`: every process of the job, which ends the run. */
+  role: Victims;
   /** Launch order from 0; undefined: a live one chosen by the seed. */
   index: number | undefined;
   /** Percent of all samples. */
@@ -39,6 +42,10 @@ export function parseKill(text: string): Kill {
 export function checkKills(kills: readonly Kill[], nodes: number, workers: number): void {
   const counts = { ps: nodes, worker: workers, scheduler: 1 };
   for (const { role, index } of kills) {
+    if (role === 'all') {
+      if (index === undefined) continue;
+      throw new KintsugiError('BAD_ARGUMENT', `--kill all:${index}: "all" has no index`);
+    }
     const count = counts[role];
     if (index === undefined || index < count) continue;
     const range = count === 1 ? 'only index 0' : `indices 0 to ${count - 1}`;

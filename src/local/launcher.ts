@@ -17,9 +17,11 @@ import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
 import { save } from '../tools/save.js';
 import { countRows } from '../train/criteo.js';
+import { type CheckpointsReport, checkpointsOf, keepRanges } from './checkpoints.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
-import { type Kill, KillPlan } from './kills.js';
+import { JobKilled } from './killed.js';
+import { type Kill, KillPlan, type KillRole } from './kills.js';
 import { Narrator } from './narrator.js';
 import { checkLocalOptions, type LocalOptions } from './options.js';
 import { Processes, psName } from './processes.js';
@@ -31,6 +33,7 @@ import {
   type PushCheck,
   type Report,
   summarize,
+  trainingSpan,
 } from './report.js';
 import { finishedRanges, samplesReport } from './samples.js';
 import { Scalings } from './scaling.js';
@@ -56,6 +59,9 @@ export interface LocalRun {
   kills: KillRecord[];
 }
 
+/** A kill of one process. */
+type Strike = Kill & { role: KillRole };
+
 class LocalJob {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-'));
   private readonly processes: Processes;
@@ -63,7 +69,7 @@ class LocalJob {
   private readonly events: RoleEvent[] = [];
   private readonly kills: KillRecord[] = [];
   /** Kills of processes that are down at the moment, by name: due when they are back. */
-  private readonly deferred: { kill: Kill; name: string }[] = [];
+  private readonly deferred: { kill: Strike; name: string }[] = [];
   /** Of each worker; `before`: what processes of that name trained that are gone. */
   private readonly samples = new Map<string, { before: number; now: number }>();
   /** Client ids of the workers that train, by name. */
@@ -102,6 +108,7 @@ class LocalJob {
       return run;
     } catch (error) {
       this.display.end();
+      if (error instanceof JobKilled) throw await this.killed(error);
       const told = await this.withReasons(error);
       await this.processes.abandon();
       await this.client?.close();
@@ -111,6 +118,19 @@ class LocalJob {
       signal?.removeEventListener('abort', abort);
       rmSync(this.directory, { recursive: true, force: true });
     }
+  }
+
+  /** What is left is what checkpoints have. */
+  private async killed({ report }: JobKilled): Promise<JobKilled> {
+    await this.processes.abandon();
+    await this.client?.close();
+    const { checkpoint } = this.options;
+    if (checkpoint) await keepRanges(checkpoint.url, finishedRanges(this.events));
+    return new JobKilled({ ...report, checkpoints: await this.checkpoints(inOrder(this.events)) });
+  }
+
+  private checkpoints(events: readonly RoleEvent[]): Promise<CheckpointsReport | null> {
+    return checkpointsOf(this.options.checkpoint, events, trainingSpan(events)?.start);
   }
 
   /** A loss beyond repair, with the shards and rows that it concerns. */
@@ -152,6 +172,7 @@ class LocalJob {
     });
     const parity = await checkParity(client);
     const { sha256, rows: digestRows } = await digest(client);
+    await this.lastCheckpoint(client);
     processes.check();
     const events = inOrder(this.events);
     const tested = events.find((event) => event.event === 'worker.test');
@@ -167,6 +188,7 @@ class LocalJob {
       redundancy: status.redundancy,
       failures: failuresOf(events, this.kills),
       scalings: scalingsOf(events, this.scalings.records),
+      checkpoints: await this.checkpoints(events),
       nodes: (await client.status()).nodes
         .filter((node) => node.alive)
         .map(({ name, host, dataShards, parityShards, bytes }) => ({
@@ -253,6 +275,15 @@ class LocalJob {
     await this.processes.startWorker('evaluation', args).event('worker.test');
   }
 
+  /** Of the end of the run. When it fails, its events say so, and the report. */
+  private async lastCheckpoint(client: Client): Promise<void> {
+    const { checkpoint } = this.options;
+    if (!checkpoint) return;
+    this.display.line('making a last checkpoint');
+    await client.checkpoint().catch((error: Error) => this.display.line(`no checkpoint: ${error.message}`));
+    await keepRanges(checkpoint.url, finishedRanges(this.events)).catch(() => undefined);
+  }
+
   private async checkPushes(client: Client): Promise<PushCheck> {
     const counts = finishedRanges(this.events);
     if (this.options.audit) return checkPushes(client, counts);
@@ -310,7 +341,10 @@ class LocalJob {
 
   private strike(samples: number): void {
     this.scalings?.reach(samples);
-    for (const kill of this.plan?.due(samples) ?? []) {
+    for (const each of this.plan?.due(samples) ?? []) {
+      const { role } = each;
+      if (role === 'all') return this.strikeAll(each, samples);
+      const kill = { ...each, role };
       const name = kill.role === 'scheduler' ? 'scheduler' : this.victim(kill);
       if (name === undefined)
         this.display.line(`no ${kill.role === 'ps' ? 'PS' : kill.role} is left to be killed`);
@@ -319,8 +353,16 @@ class LocalJob {
     }
   }
 
+  private strikeAll({ percent }: Kill, samples: number): void {
+    this.processes.killAll();
+    const start = trainingSpan(this.events)?.start ?? monotonicMs();
+    const atSeconds = Math.round(monotonicMs() - start) / 1000;
+    const killed = { percent, samples, expected: this.total, atSeconds };
+    this.processes.fail(new JobKilled({ killed, checkpoints: null }));
+  }
+
   /** The one that was named, or one that holds shards, chosen by the seed. */
-  private victim({ role, index }: Kill): string | undefined {
+  private victim({ role, index }: Strike): string | undefined {
     if (role === 'worker') {
       const names = Array.from({ length: this.options.workers }, (_, i) => `worker-${i}`);
       if (index !== undefined) return names[index];
@@ -338,7 +380,7 @@ class LocalJob {
     return this.plan?.choose(holding.length > 0 ? holding : live);
   }
 
-  private strikeNow(kill: Kill, name: string): void {
+  private strikeNow(kill: Strike, name: string): void {
     const map = this.client!.clusterMap;
     const node = kill.role === 'ps' ? map.nodes.find((entry) => entry.name === name) : undefined;
     const shards = map.groups.flatMap((group) =>
@@ -367,7 +409,7 @@ class LocalJob {
 /**
  * Runs a job to its end. Leaves no process behind, whatever happens.
  * @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, BAD_DATA, ... and ABORTED after the signal; an error of a role
- * names the role
+ * names the role; JobKilled when every process was killed as asked
  */
 export async function runLocal(
   options: LocalOptions,

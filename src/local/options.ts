@@ -2,6 +2,7 @@
 import { accessSync, constants, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { describe, KintsugiError } from '../errors.js';
+import type { SavePlan } from '../protocol/saving.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { checkKills, type Kill } from './kills.js';
 import { checkScales, type ScaleStep } from './scaling.js';
@@ -29,6 +30,8 @@ export interface LocalOptions {
   moveRate: string | undefined;
   /** false: a PS that joins the running job gets nothing until it is asked for. */
   balanceJoining?: boolean;
+  /** What is saved where and how often; undefined: no checkpoints. */
+  checkpoint?: SavePlan | undefined;
   resume: string | undefined;
   save: string | undefined;
   /** Append every record of every role here. */

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import { KintsugiError } from '../errors.js';
+import type { SavePlan } from '../protocol/saving.js';
 import { RESTART_EXIT } from '../runtime/departure.js';
 import { monotonicMs } from '../runtime/log.js';
 import { Child, type Exit } from './child.js';
@@ -93,6 +94,7 @@ export class Processes {
     const groups = options.groups === undefined ? [] : ['--groups', `${options.groups}`];
     const shape = ['--ps', `${options.ps}`, '--code', options.code, ...groups];
     const args = ['scheduler', '--listen', listen, '--dir', join(directory, 'scheduler'), ...shape];
+    args.push(...planArgs(options.checkpoint));
     if (options.balanceJoining === false) args.push('--no-balance-joining');
     const ready = await this.start('scheduler', args).event('scheduler.ready');
     this.address = String(ready.address);
@@ -256,7 +258,8 @@ export class Processes {
     process.off('exit', this.emergency);
   }
 
-  private killAll(): void {
+  /** SIGKILL to all, at once. Nothing is started any more. */
+  killAll(): void {
     this.quiet();
     for (const child of this.children.values()) if (child.alive) child.kill();
   }
@@ -271,4 +274,11 @@ export class Processes {
 
 export function psName(index: number): string {
   return `ps-${index}`;
+}
+
+function planArgs(plan: SavePlan | undefined): string[] {
+  if (!plan) return [];
+  const { url, everyMs, keep, rate } = plan;
+  const args = ['--checkpoint', url, '--every', `${everyMs}ms`, '--keep', `${keep}`];
+  return [...args, '--checkpoint-rate', `${rate}`];
 }

@@ -4,6 +4,7 @@
  * null.
  */
 import type { ParityCheck } from '../tools/parity.js';
+import type { CheckpointsReport } from './checkpoints.js';
 import { numberOf, type RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
 import type { SamplesReport } from './samples.js';
@@ -104,6 +105,8 @@ export interface Report extends Omit<TrainingSummary, 'samples'> {
   redundancy: string;
   failures: Failure[];
   scalings: ScalingReport[];
+  /** Null: the run made none. */
+  checkpoints: CheckpointsReport | null;
   nodes: NodeReport[];
 }
 
@@ -272,15 +275,19 @@ function round(value: number): number {
 
 /** Why a finished run is not clean, in one line; undefined when it is. */
 export function problemOf(
-  report: Pick<Report, 'pushes' | 'parity' | 'samples'> & Partial<Pick<Report, 'scalings'>>,
+  report: Pick<Report, 'pushes' | 'parity' | 'samples'> & Partial<Pick<Report, 'scalings' | 'checkpoints'>>,
 ): string | undefined {
-  const { pushes, parity, samples, scalings = [] } = report;
+  const { pushes, parity, samples, scalings = [], checkpoints } = report;
   const problems: string[] = [];
   if ((pushes.lost ?? 0) > 0) problems.push(`${pushes.lost} acknowledged pushes are lost`);
   if ((pushes.duplicated ?? 0) > 0) problems.push(`${pushes.duplicated} pushes were applied twice`);
   if (parity.mismatched > 0) problems.push(`${parity.mismatched} blocks do not match their parity`);
   for (const { to, problem } of scalings)
     if (problem !== null) problems.push(`no scaling to ${to} PS: ${problem}`);
+  // What is at the end is what counts: the next one has what one before could not have.
+  const last = checkpoints?.failed.at(-1);
+  if (last && last.number > (checkpoints?.made.at(-1)?.number ?? 0))
+    problems.push(`there is no checkpoint of the end: ${last.code}: ${last.message}`);
   problems.push(...samples.problems);
   return problems.length > 0 ? problems.join('; ') : undefined;
 }

@@ -29,7 +29,7 @@ export interface SamplesReport {
 }
 
 /** A range that a worker finished, with the pushes of its session. */
-interface FinishedRange extends ClientCounts {
+export interface FinishedRange extends ClientCounts {
   range: number;
 }
 

@@ -1,4 +1,5 @@
 /** The end of a run in a few lines for a person. */
+import { checkpointLines } from './killed.js';
 import type { Failure, Report, ScalingReport } from './report.js';
 import type { SamplesReport } from './samples.js';
 import { bytesText, countText, percentText, table, timeText } from './text.js';
@@ -78,6 +79,7 @@ export function renderSummary(report: Report): string {
     `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ` +
       `${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
     `redundancy  ${report.redundancy}`,
+    ...checkpointLines(report.checkpoints),
     `digest      ${report.digest} over ${countText(report.rows)} rows`,
     `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,
   );

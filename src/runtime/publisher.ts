@@ -2,11 +2,12 @@
  * Manifests of checkpoints that a scheduler writes, and what a place keeps: the effects `publish` of its
  * core, carried out.
  */
-import { checkpointNumbers, publishCheckpoint } from '../checkpoint/checkpoints.js';
+import { checkFiles, checkpointNumbers, publishCheckpoint } from '../checkpoint/checkpoints.js';
 import type { Place } from '../checkpoint/place.js';
 import { keepNewest } from '../checkpoint/retention.js';
 import type { PublishAnswer, SchedulerEffect } from '../core/scheduler/ledger.js';
 import { KintsugiError } from '../errors.js';
+import { manifestName } from '../protocol/checkpoints.js';
 import type { Logger } from './log.js';
 import { failureOf, Places } from './places.js';
 
@@ -30,7 +31,12 @@ export class Publisher {
     const work = async () => {
       const place = await this.places.at(url);
       await refuseOlder(place, draft.number);
-      await publishCheckpoint(place, complete, this.places.signal);
+      const manifest = await publishCheckpoint(place, complete, this.places.signal);
+      // Another job may have removed files between the look at them and the write.
+      await checkFiles(place, manifest).catch(async (error: unknown) => {
+        await place.remove([manifestName(draft.number)]);
+        throw error;
+      });
       return place;
     };
     work().then(

@@ -28,6 +28,8 @@ test('an index must be one of the job', () => {
   expect(() => checkKills([parseKill('ps:6@1%')], 6, 2)).toThrow(/indices 0 to 5/);
   expect(() => checkKills([parseKill('scheduler:1@1%')], 6, 2)).toThrow(/only index 0/);
   expect(() => checkKills([parseKill('worker:2@1%')], 6, 2)).toThrow(/indices 0 to 1/);
+  expect(() => checkKills([parseKill('all@1%')], 6, 2)).not.toThrow();
+  expect(() => checkKills([parseKill('all:0@1%')], 6, 2)).toThrow(/has no index/);
 });
 
 test('every kill is due once, in the order of progress', () => {

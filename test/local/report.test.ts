@@ -7,6 +7,7 @@ import {
   type KillRecord,
   problemOf,
   progressPoints,
+  type Report,
   summarize,
 } from '../../src/local/report.js';
 import { type SampleBooks, samplesReport } from '../../src/local/samples.js';
@@ -220,4 +221,19 @@ test('a run is clean when nothing is lost, repeated or wrong', () => {
     '1 pushes were applied twice',
   );
   expect(problemOf({ pushes, parity: { ...parity, mismatched: 3 }, samples })).toContain('3 blocks');
+});
+
+test('a run whose last checkpoint failed is not clean; one that failed in the middle is', () => {
+  const clean = {
+    pushes: { acked: 1, lost: 0, duplicated: 0 },
+    parity: { mismatched: 0 } as Report['parity'],
+    samples: { problems: [] as string[] } as Report['samples'],
+  };
+  const failed = [{ number: 2, code: 'PLACE_FAILED', message: 'full' }];
+  const made = (number: number) => ({ number, atSeconds: 1, seconds: 1, rows: 1, bytes: 1 });
+  const place = { place: '/x', everySeconds: 1, newest: 1 };
+  expect(problemOf({ ...clean, checkpoints: { ...place, made: [made(1)], failed } })).toMatch(/PLACE_FAILED/);
+  expect(
+    problemOf({ ...clean, checkpoints: { ...place, made: [made(1), made(3)], failed } }),
+  ).toBeUndefined();
 });

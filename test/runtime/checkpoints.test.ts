@@ -1,13 +1,13 @@
 /** Checkpoints by roles with real sockets into real directories. */
+import { spawnSync } from 'node:child_process';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
-import { checkpointNumbers, listCheckpoints, readManifest } from '../../src/checkpoint/checkpoints.js';
+import { expect, it, onTestFinished } from 'vitest';
+import { checkpointNumbers, readManifest } from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import type { Client } from '../../src/client/client.js';
-import { poolsFor } from '../../src/runtime/job.js';
-import { MemoryStore } from '../../src/storage/index.js';
+import { openLmdbStore } from '../../src/storage/lmdb.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import {
   COUNTING,
@@ -77,35 +77,43 @@ it('checkpoints of a place that has some go on from their numbers', async () => 
   expect(numbers).toEqual([1, 2]);
 });
 
-it('two jobs may share a place: every checkpoint that it lists is whole', async () => {
+it('two jobs in one place: every checkpoint that it lists is whole', async () => {
   const url = temporaryDirectory();
-  const jobs = await Promise.all(
-    [1, 2].map(async () => client((await cluster({ code: 'none', ps: 1 })).address)),
-  );
+  const clusters = [await cluster({ code: 'none', ps: 1 }), await cluster({ code: 'none', ps: 1 })];
+  const jobs = await Promise.all(clusters.map(({ address }) => client(address)));
   for (const job of jobs) {
     await fill(job, 1000);
     await setSavePlan(job, 'checkpoint', plan(url, 0, 3));
   }
-  const place = await openPlace(url);
-  for (let round = 0; round < 4; round++) {
-    await Promise.allSettled(jobs.map((job) => job.checkpoint()));
-    for (const { number } of await listCheckpoints(place))
-      expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+  const made = new Set<number>();
+  for (let round = 0; round < 6; round++) {
+    const results = await Promise.allSettled(jobs.map((job) => job.checkpoint()));
+    // No number is given to both.
+    const numbers = results.flatMap((each) => (each.status === 'fulfilled' ? [each.value.number] : []));
+    for (const number of numbers) expect(made).not.toContain(number);
+    for (const number of numbers) made.add(number);
   }
-  expect((await checkpointNumbers(place)).length).toBeGreaterThanOrEqual(1);
+  // Nothing is removed any more while it is looked at.
+  for (const each of clusters) await each.close();
+  const place = await openPlace(url);
+  const listed = await checkpointNumbers(place);
+  expect(listed.length).toBeGreaterThanOrEqual(3);
+  for (const number of listed) expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
 });
 
-it('the scheduler is started with a plan; its job keeps the one that it has', async () => {
-  const store = new MemoryStore();
-  const urls = [temporaryDirectory(), temporaryDirectory()];
-  const shape = { nodes: 1, pools: poolsFor({ k: 1, r: 0 }, 1) };
-  const running = await scheduler({ ...shape, checkpoint: plan(urls[0]!) });
-  await ps({ scheduler: running.address });
-  const job = await client(running.address);
+it('the scheduler is started with a plan; a job that has one keeps it', async () => {
+  const [store, ...urls] = [temporaryDirectory(), temporaryDirectory(), temporaryDirectory()];
+  const first = await scheduler({ store: openLmdbStore(store), checkpoint: plan(urls[0]!) });
+  await ps({ scheduler: first.address });
+  const job = await client(first.address);
   await statusWhere(job, 'the plan', ({ saving }) => saving?.[0]?.url === urls[0]);
-  await job.close();
-  await running.close();
-  await store.close();
+  await first.close();
+  const log = new EventLog();
+  const again = { listen: first.address, store: openLmdbStore(store), log };
+  await scheduler({ ...again, checkpoint: plan(urls[1]!) });
+  await fill(job, 10);
+  expect(await job.checkpoint()).toMatchObject({ number: 1 });
+  expect((await planOf(job)).url).toBe(urls[0]);
 });
 
 it('at an orderly end a last checkpoint is made', async () => {
@@ -145,6 +153,48 @@ it('a place that cannot be written: training goes on, status says why, the next 
   for (const pusher of pushers) await pusher.stop();
   expect(job.nodes.length).toBe(3);
 });
+
+/** A file system of its own, where this process may make one. */
+function tmpfs(size: string): { path: string; remount(options: string): void } | undefined {
+  const path = temporaryDirectory();
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', path]).status !== 0) return undefined;
+  onTestFinished(() => void spawnSync('umount', ['-l', path]));
+  const remount = (options: string) =>
+    expect(spawnSync('mount', ['-o', `remount,${options}`, path]).status).toBe(0);
+  return { path, remount };
+}
+
+it.skipIf(process.platform !== 'linux' || process.getuid?.() !== 0)(
+  'a disk that is full, or read-only: the reason is told, and when there is room the next one is made',
+  async (context) => {
+    const disk = tmpfs('256k');
+    if (!disk) return context.skip('no file system can be mounted here');
+    const job = await client((await cluster({ code: 'none', ps: 1 })).address);
+    await setSavePlan(job, 'checkpoint', plan(disk.path));
+    await fill(job, 100);
+    await job.checkpoint();
+    await fill(job, 40_000);
+    expect(await rejection(job.checkpoint())).toMatchObject({
+      code: 'PLACE_FAILED',
+      message: expect.stringContaining('ENOSPC'),
+    });
+    expect(await checkpointNumbers(await openPlace(disk.path))).toEqual([1]);
+    disk.remount('size=16m');
+    const made = await job.checkpoint();
+    expect(made.rows).toBe(40_000);
+    disk.remount('ro');
+    expect(await rejection(job.checkpoint())).toMatchObject({
+      code: 'PLACE_FAILED',
+      message: expect.stringContaining('EROFS'),
+    });
+    await fill(job, 100);
+    disk.remount('rw');
+    await job.checkpoint();
+    const place = await openPlace(disk.path);
+    for (const number of await checkpointNumbers(place))
+      expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+  },
+);
 
 it('retention removes older checkpoints and what they alone need', async () => {
   const log = new EventLog();
