@@ -127,6 +127,13 @@ export interface NativeShard {
   /** Closes the open batch without building its DELTA: nobody follows this shard. */
   dropBatch(): void;
   /**
+   * Applies a DELTA section of another shard, for a shard that follows it and takes no pushes: blocks that
+   * are absent are left out, a second call takes the first one back. The budget refuses nothing here.
+   * Statuses: APPLIED, or nothing was changed and UNKNOWN_TABLE, DIM_MISMATCH, BAD_FRAME, or MEMORY_LIMIT
+   * where the system refuses memory.
+   */
+  applyDelta(delta: Uint8Array): number;
+  /**
    * Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros,
    * present.
    */

@@ -44,6 +44,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value openBytes(const Napi::CallbackInfo& info);
   Napi::Value flush(const Napi::CallbackInfo& info);
   Napi::Value dropBatch(const Napi::CallbackInfo& info);
+  Napi::Value applyDelta(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
   Napi::Value install(const Napi::CallbackInfo& info);
   Napi::Value filterAbsent(const Napi::CallbackInfo& info);

@@ -18,6 +18,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::flush>("flush"),
                       InstanceMethod<&S::dropBatch>("dropBatch"),
                       InstanceMethod<&S::read>("read"),
+                      InstanceMethod<&S::applyDelta>("applyDelta"),
                       InstanceMethod<&S::install>("install"),
                       InstanceMethod<&S::filterAbsent>("filterAbsent"),
                       InstanceMethod<&S::nextAbsent>("nextAbsent"),
@@ -151,6 +152,14 @@ Napi::Value ShardObject::read(const Napi::CallbackInfo& info) {
   object.Set("bytes", answer.array());
   object.Set("lacking", toArray(env, result.lacking));
   return object;
+}
+
+Napi::Value ShardObject::applyDelta(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const View delta = arguments.bytes();
+  if (!arguments.ok()) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<int>(shard_->applyDelta(delta)));
 }
 
 Napi::Value ShardObject::install(const Napi::CallbackInfo& info) {

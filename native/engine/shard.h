@@ -78,6 +78,10 @@ class Shard {
   /** Closes the open batch for nobody. */
   void dropBatch();
 
+  /** For a shard that follows another one and takes no pushes: what is present takes part in the delta, and
+   * a second call takes it back. Applied, or a status and nothing is changed. */
+  Status applyDelta(View delta);
+
   Fault read(BlockList blocks, ReadResult& result, const Allocate& allocate) const;
   Fault install(BlockList blocks, View bytes, std::uint32_t& installed);
   Fault filterAbsent(BlockList blocks, BlockPairs& out) const;
@@ -135,6 +139,8 @@ class Shard {
   void takeEquation(BlockRef block, std::uint32_t parity, std::uint32_t parityCount, Equation equation,
                     EquationsResult& result);
 
+  Status checkFollowed(const std::vector<DeltaTable>& delta);
+
   void closeBatch(Table& table);
   Status checkLoaded(const LoadedRows& rows, Plan& plan);
   std::uint32_t planLoad(Plan& plan);
@@ -151,6 +157,7 @@ class Shard {
   std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
 
   Request request_;
+  std::vector<DeltaTable> delta_;
   std::vector<Plan> plans_;
   ScratchMap<std::uint64_t> distinct_;
   std::vector<std::uint64_t> needed_;

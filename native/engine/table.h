@@ -8,6 +8,7 @@
 #include "engine/batch.h"
 #include "engine/blocks.h"
 #include "engine/index.h"
+#include "engine/sections.h"
 #include "engine/snapshot.h"
 #include "engine/status.h"
 #include "engine/table_spec.h"
@@ -71,8 +72,14 @@ class Table {
   /** False if the block is not absent. The last block of keys makes the table ready. */
   bool install(ColumnKind kind, std::uint32_t index, const std::uint8_t* bytes);
 
+  /** Of a table that takes no pushes. False if the system refuses the memory that `applyDelta` needs. */
+  bool makeRoomFor(const DeltaTable& d);
+  /** XOR into what is present; `makeRoomFor` came before. */
+  void applyDelta(const DeltaTable& d);
+
  private:
   void rebuild();
+  void applyKeys(const DeltaTable& d);
 
   TableSpec spec_;
   ColumnShape shapes_[2];

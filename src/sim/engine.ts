@@ -88,6 +88,11 @@ export class RememberingShard implements NativeShard {
     return this.real.flush();
   }
 
+  applyDelta(delta: Uint8Array): number {
+    this.forget();
+    return this.real.applyDelta(delta);
+  }
+
   read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList } {
     return this.real.read(blocks);
   }

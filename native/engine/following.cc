@@ -1,0 +1,77 @@
+// A shard that follows another one: it takes that one's deltas instead of pushes. What is present is always
+// the state at one position of the stream; blocks that are absent come later, as content of that position.
+#include <algorithm>
+
+#include "engine/shard.h"
+#include "kernels/kernels.h"
+
+namespace kintsugi {
+
+Status Shard::checkFollowed(const std::vector<DeltaTable>& delta) {
+  for (const DeltaTable& d : delta) {
+    const Table* t = find(d.table);
+    if (!t) return Status::UnknownTable;
+    if (t->spec().stride() != d.stride) return Status::DimMismatch;
+    if (!t->batch().empty()) return Status::BadFrame;
+  }
+  for (const DeltaTable& d : delta) {
+    if (!find(d.table)->makeRoomFor(d)) return Status::MemoryLimit;
+  }
+  return Status::Applied;
+}
+
+// XOR makes a second call with the same delta take it back.
+Status Shard::applyDelta(View delta) {
+  if (!parseDelta(delta, delta_)) return Status::BadFrame;
+  if (const Status status = checkFollowed(delta_); status != Status::Applied) return status;
+  for (const DeltaTable& d : delta_) find(d.table)->applyDelta(d);
+  return Status::Applied;
+}
+
+bool Table::makeRoomFor(const DeltaTable& d) {
+  const std::uint32_t extent = std::max(extent_, d.extent);
+  return columns_[kKeys].makeRoom(shapes_[kKeys].bytes(extent)) &&
+         columns_[kRows].makeRoom(shapes_[kRows].bytes(extent)) &&
+         index_.makeRoom(ready_ ? index_.size() + d.keyCount : extent);
+}
+
+void Table::applyDelta(const DeltaTable& d) {
+  if (d.extent > extent_) {
+    // Charged without asking, as in a sink: the shard that is followed has been allowed them.
+    for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(d.extent));
+    extent_ = d.extent;
+  }
+  applyKeys(d);
+  std::uint8_t* rows = columns_[kRows].data();
+  const ColumnShape& shape = shapes_[kRows];
+  if (!d.rowCount) return;
+  if (!absent_[kRows].count())
+    return kernels().mulAddRows(rows, shape.stride, d.rowSlots, d.rowCount, d.rowXor, 1);
+  for (std::uint32_t i = 0; i < d.rowCount; i++) {
+    const auto slot = loadAt<std::uint32_t>(d.rowSlots, i);
+    if (absent_[kRows].has(shape.blockOfSlot(slot))) continue;
+    kernels().mulAdd(rows + std::size_t{slot} * shape.stride, d.rowXor + std::size_t{i} * shape.stride,
+                     shape.stride, 1);
+  }
+}
+
+// A new key joins the index at once. A key that goes, because its delta is taken back, has the index built
+// anew: entries of the index are never removed one by one.
+void Table::applyKeys(const DeltaTable& d) {
+  std::uint8_t* keys = columns_[kKeys].data();
+  bool gone = false;
+  if (ready_ && d.keyCount) index_.reserve(index_.size() + d.keyCount);
+  for (std::uint32_t i = 0; i < d.keyCount; i++) {
+    const auto slot = loadAt<std::uint32_t>(d.keySlots, i);
+    if (absent_[kKeys].has(shapes_[kKeys].blockOfSlot(slot))) continue;
+    const auto before = loadAt<std::uint64_t>(keys, slot);
+    const std::uint64_t tag = before ^ loadAt<std::uint64_t>(d.keyXor, i);
+    storeAt(keys, slot, tag);
+    if (before) gone = true;
+    // Of equal tags the first one stays, as in `rebuild`.
+    if (ready_ && tag && !before) index_.enter(tag, slot);
+  }
+  if (ready_ && gone) rebuild();
+}
+
+}  // namespace kintsugi
