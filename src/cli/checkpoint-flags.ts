@@ -15,6 +15,7 @@ export interface CheckpointFlags {
   every?: number;
   keep?: number;
   checkpointRate?: number;
+  restore?: string;
 }
 
 /** Other processes may have other working directories. */
@@ -55,6 +56,14 @@ export function withCheckpoint(command: Command): Command {
       'bytes per second that each PS reads for a checkpoint (default: as fast as leaves room for requests)',
       size('--checkpoint-rate'),
     );
+}
+
+export function withRestore(command: Command): Command {
+  return command.option(
+    '--restore <place[@number]>',
+    'the job begins with this checkpoint (without a number: the newest one there), in the same number of ' +
+      'data shards; PS, parities and workers may be others (default: empty)',
+  );
 }
 
 /** The plan that flags ask for; undefined: none. @throws BAD_ARGUMENT for flags without a place */

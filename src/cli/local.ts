@@ -11,7 +11,14 @@ import { checkWritable, type LocalOptions } from '../local/options.js';
 import { problemOf, type Report } from '../local/report.js';
 import { parseScale, type ScaleStep } from '../local/scaling.js';
 import { renderSummary } from '../local/summary.js';
-import { type CheckpointFlags, checkPlace, planOf, withCheckpoint } from './checkpoint-flags.js';
+import {
+  type CheckpointFlags,
+  checkPlace,
+  placeAndNumber,
+  planOf,
+  withCheckpoint,
+  withRestore,
+} from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
@@ -116,6 +123,7 @@ export function localOptions(flags: Flags): LocalOptions {
     recoveryRate: flags.recoveryRate,
     moveRate: flags.moveRate,
     checkpoint: planOf(flags),
+    restore: flags.restore === undefined ? undefined : placeAndNumber(flags.restore),
     resume: flags.resume,
     save: flags.save,
     log: flags.log,
@@ -199,7 +207,7 @@ export function registerLocal(program: Command): void {
         .argParser(respawn)
         .default(1000, '1s'),
     );
-  withCheckpoint(withTraining(command))
+  withRestore(withCheckpoint(withTraining(command)))
     .option('--no-audit', 'do not count every push in a row of its own')
     .option('--memory <size>', 'limit of each PS (default: 0, no limit)', sizeText('--memory'))
     .option(

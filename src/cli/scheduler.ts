@@ -9,7 +9,14 @@ import { tuneV8 } from '../runtime/v8.js';
 import { DEFAULT_LEASE_MS, openEtcdStore } from '../storage/etcd/store.js';
 import { MemoryStore, type StateStore } from '../storage/index.js';
 import { openLmdbStore } from '../storage/lmdb.js';
-import { type CheckpointFlags, checkPlace, planOf, withCheckpoint } from './checkpoint-flags.js';
+import {
+  type CheckpointFlags,
+  checkPlace,
+  placeAndNumber,
+  planOf,
+  withCheckpoint,
+  withRestore,
+} from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
@@ -77,6 +84,7 @@ async function run(flags: Flags): Promise<void> {
   const code = parseCode(flags.code);
   const nodes = flags.ps ?? code.k + code.r;
   const pools = poolsFor(code, nodes, flags.groups);
+  const groups = flags.groups !== undefined;
   const checkpoint = planOf(flags);
   await checkPlace(checkpoint?.url);
   const token = tokenOf(flags);
@@ -102,6 +110,7 @@ async function run(flags: Flags): Promise<void> {
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
     checkpoint,
+    restore: flags.restore === undefined ? undefined : { ...placeAndNumber(flags.restore), groups },
     log,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
@@ -155,7 +164,7 @@ export function registerScheduler(program: Command): void {
       '--advertise <host[:port]>',
       'address at which others reach this scheduler (default: the one it listens on)',
     );
-  withCheckpoint(command);
+  withRestore(withCheckpoint(command));
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withMetricsToken(withCertificate(withNodeToken(withToken(command)))))).action(run);
 }

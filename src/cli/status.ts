@@ -1,7 +1,7 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
 import { bytesText, percentText, table, timeText } from '../local/text.js';
-import type { ChangeStatus, JobStatus, NodeStatus, PlanStatus } from '../protocol/messages.js';
+import type { ChangeStatus, JobStatus, NodeStatus, PlanStatus, RestoreStatus } from '../protocol/messages.js';
 import { askStatus } from '../runtime/ask-status.js';
 import type { ConnectFlags } from './connected.js';
 import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
@@ -20,6 +20,11 @@ function stateOf(node: NodeStatus, leaving: ReadonlySet<string>): string {
 function changeLine(change: ChangeStatus): string {
   const numbers = change.from === change.to ? '' : ` from ${change.from} to ${change.to} PS`;
   return `  ${change.kind}${numbers}: ${progressLine(change) ?? 'beginning'}`;
+}
+
+function restoreLine({ url, number, shardsLeft, failure }: RestoreStatus): string {
+  const why = failure ? `: ${failure.code}: ${failure.message}` : '';
+  return `loading checkpoint ${number} of ${url}, ${shardsLeft} shards are left${why}`;
 }
 
 /** What is saved where, how old it is, and why it is not newer. */
@@ -41,6 +46,7 @@ export function renderStatus(status: JobStatus): string {
   for (const warning of status.warnings) lines.push(`  warning: ${warning}`);
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   for (const change of running) lines.push(changeLine(change));
+  if (status.restoring) lines.push(`  ${restoreLine(status.restoring)}`);
   for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan)}`);
   const leaving = new Set(running.flatMap((change) => change.leaving));
   lines.push('');

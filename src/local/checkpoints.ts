@@ -1,15 +1,20 @@
 /**
- * Checkpoints of a local run: what its report says of them, and what the launcher knows of finished ranges,
- * which no checkpoint has. It is kept beside the checkpoints, so that a run that is restored can count every
- * push of every range, also of those that were finished before.
+ * Checkpoints of a local run: those that it makes, and the one that it begins with. A checkpoint does not
+ * know how many pushes of a range its workers saw acknowledged. The launcher keeps that beside the
+ * checkpoints, so that a run that is restored can check every push of every range, also of those that were
+ * finished before.
  */
 import { checkpointNumbers } from '../checkpoint/checkpoints.js';
 import { openPlace } from '../checkpoint/open.js';
 import type { Place } from '../checkpoint/place.js';
+import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
-import type { SavePlan } from '../protocol/saving.js';
+import type { Manifest } from '../protocol/checkpoints.js';
+import { readRestorable } from '../runtime/restored.js';
+import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
-import type { FinishedRange } from './samples.js';
+import type { LocalOptions } from './options.js';
+import { type FinishedRange, finishedRanges } from './samples.js';
 
 /** A checkpoint that became complete in the run. */
 export interface CheckpointRecord {
@@ -33,61 +38,139 @@ export interface CheckpointsReport {
   newest: number | null;
 }
 
-/** `start`: when training began, in milliseconds of the clock of the events. @throws PLACE_FAILED */
-export async function checkpointsOf(
-  plan: SavePlan | undefined,
-  events: readonly RoleEvent[],
-  start = 0,
-): Promise<CheckpointsReport | null> {
-  if (!plan) return null;
-  const seconds = (ms: number) => Math.round(ms) / 1000;
-  const made = events
-    .filter(({ event }) => event === 'checkpoint.done')
-    .map((event) => ({
-      number: numberOf(event, 'number'),
-      atSeconds: seconds(event.mono - start),
-      seconds: seconds(numberOf(event, 'tookMs')),
-      rows: numberOf(event, 'rows'),
-      bytes: numberOf(event, 'bytes'),
-    }));
-  const failed = events
-    .filter(({ event }) => event === 'checkpoint.failed')
-    .map((event) => ({
-      number: numberOf(event, 'number'),
-      code: String(event.code),
-      message: String(event.message),
-    }));
-  const newest = await withPlace(plan.url, checkpointNumbers).then((numbers) => numbers.at(-1) ?? null);
-  return { place: plan.url, everySeconds: seconds(plan.everyMs), made, failed, newest };
+/** What a run began with. */
+export interface RestoredReport {
+  place: string;
+  number: number;
+  /** When the checkpoint was complete, ISO 8601. */
+  createdAt: string;
+  rows: number;
+  bytes: number;
+  /** In ranges that were finished when it was taken. */
+  samples: number;
+  /** Until every shard was loaded. */
+  seconds: number | null;
 }
 
-export async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
+interface Restored {
+  url: string;
+  manifest: Manifest;
+  /** Ranges that runs before have told of; undefined: nobody has kept them. */
+  ranges: FinishedRange[] | undefined;
+}
+
+const seconds = (ms: number): number => Math.round(ms) / 1000;
+
+export class RunCheckpoints {
+  private restored: Restored | undefined;
+
+  constructor(private readonly options: Pick<LocalOptions, 'checkpoint' | 'restore'>) {}
+
+  // ---- restore
+
+  /**
+   * Looks at the checkpoint that the run is to begin with, before anything is started.
+   * @throws CHECKPOINT_MISSING, BAD_CHECKPOINT, PLACE_FAILED, BAD_ARGUMENT
+   */
+  async begin(): Promise<{ url: string; number: number } | undefined> {
+    const { restore } = this.options;
+    if (!restore) return undefined;
+    const { url } = restore;
+    const manifest = await readRestorable(restore);
+    this.restored = { url, manifest, ranges: await withPlace(url, keptRanges) };
+    return { url, number: manifest.number };
+  }
+
+  /** In ranges that were finished in the checkpoint that the run began with. */
+  get samplesBefore(): number {
+    const all = this.restored?.manifest.samples?.datasets.flatMap(({ samples }) => samples) ?? [];
+    return all.reduce((sum, samples) => sum + samples, 0);
+  }
+
+  /** Finished ranges of a data set, those of runs before included. */
+  ranges(events: readonly RoleEvent[]): FinishedRange[] {
+    return finishedRanges(events, this.restored?.ranges);
+  }
+
+  /** How many ranges of a data set were finished before, where nobody has kept what was told of them. */
+  untold(dataset: string): number {
+    if (!this.restored || this.restored.ranges) return 0;
+    const { samples } = this.restored.manifest;
+    return samples?.datasets.find(({ name }) => name === dataset)?.finished ?? 0;
+  }
+
+  restoredReport(events: readonly RoleEvent[]): RestoredReport | null {
+    if (!this.restored) return null;
+    const { url: place, manifest } = this.restored;
+    const { number, createdAt, rows, bytes } = manifest;
+    const done = events.find(({ event }) => event === 'restore.done');
+    const took = done ? seconds(numberOf(done, 'tookMs')) : null;
+    return { place, number, createdAt, rows, bytes, samples: this.samplesBefore, seconds: took };
+  }
+
+  // ---- what the run makes
+
+  /** A checkpoint of the end of the run. When it fails, events say so, and the report. */
+  async last(client: Client, events: readonly RoleEvent[], display: Display): Promise<void> {
+    if (!this.options.checkpoint) return;
+    display.line('making a last checkpoint');
+    await client.checkpoint().catch((error: Error) => display.line(`no checkpoint: ${error.message}`));
+    await this.keep(events).catch(() => undefined);
+  }
+
+  /** Keeps what workers told of finished ranges. @throws PLACE_FAILED */
+  async keep(events: readonly RoleEvent[]): Promise<void> {
+    const { checkpoint } = this.options;
+    if (!checkpoint) return;
+    const bytes = new TextEncoder().encode(JSON.stringify(this.ranges(events)));
+    await withPlace(checkpoint.url, (place) => place.put(KEPT, [bytes]));
+  }
+
+  /** `start`: when training began, in milliseconds of the clock of the events. @throws PLACE_FAILED */
+  async report(events: readonly RoleEvent[], start = 0): Promise<CheckpointsReport | null> {
+    const { checkpoint } = this.options;
+    if (!checkpoint) return null;
+    const { url, everyMs } = checkpoint;
+    const made = events
+      .filter(({ event }) => event === 'checkpoint.done')
+      .map((event) => ({
+        number: numberOf(event, 'number'),
+        atSeconds: seconds(event.mono - start),
+        seconds: seconds(numberOf(event, 'tookMs')),
+        rows: numberOf(event, 'rows'),
+        bytes: numberOf(event, 'bytes'),
+      }));
+    const failed = events
+      .filter(({ event }) => event === 'checkpoint.failed')
+      .map((event) => ({
+        number: numberOf(event, 'number'),
+        code: String(event.code),
+        message: String(event.message),
+      }));
+    const newest = (await withPlace(url, checkpointNumbers)).at(-1) ?? null;
+    return { place: url, everySeconds: seconds(everyMs), made, failed, newest };
+  }
+}
+
+// ---- what is kept beside the checkpoints
+
+const KEPT = 'local-ranges.json';
+
+async function keptRanges(place: Place): Promise<FinishedRange[] | undefined> {
+  try {
+    return JSON.parse(new TextDecoder().decode(await place.get(KEPT))) as FinishedRange[];
+  } catch (error) {
+    if (error instanceof KintsugiError && error.code === 'CHECKPOINT_MISSING') return undefined;
+    if (error instanceof SyntaxError) throw new KintsugiError('BAD_CHECKPOINT', `${KEPT}: not JSON`);
+    throw error;
+  }
+}
+
+async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
   const place = await openPlace(url);
   try {
     return await work(place);
   } finally {
     await place.close();
-  }
-}
-
-// ---- evidence
-
-const EVIDENCE = 'local-ranges.json';
-
-/** Keeps what workers told of finished ranges. @throws PLACE_FAILED */
-export async function keepRanges(url: string, ranges: readonly FinishedRange[]): Promise<void> {
-  const bytes = new TextEncoder().encode(JSON.stringify(ranges));
-  await withPlace(url, (place) => place.put(EVIDENCE, [bytes]));
-}
-
-/** What a run before has kept; undefined: nothing. @throws PLACE_FAILED, BAD_CHECKPOINT */
-export async function keptRanges(url: string): Promise<FinishedRange[] | undefined> {
-  try {
-    const bytes = await withPlace(url, (place) => place.get(EVIDENCE));
-    return JSON.parse(new TextDecoder().decode(bytes)) as FinishedRange[];
-  } catch (error) {
-    if (error instanceof KintsugiError && error.code === 'CHECKPOINT_MISSING') return undefined;
-    if (error instanceof SyntaxError) throw new KintsugiError('BAD_CHECKPOINT', `${EVIDENCE}: not JSON`);
-    throw error;
   }
 }

@@ -17,7 +17,7 @@ import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
 import { save } from '../tools/save.js';
 import { countRows } from '../train/criteo.js';
-import { type CheckpointsReport, checkpointsOf, keepRanges } from './checkpoints.js';
+import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
 import { JobKilled } from './killed.js';
@@ -35,7 +35,7 @@ import {
   summarize,
   trainingSpan,
 } from './report.js';
-import { finishedRanges, samplesReport } from './samples.js';
+import { samplesReport } from './samples.js';
 import { Scalings } from './scaling.js';
 import { scalingsOf } from './scaling-report.js';
 import { countText, percentText } from './text.js';
@@ -66,6 +66,7 @@ class LocalJob {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-'));
   private readonly processes: Processes;
   private readonly narrator: Narrator;
+  private readonly checkpoints: RunCheckpoints;
   private readonly events: RoleEvent[] = [];
   private readonly kills: KillRecord[] = [];
   /** Kills of processes that are down at the moment, by name: due when they are back. */
@@ -87,6 +88,7 @@ class LocalJob {
     private readonly options: LocalOptions,
     private readonly display: Display,
   ) {
+    this.checkpoints = new RunCheckpoints(options);
     this.narrator = new Narrator((text) => display.line(text));
     this.processes = new Processes({
       options,
@@ -124,13 +126,10 @@ class LocalJob {
   private async killed({ report }: JobKilled): Promise<JobKilled> {
     await this.processes.abandon();
     await this.client?.close();
-    const { checkpoint } = this.options;
-    if (checkpoint) await keepRanges(checkpoint.url, finishedRanges(this.events));
-    return new JobKilled({ ...report, checkpoints: await this.checkpoints(inOrder(this.events)) });
-  }
-
-  private checkpoints(events: readonly RoleEvent[]): Promise<CheckpointsReport | null> {
-    return checkpointsOf(this.options.checkpoint, events, trainingSpan(events)?.start);
+    await this.checkpoints.keep(this.events);
+    const events = inOrder(this.events);
+    const checkpoints = await this.checkpoints.report(events, trainingSpan(events)?.start);
+    return new JobKilled({ ...report, checkpoints });
   }
 
   /** A loss beyond repair, with the shards and rows that it concerns. */
@@ -149,6 +148,9 @@ class LocalJob {
     const rows = await countRows(options.data);
     if (options.test.length > 0) await countRows(options.test);
     this.total = rows * options.epochs;
+    const restored = await this.checkpoints.begin();
+    processes.restore = restored;
+    if (restored) this.display.line(`beginning with checkpoint ${restored.number} of ${restored.url}`);
     this.plan = new KillPlan(options.kills, this.total, options.seed);
     this.scalings = new Scalings(options.scales, this.total, {
       client: () => this.client!,
@@ -168,11 +170,12 @@ class LocalJob {
     const samples = samplesReport({
       ...{ inFiles: rows, epochs: options.epochs, pushes },
       status: await Dataset.status(client, RUN),
-      told: finishedRanges(this.events).length,
+      told: this.checkpoints.ranges(this.events).length,
+      untold: this.checkpoints.untold(RUN),
     });
     const parity = await checkParity(client);
     const { sha256, rows: digestRows } = await digest(client);
-    await this.lastCheckpoint(client);
+    await this.checkpoints.last(client, this.events, this.display);
     processes.check();
     const events = inOrder(this.events);
     const tested = events.find((event) => event.event === 'worker.test');
@@ -188,7 +191,8 @@ class LocalJob {
       redundancy: status.redundancy,
       failures: failuresOf(events, this.kills),
       scalings: scalingsOf(events, this.scalings.records),
-      checkpoints: await this.checkpoints(events),
+      checkpoints: await this.checkpoints.report(events, trainingSpan(events)?.start),
+      restored: this.checkpoints.restoredReport(events),
       nodes: (await client.status()).nodes
         .filter((node) => node.alive)
         .map(({ name, host, dataShards, parityShards, bytes }) => ({
@@ -275,17 +279,8 @@ class LocalJob {
     await this.processes.startWorker('evaluation', args).event('worker.test');
   }
 
-  /** Of the end of the run. When it fails, its events say so, and the report. */
-  private async lastCheckpoint(client: Client): Promise<void> {
-    const { checkpoint } = this.options;
-    if (!checkpoint) return;
-    this.display.line('making a last checkpoint');
-    await client.checkpoint().catch((error: Error) => this.display.line(`no checkpoint: ${error.message}`));
-    await keepRanges(checkpoint.url, finishedRanges(this.events)).catch(() => undefined);
-  }
-
   private async checkPushes(client: Client): Promise<PushCheck> {
-    const counts = finishedRanges(this.events);
+    const counts = this.checkpoints.ranges(this.events);
     if (this.options.audit) return checkPushes(client, counts);
     const acked = counts.flatMap((each) => each.counts).reduce((sum, each) => sum + each.acknowledged, 0);
     return { acked, lost: null, duplicated: null };
@@ -297,6 +292,9 @@ class LocalJob {
     if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
     this.events.push(event);
     this.narrator.event(event);
+    // What is damaged stays so; everything else is tried again.
+    if (event.event === 'restore.failed' && event.code === 'BAD_CHECKPOINT')
+      this.processes.fail(new KintsugiError('BAD_CHECKPOINT', String(event.message)));
     if (event.event === 'redundancy' && event.state === 'full') this.cluster = 'redundant';
     const known = this.samples.get(event.source) ?? { before: 0, now: 0 };
     if (event.event === 'worker.training') {
@@ -306,7 +304,8 @@ class LocalJob {
     if (event.event !== 'worker.progress') return;
     this.samples.set(event.source, { ...known, now: numberOf(event, 'samples') });
     this.loss = numberOf(event, 'loss');
-    const done = [...this.samples.values()].reduce((sum, { before, now }) => sum + before + now, 0);
+    const told = [...this.samples.values()].reduce((sum, { before, now }) => sum + before + now, 0);
+    const done = this.checkpoints.samplesBefore + told;
     this.rates.push({ mono: event.mono, samples: done });
     while (this.rates[0] && this.rates[0].mono < event.mono - RATE_SPAN_MS) this.rates.shift();
     this.strike(done);

@@ -32,6 +32,8 @@ export interface LocalOptions {
   balanceJoining?: boolean;
   /** What is saved where and how often; undefined: no checkpoints. */
   checkpoint?: SavePlan | undefined;
+  /** The checkpoint that the job begins with. */
+  restore?: { url: string; number?: number | undefined } | undefined;
   resume: string | undefined;
   save: string | undefined;
   /** Append every record of every role here. */

@@ -17,6 +17,12 @@ const SCHEDULER_RESPAWN_MS = 1000;
 /** Many processes start at once on a small machine: give them time before "unreachable". */
 const CONNECT = ['--connect-timeout', '60s'];
 
+/** A checkpoint of a place. */
+export interface RestoredFrom {
+  url: string;
+  number: number;
+}
+
 export interface ProcessesOptions {
   options: LocalOptions;
   /** For the scheduler's state; removed by the caller at the end. */
@@ -30,6 +36,8 @@ export class Processes {
   /** Rejects when a process ends that should not have, or `fail` is called. */
   readonly failed: Promise<never>;
   address = '';
+  /** The checkpoint that the scheduler begins with. */
+  restore: RestoredFrom | undefined;
   private reject: (error: Error) => void = () => {};
   private readonly children = new Map<string, Child>();
   private readonly ready = new Set<string>();
@@ -94,7 +102,7 @@ export class Processes {
     const groups = options.groups === undefined ? [] : ['--groups', `${options.groups}`];
     const shape = ['--ps', `${options.ps}`, '--code', options.code, ...groups];
     const args = ['scheduler', '--listen', listen, '--dir', join(directory, 'scheduler'), ...shape];
-    args.push(...planArgs(options.checkpoint));
+    args.push(...planArgs(options.checkpoint), ...restoreArgs(this.restore));
     if (options.balanceJoining === false) args.push('--no-balance-joining');
     const ready = await this.start('scheduler', args).event('scheduler.ready');
     this.address = String(ready.address);
@@ -274,6 +282,10 @@ export class Processes {
 
 export function psName(index: number): string {
   return `ps-${index}`;
+}
+
+function restoreArgs(manifest: RestoredFrom | undefined): string[] {
+  return manifest ? ['--restore', `${manifest.url}@${manifest.number}`] : [];
 }
 
 function planArgs(plan: SavePlan | undefined): string[] {

@@ -4,7 +4,7 @@
  * null.
  */
 import type { ParityCheck } from '../tools/parity.js';
-import type { CheckpointsReport } from './checkpoints.js';
+import type { CheckpointsReport, RestoredReport } from './checkpoints.js';
 import { numberOf, type RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
 import type { SamplesReport } from './samples.js';
@@ -107,6 +107,8 @@ export interface Report extends Omit<TrainingSummary, 'samples'> {
   scalings: ScalingReport[];
   /** Null: the run made none. */
   checkpoints: CheckpointsReport | null;
+  /** Null: the job began empty. */
+  restored: RestoredReport | null;
   nodes: NodeReport[];
 }
 

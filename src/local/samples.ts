@@ -35,10 +35,13 @@ export interface FinishedRange extends ClientCounts {
 
 /**
  * Of a range that two workers finished, because the first was lost before that was known, the last one's
- * counts.
+ * counts. `before`: what a run has told whose checkpoint this one began with.
  */
-export function finishedRanges(events: readonly RoleEvent[]): FinishedRange[] {
-  const ranges = new Map<number, FinishedRange>();
+export function finishedRanges(
+  events: readonly RoleEvent[],
+  before: readonly FinishedRange[] = [],
+): FinishedRange[] {
+  const ranges = new Map(before.map((each) => [each.range, each]));
   for (const event of events) {
     if (event.event !== 'worker.range' || event.outcome !== 'finished') continue;
     const range = numberOf(event, 'range');
@@ -58,10 +61,13 @@ export interface SampleBooks {
   status: DatasetStatus | undefined;
   /** Ranges that workers have told of. */
   told: number;
+  /** Ranges that were finished in the checkpoint that the run began with, and that nobody told of. */
+  untold?: number;
   pushes: { acked: number; lost: number | null; duplicated: number | null };
 }
 
-export function samplesReport({ inFiles, epochs, status, told, pushes }: SampleBooks): SamplesReport {
+export function samplesReport(books: SampleBooks): SamplesReport {
+  const { inFiles, epochs, status, told, pushes, untold = 0 } = books;
   const expected = inFiles * epochs;
   const perEpoch = status?.samples ?? [];
   const trained = perEpoch.reduce((sum, samples) => sum + samples, 0);
@@ -76,14 +82,17 @@ export function samplesReport({ inFiles, epochs, status, told, pushes }: SampleB
     for (const [epoch, samples] of perEpoch.entries())
       if (samples !== inFiles) problems.push(`epoch ${epoch} trained ${samples} samples of ${inFiles}`);
   }
-  if (told !== finished) problems.push(`${finished} ranges are finished, and workers told of ${told}`);
-  const audited = pushes.lost !== null && pushes.duplicated !== null;
+  if (told + untold !== finished)
+    problems.push(`${finished} ranges are finished, and workers told of ${told}`);
+  const audited = pushes.lost !== null && pushes.duplicated !== null && untold === 0;
   const exact = problems.length === 0 && trained === expected && pushes.lost === 0 && pushes.duplicated === 0;
   const evidence = audited
     ? `${finished} ranges with ${trained} samples of ${inFiles} in the files x ${epochs} epochs; ` +
       `audit rows: of ${pushes.acked} pushes of their batches to shards ${pushes.lost} are missing ` +
       `and ${pushes.duplicated} were applied again`
-    : 'not audited: what was applied has not been counted';
+    : untold > 0
+      ? `${untold} ranges were finished before, and nobody has kept what their workers pushed`
+      : 'not audited: what was applied has not been counted';
   return {
     ...{ inFiles, epochs, expected, trained, redone: status?.redone ?? 0, setAside: setAside.length },
     ...{ ranges: finished, exactlyOnce: audited ? exact : null, evidence, problems },

@@ -1,4 +1,5 @@
 /** The end of a run in a few lines for a person. */
+import type { RestoredReport } from './checkpoints.js';
 import { checkpointLines } from './killed.js';
 import type { Failure, Report, ScalingReport } from './report.js';
 import type { SamplesReport } from './samples.js';
@@ -58,6 +59,14 @@ function samplesLine({ inFiles, epochs, trained, redone, setAside, exactlyOnce }
   return `samples     ${counts}, ${countText(redone)} redone, ${setAside} ranges set aside`;
 }
 
+function restoredLines(restored: RestoredReport | null): string[] {
+  if (!restored) return [];
+  const { number, place, samples, bytes, seconds } = restored;
+  const took = orDash(seconds, (value) => timeText(value * 1000));
+  const content = `${countText(samples)} samples, ${bytesText(bytes)} in ${took}`;
+  return [`restored    checkpoint ${number} of ${place}: ${content}`];
+}
+
 export function renderSummary(report: Report): string {
   const { pushes, parity, failures } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
@@ -80,6 +89,7 @@ export function renderSummary(report: Report): string {
       `${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,
     `redundancy  ${report.redundancy}`,
     ...checkpointLines(report.checkpoints),
+    ...restoredLines(report.restored),
     `digest      ${report.digest} over ${countText(report.rows)} rows`,
     `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,
   );

@@ -13,6 +13,16 @@ export interface PoolOptions {
   groups: number;
 }
 
+/** A checkpoint that a new job begins with. */
+export interface RestoreOptions {
+  /** Of the place. */
+  url: string;
+  /** Default: the newest one there. */
+  number?: number | undefined;
+  /** The groups of the pools were asked for. Default: they are as many as the checkpoint has. */
+  groups?: boolean | undefined;
+}
+
 export interface SchedulerOptions {
   listen?: string | undefined;
   /** host or host:port at which others reach this scheduler, where several use one store. */
@@ -31,6 +41,8 @@ export interface SchedulerOptions {
   policy?: Partial<SchedulerPolicy> | undefined;
   /** What is saved how often, unless the job has or had a save plan. Default: nothing. */
   checkpoint?: SavePlan | undefined;
+  /** What the job begins with, if the store has none. Default: empty. */
+  restore?: RestoreOptions | undefined;
   log: Logger;
   /**
    * Called once when this scheduler has ended by itself: its store failed (STORE_FAILED), another scheduler

@@ -24,6 +24,7 @@ import { FailStop } from './fail-stop.js';
 import { monotonicMs } from './log.js';
 import { hostOf, pauseAfter, probe } from './probe.js';
 import { checkProved, Refusals } from './refusals.js';
+import { restoredState } from './restored.js';
 import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 import { SessionProofs } from './session-proofs.js';
 import { Standby } from './standby.js';
@@ -97,7 +98,9 @@ class SchedulerRuntime {
 
   static async start(options: SchedulerOptions): Promise<SchedulerRuntime> {
     const stored = stateOf(await options.store.load());
-    const state = stored?.state ?? newJob(options.job, options.nodes, options.pools);
+    const { job, nodes, pools, restore } = options;
+    const begin = () => (restore ? restoredState(job, nodes, pools, restore) : newJob(job, nodes, pools));
+    const state = stored?.state ?? (await begin());
     const policy = { ...DEFAULT_SCHEDULER_POLICY, ...options.policy };
     const core = new Scheduler(state, policy, stored !== undefined, stored?.outdated);
     const runtime = new SchedulerRuntime(options, core);
@@ -410,7 +413,8 @@ class SchedulerRuntime {
 
 /**
  * Starts a scheduler in this process; resumes the job that its store holds. Where several use the store, it
- * stands by until it leads. @throws PORT_IN_USE, TOKEN_REQUIRED
+ * stands by until it leads. @throws PORT_IN_USE, TOKEN_REQUIRED, and with `restore` CHECKPOINT_MISSING,
+ * BAD_CHECKPOINT, PLACE_FAILED, BAD_ARGUMENT
  */
 export async function startScheduler(options: SchedulerOptions): Promise<RunningScheduler> {
   const { election } = options.store;

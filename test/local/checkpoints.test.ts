@@ -1,9 +1,9 @@
 /** Checkpoints of whole jobs of real processes: made through kills, and left by a job that is killed. */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { listCheckpoints } from '../../src/checkpoint/checkpoints.js';
+import { listCheckpoints, readManifest } from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import type { KilledReport } from '../../src/local/killed.js';
@@ -14,19 +14,33 @@ import { kintsugi, type Output } from '../cli/support.js';
 const SHAPE = ['--ps', '3', '--code', '2+1', '--dim', '8', '--bottom', '16-8', '--top', '16-1'];
 let directory = '';
 let data = '';
+/** A job whose processes were all killed, and its checkpoints. */
+let killed: Run<KilledReport>;
 
 beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'kintsugi-checkpoints-'));
   data = join(directory, 'train.tsv');
   const test = join(directory, 'test.tsv');
-  await writeDemoData({ train: data, test, rows: 8000, testRows: 10, keys: 5000, seed: 1 });
-});
+  await writeDemoData({ train: data, test, rows: 6000, testRows: 10, keys: 3000, seed: 1 });
+  const args = ['--every', '200ms', '--keep', '2', '--epochs', '3', '--kill', 'all@60%'];
+  killed = await run('killed', args);
+}, 120_000);
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-async function run<T>(name: string, args: string[]): Promise<{ output: Output; report: T; place: string }> {
+interface Run<T> {
+  output: Output;
+  report: T;
+  place: string;
+}
+
+/** Of a job that makes checkpoints in a place of this name. */
+function run<T>(name: string, args: string[]): Promise<Run<T>> {
+  return local(name, [...SHAPE, '--checkpoint', join(directory, name), ...args]);
+}
+
+async function local<T>(name: string, args: string[]): Promise<Run<T>> {
   const [json, place] = [join(directory, `${name}.json`), join(directory, name)];
-  const all = ['local', '--data', data, ...SHAPE, '--checkpoint', place, ...args, '--json', json, '--quiet'];
-  const output = await kintsugi(all);
+  const output = await kintsugi(['local', '--data', data, ...args, '--json', json, '--quiet']);
   const report = existsSync(json) ? JSON.parse(readFileSync(json, 'utf8')) : undefined;
   return { output, report: report as T, place };
 }
@@ -43,11 +57,11 @@ async function whole(url: string): Promise<number[]> {
 }
 
 test('while roles are killed, every checkpoint that is listed is whole', async () => {
-  const kills = ['ps@20%', 'scheduler@40%', 'worker@50%', 'ps@60%'].flatMap((kill) => ['--kill', kill]);
+  const kills = ['ps@20%', 'worker@40%', 'scheduler@60%'].flatMap((kill) => ['--kill', kill]);
   const args = ['--every', '300ms', '--keep', '1000', '--epochs', '4', ...kills, '--respawn', '200ms'];
   const { output, report, place } = await run<Report>('kills', args);
   expect(output).toMatchObject({ code: 0, stderr: '' });
-  expect(report.samples).toMatchObject({ trained: 32_000, exactlyOnce: true });
+  expect(report.samples).toMatchObject({ trained: 24_000, exactlyOnce: true });
   const { made, newest } = report.checkpoints!;
   const listed = await whole(place);
   expect(made.length).toBeGreaterThan(3);
@@ -61,15 +75,68 @@ test('while roles are killed, every checkpoint that is listed is whole', async (
 });
 
 test('a run whose processes are all killed says so, and leaves its checkpoints', async () => {
-  const args = ['--every', '200ms', '--keep', '2', '--epochs', '3', '--kill', 'all@70%'];
-  const { output, report, place } = await run<KilledReport>('all', args);
+  const { output, report, place } = killed;
   expect(output).toMatchObject({ code: 137, stderr: '' });
-  expect(output.stdout).toMatch(/^killed every process at 70 %, after [\d,]+ of 24,000 samples/);
-  expect(report.killed).toMatchObject({ percent: 70, expected: 24_000 });
-  expect(report.killed.samples).toBeGreaterThanOrEqual(0.7 * 24_000);
+  expect(output.stdout).toMatch(/^killed every process at 60 %, after [\d,]+ of 18,000 samples/);
+  expect(report.killed).toMatchObject({ percent: 60, expected: 18_000 });
+  expect(report.killed.samples).toBeGreaterThanOrEqual(0.6 * 18_000);
   const listed = await whole(place);
   expect(listed.length).toBeGreaterThan(0);
   expect(report.checkpoints!.newest).toBe(listed.at(-1));
+});
+
+test('a job that was killed goes on from its newest checkpoint, each sample exactly once', async () => {
+  const place = join(directory, 'copy');
+  cpSync(killed.place, place, { recursive: true });
+  // On more PS, with one more parity, by one worker more, and killed once more.
+  const shape = ['--ps', '4', '--code', '2+2', ...SHAPE.slice(4), '--workers', '3', '--epochs', '3'];
+  const again = ['--restore', place, '--checkpoint', place, '--every', '200ms', '--kill', 'all@80%'];
+  const twice = await local<KilledReport>('again', [...shape, ...again]);
+  expect(twice.output).toMatchObject({ code: 137, stderr: '' });
+  const { newest } = twice.report.checkpoints!;
+  expect(newest).toBeGreaterThan(killed.report.checkpoints!.newest!);
+  await whole(place);
+
+  const { output, report } = await local<Report>('end', [...shape, '--restore', `${place}@${newest}`]);
+  expect(output).toMatchObject({ code: 0, stderr: '' });
+  const { samples, pushes, parity, restored } = report;
+  expect(samples).toMatchObject({ trained: 18_000, expected: 18_000, exactlyOnce: true, problems: [] });
+  expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+  expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
+  expect(restored).toMatchObject({ place, number: newest });
+  expect(restored!.samples).toBeGreaterThan(0);
+}, 120_000);
+
+test('a checkpoint that is damaged is refused with the name of the file', async () => {
+  const place = join(directory, 'damaged');
+  cpSync(killed.place, place, { recursive: true });
+  const restore = async () => (await local('refused', [...SHAPE, '--restore', place])).output;
+  const { shards } = await readManifest(await openPlace(place));
+  const [one, other] = shards.map(({ segments }) => segments.at(-1)!.name);
+  const file = join(place, one!);
+  const bytes = readFileSync(file);
+  const refused = (problem: RegExp) => ({
+    code: 2,
+    said: [expect.stringMatching(new RegExp(`^kintsugi: BAD_CHECKPOINT: .*${one}: ${problem.source}`))],
+  });
+
+  unlinkSync(file);
+  expect(await restore()).toMatchObject(refused(/the file is missing/));
+  writeFileSync(file, bytes.subarray(1));
+  expect(await restore()).toMatchObject(refused(/\d+ bytes where/));
+  bytes[bytes.length - 5]! ^= 1;
+  writeFileSync(file, bytes);
+  expect(await restore()).toMatchObject(refused(/its content does not match/));
+  writeFileSync(file, readFileSync(join(place, other!)));
+  expect(await restore()).toMatchObject(refused(/(its content does not match|\d+ bytes where)/));
+  const none = await local('none', [...SHAPE, '--restore', `${place}@77`]);
+  expect(none.output).toMatchObject({ code: 2, said: [expect.stringMatching(/CHECKPOINT_MISSING/)] });
+});
+
+test('another number of data shards is refused', async () => {
+  const other = ['--ps', '3', '--code', '1+1', ...SHAPE.slice(4)];
+  const { output } = await local('other', [...other, '--restore', killed.place]);
+  expect(output).toMatchObject({ code: 2, said: [expect.stringMatching(/BAD_ARGUMENT: .*groups of 2/)] });
 });
 
 test('a run without checkpoints that is killed leaves nothing', async () => {

@@ -41,6 +41,7 @@ test('the picture stands alone, with the failure marked and both axes labelled',
     failures: [failure, { ...failure, node: 'ps-<3>', redundantMs: null }],
     scalings: [],
     checkpoints: null,
+    restored: null,
     nodes: [{ id: 'ps-0', host: 'h', dataShards: 1, parityShards: 1, bytes: 1024 }],
   };
   const events = [0, 1000, 2000].map((mono) => ({

@@ -237,3 +237,14 @@ test('a run whose last checkpoint failed is not clean; one that failed in the mi
     problemOf({ ...clean, checkpoints: { ...place, made: [made(1), made(3)], failed } }),
   ).toBeUndefined();
 });
+
+test('of ranges that were finished before the checkpoint, nobody says what nobody has kept', () => {
+  const status = { complete: true, samples: [10], finished: 3, redone: 0, setAside: [] };
+  const books = { inFiles: 10, epochs: 1, status, pushes: { acked: 5, lost: 0, duplicated: 0 } };
+  const of = (told: number, untold: number) =>
+    samplesReport({ ...books, told, untold } as unknown as SampleBooks);
+  expect(of(3, 0)).toMatchObject({ exactlyOnce: true, problems: [] });
+  expect(of(1, 2)).toMatchObject({ exactlyOnce: null, problems: [] });
+  expect(of(1, 2).evidence).toContain('2 ranges were finished before');
+  expect(of(1, 0).problems).toHaveLength(1);
+});

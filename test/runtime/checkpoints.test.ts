@@ -1,12 +1,14 @@
 /** Checkpoints by roles with real sockets into real directories. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { checkpointNumbers, readManifest } from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import type { Client } from '../../src/client/client.js';
+import type { SavedShard } from '../../src/protocol/checkpoints.js';
+import { poolsFor } from '../../src/runtime/job.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import {
@@ -16,6 +18,7 @@ import {
   EventLog,
   firstKeys,
   ps,
+  redundant,
   rejection,
   scheduler,
   statusWhere,
@@ -114,6 +117,74 @@ it('the scheduler is started with a plan; a job that has one keeps it', async ()
   await fill(job, 10);
   expect(await job.checkpoint()).toMatchObject({ number: 1 });
   expect((await planOf(job)).url).toBe(urls[0]);
+});
+
+it('a job begins with a checkpoint, serves what it has, and makes the next ones', async () => {
+  const url = temporaryDirectory();
+  const before = await cluster({ code: '2+1', groups: 3 });
+  const job = await client(before.address);
+  await setSavePlan(job, 'checkpoint', plan(url));
+  await fill(job, 20_000);
+  await job.checkpoint();
+  await fill(job, 5);
+  await job.checkpoint();
+  const expected = await job.table('counts').pull(firstKeys(20_000));
+  await job.close();
+  await before.close();
+
+  // PS that are killed while they load: others do it.
+  const log = new EventLog();
+  const shape = { nodes: 4, pools: poolsFor({ k: 2, r: 2 }, 4) };
+  const running = await scheduler({ ...shape, restore: { url }, checkpoint: plan(url), log });
+  const formed = log.next('map.durable');
+  const nodes = await Promise.all(
+    [0, 1, 2, 3].map((index) => ps({ scheduler: running.address, name: `ps-${index}`, log })),
+  );
+  await formed;
+  await nodes[1]!.close();
+  const done = log.next('restore.done');
+  await ps({ scheduler: running.address, name: 'ps-4', log });
+  const after = await client(running.address);
+  expect(after.clusterMap.pools.map(({ k, r, groups }) => [k, r, groups])).toEqual([
+    [2, 2, 3],
+    [1, 2, 3],
+  ]);
+  expect(await after.table('counts').pull(firstKeys(20_000))).toEqual(expected);
+  await done;
+  await redundant(after);
+  await fill(after, 7);
+  const made = await after.checkpoint();
+  expect(made).toMatchObject({ number: 3, rows: 20_000 });
+  const place = await openPlace(url);
+  expect((await readManifest(place)).parents).toEqual([]);
+  for (const number of [1, 2, 3]) expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+});
+
+it('a checkpoint that is damaged is not loaded, and status says why', async () => {
+  const url = temporaryDirectory();
+  const before = await cluster({ code: 'none', ps: 1, groups: 2 });
+  const job = await client(before.address);
+  await setSavePlan(job, 'checkpoint', plan(url));
+  await fill(job, 1000);
+  await job.checkpoint();
+  await before.close();
+  const [{ segments }] = (await readManifest(await openPlace(url))).shards as [SavedShard];
+  const file = join(url, segments[0]!.name);
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 3]! ^= 16;
+  writeFileSync(file, bytes);
+  const shape = { nodes: 1, pools: poolsFor({ k: 1, r: 0 }, 1) };
+  const running = await scheduler({ ...shape, restore: { url } });
+  await ps({ scheduler: running.address });
+  const after = await client(running.address);
+  const status = await statusWhere(after, 'why', ({ restoring }) => restoring?.failure !== undefined);
+  expect(status.restoring).toMatchObject({ url, number: 1, failure: { code: 'BAD_CHECKPOINT' } });
+  expect(status.restoring!.failure!.message).toContain(segments[0]!.name);
+  // When the file is mended it goes on.
+  bytes[bytes.length - 3]! ^= 16;
+  writeFileSync(file, bytes);
+  expect(await after.table('counts').pull(firstKeys(1))).toEqual(Float32Array.of(1, 1));
+  await statusWhere(after, 'the end', ({ restoring }) => restoring === undefined);
 });
 
 it('at an orderly end a last checkpoint is made', async () => {

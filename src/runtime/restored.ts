@@ -1,0 +1,41 @@
+/** The beginning of a job that goes on from a checkpoint. */
+import { checkFiles, readManifest } from '../checkpoint/checkpoints.js';
+import { openPlace } from '../checkpoint/open.js';
+import { type DurableState, restoredJob } from '../core/scheduler/scheduler.js';
+import type { Manifest } from '../protocol/checkpoints.js';
+import type { PoolOptions, RestoreOptions } from './scheduler-options.js';
+
+/**
+ * The manifest of a checkpoint, all of whose files are there with their sizes. Their content is checked when
+ * they are loaded. @throws CHECKPOINT_MISSING, BAD_CHECKPOINT with the name of the file, PLACE_FAILED,
+ * BAD_ARGUMENT, DEPENDENCY_MISSING
+ */
+export async function readRestorable({ url, number }: RestoreOptions): Promise<Manifest> {
+  const place = await openPlace(url);
+  try {
+    const manifest = await readManifest(place, number);
+    await checkFiles(place, manifest);
+    return manifest;
+  } finally {
+    await place.close();
+  }
+}
+
+/** @throws what `readRestorable` throws; BAD_ARGUMENT when the job has another number of data shards */
+export async function restoredState(
+  job: string,
+  nodes: number,
+  pools: readonly PoolOptions[],
+  restore: RestoreOptions,
+): Promise<DurableState> {
+  const manifest = await readRestorable(restore);
+  return restoredJob(job, nodes, restore.groups ? pools : sameGroups(pools, manifest), restore.url, manifest);
+}
+
+/** As many groups as the checkpoint has, where the code has the same number of data shards. */
+function sameGroups(pools: readonly PoolOptions[], manifest: Manifest): PoolOptions[] {
+  return pools.map((pool) => {
+    const saved = manifest.pools.find(({ name, k }) => name === pool.name && k === pool.k);
+    return saved ? { ...pool, groups: saved.groups } : pool;
+  });
+}
