@@ -226,6 +226,26 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'change: a shard that comes to a node again makes no progress',
+    file: 'scheduler/scaling/deadlines',
+    from: 'this.least.delete(what);',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/deadlines.test.ts',
+      because: 'changes of a schedule end before a shard comes to a node again',
+    },
+  },
+  {
+    name: 'change: its pace is told only where nothing else happens',
+    file: 'scheduler/scaling/scaler',
+    from: 'this.advancedAt = this.now;',
+    to: 'this.advancedAt = this.lookedAt = this.now;',
+    scenario: {
+      test: 'test/core/scheduler/deadlines.test.ts',
+      because: 'the shards of a schedule are so small that no pace holds them up',
+    },
+  },
+  {
     name: 'change: its deadline sets no pace',
     file: 'shared/pace',
     from: 'Math.max(this.adjusted, this.needed)',

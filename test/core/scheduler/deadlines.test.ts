@@ -4,7 +4,7 @@ import { Deadlines } from '../../../src/core/scheduler/scaling/deadlines.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { kind } from '../harness.js';
 import { BareScheduler } from './bare.js';
-import { ask, change, cluster, drain, start } from './scaling.js';
+import { ask, change, cluster, drain, rebalance, start } from './scaling.js';
 
 const MIB = 1 << 20;
 /** Rows of 2 KiB in each data shard. */
@@ -46,6 +46,18 @@ describe('the pace of a change', () => {
     expect(change(timed.change).state).toBe('done');
     expect(cluster.left).toEqual(['ps-0']);
     cluster.checkParities();
+  });
+
+  it('is told however often something else happens', () => {
+    startBusy();
+    const limit = 4000;
+    const { change: id } = drain('ps-0', limit);
+    let ms = 0;
+    for (; ms < limit && change(id).state === 'running'; ms += TICK_MS) {
+      rebalance(true);
+      cluster.advance(TICK_MS);
+    }
+    expect(change(id).state).toBe('done');
   });
 
   it('rises by itself when messages about it were lost for a while', () => {
@@ -152,6 +164,18 @@ describe('a change is taken back', () => {
       const target = { sid: now, node: 7, what: '0/1>7', work: 0, after: 0 };
       if (now < 2000) deadlines.reported(target, 100 - (now % 500) / 10, now);
       expect(deadlines.isOver(timed, now)).toBe(now > 1400);
+    }
+  });
+
+  it('not while a shard comes to a node again that it was on before', () => {
+    const deadlines = new Deadlines();
+    const timed = { id: 1, timeoutMs: 1000 };
+    const target = (sid: number) => ({ sid, node: 7, what: '0/1>7', work: 0, after: 0 });
+    for (let now = 0; now <= 4000; now += 100) {
+      deadlines.tick(now, [timed]);
+      deadlines.reported(target(now < 2000 ? 1 : 2), 100 - (now % 2000) / 20, now);
+      if (now === 1900) deadlines.arrived('0/1>7', now);
+      expect(deadlines.isOver(timed, now)).toBe(false);
     }
   });
 

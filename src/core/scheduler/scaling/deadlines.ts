@@ -37,7 +37,10 @@ export class Deadlines {
   /** When each running change was first seen by this process. */
   private readonly since = new Map<number, number>();
   private progressAt = Number.NEGATIVE_INFINITY;
-  /** The least that was ever left of something. A move that begins again is progress only below that. */
+  /**
+   * The least that was ever left of something. A move that was dropped and begins again is progress only
+   * below that.
+   */
   private readonly least = new Map<string, number>();
   /** Blocks that targets of moves do not have, by their last reports. */
   private readonly blocks = new Map<number, number>();
@@ -63,8 +66,9 @@ export class Deadlines {
     return timeoutMs > 0 && now - since > timeoutMs;
   }
 
-  /** A shard has moved, or somebody came whom a change waited for. */
-  progress(now: number): void {
+  /** A move is over. The same seat may come to this node again, and has all of its way before it then. */
+  arrived(what: string, now: number): void {
+    this.least.delete(what);
     this.progressAt = now;
   }
 

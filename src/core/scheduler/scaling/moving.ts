@@ -61,7 +61,7 @@ export class Moving {
           const all = this.work({ g: group.id, kind, index });
           const after = kind === 'M' ? all / 2 : 0;
           const work = sink.movesMember === undefined ? after : all;
-          return { sid, node, what: `${group.id}/${seatOf(group, sink)}>${node}`, work, after };
+          return { sid, node, what: wayOf(group, sink, node), work, after };
         }),
     );
   }
@@ -121,10 +121,10 @@ export class Moving {
 
   /**
    * Counts moves that are over since the last call. Of a drain that ends now (`ending`), moves whose new
-   * owner has not taken over everything count, too. True if a shard has moved.
+   * owner has not taken over everything count, too. Returns the ways of those that arrived.
    */
-  count(ending?: number): boolean {
-    let moved = false;
+  count(ending?: number): string[] {
+    const ways: string[] = [];
     for (const [sid, move] of this.moves) {
       const group = this.map.groups[move.g]!;
       const sink = group.sinks.find((entry) => entry.sid === sid);
@@ -134,14 +134,14 @@ export class Moving {
       if (sink && open) continue;
       this.moves.delete(sid);
       if (!arrived) continue;
-      moved = true;
+      ways.push(wayOf(group, move, move.to));
       this.tell('move.done', move.told);
       const change = this.changes.all.find((other) => other.id === move.change);
       if (!change) continue;
       const { id, shardsMoved, bytesMoved } = change;
       this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
     }
-    return moved;
+    return ways;
   }
 
   private tell(name: string, told: MoveStatus): void {
@@ -157,4 +157,9 @@ export class Moving {
     const what = kind === 'M' ? 'data' : 'parity';
     return { group: g, kind: what, index, from: this.nameOf(from), to: this.nameOf(to), bytes };
   }
+}
+
+/** Which seat goes to which node. */
+function wayOf(group: Group, seat: Pick<SinkEntry, 'kind' | 'index'>, node: PeerId): string {
+  return `${group.id}/${seatOf(group, seat)}>${node}`;
 }

@@ -28,6 +28,7 @@ const accepted = (change: number): Verdict => ({ change, moves: [] });
 export class Scaler {
   private now = 0;
   private lookedAt = Number.NEGATIVE_INFINITY;
+  private advancedAt = Number.NEGATIVE_INFINITY;
   private readonly deadlines = new Deadlines();
   private readonly agenda = new Agenda();
   private readonly ending = new Ending();
@@ -197,15 +198,22 @@ export class Scaler {
   tick(now: number, slept: number): void {
     this.now = now;
     this.deadlines.tick(now, this.running, slept);
-    const looks = this.running.length > 0 && now - this.lookedAt >= LOOK_MS;
-    if (looks) this.look();
+    if (this.running.length === 0) return;
+    // Each has a time of its own: news makes steps possible much more often than paces are told.
+    if (now - this.lookedAt >= LOOK_MS) this.look();
     for (const change of this.running) if (this.deadlines.isOver(change, now)) this.late(change);
-    if (looks) this.advance();
+    if (now - this.advancedAt >= LOOK_MS) this.advance();
+  }
+
+  /** Counts moves that are over; of a drain that ends now (`ending`) also those that are nearly. */
+  private arrived(ending?: number): void {
+    for (const way of this.moving.count(ending)) this.deadlines.arrived(way, this.now);
   }
 
   /** What changes with a deadline wait for, and how fast it must go. */
   private look(): void {
     const { deadlines, now, running } = this;
+    this.lookedAt = now;
     if (!running.some(isTimed)) return;
     for (const change of running) deadlines.left(`join/${change.id}`, this.missing(change), now);
     for (const { g, m, gen, blocksLost, blocksPresent } of this.host.recoveries())
@@ -248,8 +256,8 @@ export class Scaler {
 
   /** Takes every step of the running changes that is possible now. */
   advance(): void {
-    this.lookedAt = this.now;
-    if (this.moving.count()) this.deadlines.progress(this.now);
+    this.advancedAt = this.now;
+    this.arrived();
     if (this.running.length === 0) return;
     this.mark();
     const { leaving } = this.roster;
@@ -326,7 +334,7 @@ export class Scaler {
       for (const each of change.leaving) this.dismiss(each, change.restart);
       this.changes.update(change.id, { released: true });
       if (change.kind !== 'drain') continue;
-      if (this.moving.count(change.id)) this.deadlines.progress(this.now);
+      this.arrived(change.id);
       this.changes.finish(change.id, this.afterwards(change));
     }
   }
