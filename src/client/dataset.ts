@@ -111,6 +111,15 @@ export class Dataset {
     return reply.until;
   }
 
+  /** What this worker has done of its ranges, for a checkpoint of one instant. */
+  onHold(works: () => [lease: Lease, done: number, begun: number, clock: number][]): void {
+    const { name } = this;
+    this.session.holding.reports = () =>
+      works().map(([{ id: lease, range }, done, begun, clock]) => {
+        return { name, number: range.number, lease, done, begun, clock };
+      });
+  }
+
   /** Calls back when a range was given to somebody else. */
   onLost(lost: (range: number, lease: number) => void): void {
     this.session.onRangeLost = ({ name, number, lease }) => {

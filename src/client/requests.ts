@@ -126,11 +126,17 @@ export class Requests {
     if (this.audit) for (const each of pools) this.addAudit(each, mode, turn?.client);
     const rounds = this.encoded(pools, mode);
     await turn?.begins;
-    for (const [index, round] of rounds.entries()) {
-      const last = index === rounds.length - 1;
-      // With the numbers of the last section given, the next push may have the numbers behind them.
-      const whose = turn && { ...turn, numbered: () => last && turn.end() };
-      await this.session.push(round, options, whose);
+    const later = this.session.holding.enter();
+    if (later) await later;
+    try {
+      for (const [index, round] of rounds.entries()) {
+        const last = index === rounds.length - 1;
+        // With the numbers of the last section given, the next push may have the numbers behind them.
+        const whose = turn && { ...turn, numbered: () => last && turn.end() };
+        await this.session.push(round, options, whose);
+      }
+    } finally {
+      this.session.holding.leave();
     }
   }
 

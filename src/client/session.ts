@@ -18,6 +18,7 @@ import { each } from '../runtime/effects.js';
 import { createLogger, type Logger, monotonicMs } from '../runtime/log.js';
 import { Peers } from '../runtime/peers.js';
 import { Uplink } from '../runtime/uplink.js';
+import { Holding } from './holding.js';
 import type { ConnectOptions, RequestOptions } from './options.js';
 
 const TICK_MS = 20;
@@ -59,6 +60,10 @@ export class Session {
   private uplink: Uplink | undefined;
   private nextTicket = 1;
   private readonly waiting = new Map<number, Waiting>();
+  readonly holding = new Holding({
+    tell: (message) => this.tell(message),
+    unacknowledged: () => this.core.unacknowledged,
+  });
   private readonly replies = new Map<number, (message: Message) => void>();
   private readonly mapWaiters = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
@@ -193,6 +198,7 @@ export class Session {
     this.waiting.clear();
     this.held.clear();
     for (const waiter of this.room.splice(0)) waiter();
+    this.holding.end();
     for (const waiter of this.mapWaiters) waiter();
     for (const reply of this.replies.values()) reply({ t: 'stale', code: 'SESSION_EXPIRED' });
     this.replies.clear();
@@ -220,7 +226,12 @@ export class Session {
       connectTimeoutMs,
       signal: this.options.signal,
     });
-    this.timer = setInterval(() => this.run(this.core.step({ kind: 'tick', now: monotonicMs() })), TICK_MS);
+    this.timer = setInterval(() => this.tick(), TICK_MS);
+  }
+
+  private tick(): void {
+    this.run(this.core.step({ kind: 'tick', now: monotonicMs() }));
+    this.holding.look();
   }
 
   private async formed(deadline: number): Promise<void> {
@@ -270,6 +281,8 @@ export class Session {
   private onSchedulerMessage(message: Message): void {
     if (message.t === 'map' || message.t === 'mapDiff') this.onMap(message);
     else if (message.t === 'rangeLost') this.onRangeLost?.(message);
+    else if (message.t === 'hold') this.holding.onHold(message);
+    else if (message.t === 'resume') this.holding.onResume(message);
     else if (message.t === 'acquired') this.onAcquired(message);
     else this.onReply(message);
   }

@@ -5,6 +5,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { SegmentRef } from './checkpoints.js';
+import type { RangeProgress } from './samples.js';
 
 /** Name of the save plan of everything, which flags and commands are about. */
 export const CHECKPOINT_PLAN = 'checkpoint';
@@ -23,6 +24,8 @@ export interface SavePlan {
   kind: 'full job' | 'export';
   /** Names of the tables of an export; undefined: all. */
   tables?: string[];
+  /** Clients hold their pushes back until all shards show one instant; of a full job. */
+  barrier?: boolean;
 }
 
 /** A file of a checkpoint: rows of one shard, and of the last one of a shard its de-duplication state. */
@@ -45,6 +48,8 @@ export interface SaveShards {
   /** Tables of an export, by their ids; undefined: all. */
   tables?: number[];
   rate: number;
+  /** All shards begin at once: clients wait for it. */
+  barrier: boolean;
   shards: [g: number, m: number, gen: number, since: number][];
 }
 /** What is left of shards that the sender is saving, in answer to each `saveShards`. */
@@ -140,11 +145,34 @@ export interface SaveDone {
   /** Of the files that are new in it. */
   bytes: number;
   tookMs: number;
+  /** For how long clients held their pushes back. */
+  pausedMs?: number;
   code?: ErrorCode;
   message?: string;
 }
 
+/** The receiver begins no push until `resume`, at most for so long, and says when none is under way. */
+export interface Hold {
+  t: 'hold';
+  /** Of the attempt. */
+  id: number;
+  ms: number;
+}
+/** No push of the sender is under way. `ranges`: those that it works on, up to its last push. */
+export interface Held {
+  t: 'held';
+  id: number;
+  ranges: Omit<RangeProgress, 't'>[];
+}
+export interface Resume {
+  t: 'resume';
+  id: number;
+}
+
 export type SavingMessage =
+  | Hold
+  | Held
+  | Resume
   | SaveShards
   | SaveProgress
   | ShardSaved

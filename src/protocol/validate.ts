@@ -116,6 +116,7 @@ const plan = record({
   rate: natural,
   kind: saveKind,
   tables: optional(list(text)),
+  barrier: optional(bool),
 });
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
@@ -278,6 +279,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     kind: saveKind,
     tables: optional(list(natural)),
     rate: natural,
+    barrier: bool,
     shards: list(tuple(natural, natural, natural, natural)),
   },
   saveProgress: { id: natural, items: list(tuple(natural, natural, natural, natural)) },
@@ -292,6 +294,9 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   },
   saveFailed: { ...shard, id: natural, gen: natural, code, message: text },
   saveEnded: { id: natural },
+  hold: { id: natural, ms: natural },
+  held: { id: natural, ranges: list(record({ ...lease, done: natural, begun: natural, clock: natural })) },
+  resume: { id: natural },
   loadShard: {
     ...shard,
     epoch: natural,
@@ -310,6 +315,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     rows: natural,
     bytes: natural,
     tookMs: natural,
+    pausedMs: optional(natural),
     code: optional(code),
     message: optional(text),
   },

@@ -309,9 +309,10 @@ class SchedulerRuntime {
   /** Encoded once, for all whose role takes it. */
   private broadcast(message: Message): void {
     const frame = encodeFrame(message);
-    const toClients = maySend('scheduler', 'client', message.t);
-    for (const link of this.byPeer.values())
-      if (toClients || this.links.get(link.id)?.role === 'node') link.sendEncoded(frame);
+    for (const link of this.byPeer.values()) {
+      const role = this.links.get(link.id)?.role;
+      if (role && maySend('scheduler', role, message.t)) link.sendEncoded(frame);
+    }
   }
 
   private abandon(node: PeerId, inc: number): void {

@@ -25,6 +25,8 @@ export interface ClientActor {
   pulls: Map<number, { store: Store; shard: number; acknowledged: number }>;
   pushes: Map<number, number>;
   checks: Map<number, string>;
+  /** It begins no push before this time, or `resume`; `told`: it has said so. */
+  hold: { id: number; until: number; told: boolean } | undefined;
   /** A shard said that its session has ended. */
   expired: boolean;
 }

@@ -11,7 +11,7 @@ import type { FetchAnswer } from '../core/node/loading.js';
 import { PsNode } from '../core/node/node.js';
 import type { StoreAnswer } from '../core/node/saving.js';
 import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
-import type { Effect, FetchEffect, StoreEffect } from '../core/shared/outbox.js';
+import type { Effect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import type { NativeAddon, NativeMemory } from '../native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
@@ -27,7 +27,7 @@ import { Observed } from './observed.js';
 import { Promises } from './promises.js';
 import { proofOf, proven } from './proofs.js';
 import type { Random } from './random.js';
-import type { Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
+import type { CheckpointSide, Draft, SavedContent } from './saved.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
@@ -59,17 +59,12 @@ export interface Workload {
   noteAcknowledged(index: number, actor: ClientActor): void;
   /** A manifest is about to be written. `contents`: of its shards, by "group/member". */
   checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
+  /** The same, of a cut of one instant. */
+  checkInstant(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
   /** True if the message is not one for the client machine. */
   received(index: number, actor: ClientActor, message: Message): boolean;
   /** Another process takes the place of a client. */
   restart(index: number, actor: ClientActor): void;
-}
-
-/** What the cluster asks of the place of checkpoints (saves.ts). */
-export interface CheckpointSide {
-  store(index: number, actor: NodeActor, effect: StoreEffect): void;
-  fetch(index: number, actor: NodeActor, effect: FetchEffect): void;
-  publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void;
 }
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };

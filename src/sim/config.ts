@@ -40,6 +40,8 @@ export interface SimConfig {
   lostDiffs: number;
   /** Steps from one checkpoint to the next; 0 = there are none. */
   saveEvery: number;
+  /** Checkpoints show one instant. */
+  saveBarrier: boolean;
   /** Chance per step that every process is killed, and the job goes on from a checkpoint. */
   killAll: number;
   /** Limit of what a node keeps for a checkpoint. */
@@ -230,11 +232,12 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
   }
 }
 
-function drawSaves(random: Random): Pick<SimConfig, 'saveEvery' | 'saveBytes' | 'killAll'> {
+function drawSaves(random: Random): Pick<SimConfig, 'saveEvery' | 'saveBytes' | 'saveBarrier' | 'killAll'> {
   return {
     saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
     saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
     killAll: random.pick([0, 0.002]),
+    saveBarrier: random.chance(0.3),
   };
 }
 

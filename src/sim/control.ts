@@ -83,6 +83,7 @@ export class Control implements SchedulerSide {
       saveRetryMs: retry * 2,
       saveStallMs: retry * 200,
       maxIncrements: 3,
+      barrierMs: retry * 20,
     };
     this.scheduler = new Scheduler(this.storage.read(), policy, this.storage.used);
     this.step({ kind: 'tick', now: this.cluster.now });
@@ -301,6 +302,7 @@ export class Control implements SchedulerSide {
     const { cluster } = this;
     cluster.log(() => `   ${JSON.stringify(message)}`);
     cluster.count(message.t);
+    if (message.t === 'resume') cluster.saves.resumed(message.id);
     for (const { peer, actor } of cluster.links.values()) {
       if (peer === undefined || !maySend('scheduler', cluster.roleOf(actor), message.t)) continue;
       cluster.promises.check(0, peer, message);

@@ -40,6 +40,7 @@ const WATCHED: Record<string, string> = {
   checkpoints: 'manifest',
   checkpointsFailed: 'checkpoint.failed',
   increments: 'increment',
+  instants: 'instant',
   restores: 'killAll',
   restored: 'restore.done',
 };

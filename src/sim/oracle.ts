@@ -11,7 +11,7 @@ import { isTombstone } from '../core/shared/dedup.js';
 import type { NativeShard } from '../native.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
-import { rowsOf, type Sections, type Store } from './sections.js';
+import { RANGES, rowsOf, type Sections, type Store } from './sections.js';
 import { adagradRow, bit } from './tables.js';
 import { Violation } from './violation.js';
 
@@ -201,6 +201,23 @@ export class Oracle {
           `shard ${g}/${m} of a checkpoint: ${applied} pushes of session ${session} are in the rows, ` +
             `and its last number is ${entry?.[1] ?? 0}`,
         );
+      }
+    }
+  }
+
+  /** Every push of a client is in all of its shards or in none. */
+  checkInstant(shards: readonly SavedShardRows[]): void {
+    const masks = new Map(shards.map(({ g, m, maskOf }) => [shardOf(g, m), maskOf]));
+    const inRows = new Map<number, boolean>();
+    for (const [key, pushes] of this.sent) {
+      const writer = Math.floor(key / MAX_SHARDS);
+      if (writer >= RANGES) continue;
+      const mask = masks.get(key % MAX_SHARDS)!(writer);
+      for (const [i, { ticket }] of pushes.entries()) {
+        const applied = (mask & bit(i + 1)) !== 0;
+        if (!this.doubtful.has(ticket) && (inRows.get(ticket) ?? applied) !== applied)
+          throw new Violation(`a checkpoint of one instant has a push of writer ${writer} in part`);
+        inRows.set(ticket, applied);
       }
     }
   }

@@ -48,3 +48,25 @@ export function checkRanges(
     }
   }
 }
+
+/** Of a cut of one instant: the rows of every shard have exactly the batches that are called done. */
+export function checkExact(
+  saved: SavedDataset | undefined,
+  shards: readonly SavedShardRows[],
+  ranges: readonly PushedRange[],
+): void {
+  for (const { range, writer, batches } of ranges) {
+    const open = saved?.open.find((each) => each.number === range.number);
+    if (!open) continue;
+    for (const { g, m, maskOf } of shards) {
+      const items = batches.slice(0, open.done).flat();
+      const done = items.filter((item) => item.g === g && item.m === m).length;
+      const applied = countBits(maskOf(writer));
+      if (applied !== done)
+        throw new Violation(
+          `a checkpoint of one instant has ${applied} pushes of range ${range.number} in shard ${g}/${m}, ` +
+            `and calls ${done} of them done`,
+        );
+    }
+  }
+}

@@ -8,9 +8,9 @@ import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
 import type { DedupEntry, Message } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
-import type { CheckpointSide, Cluster } from './cluster.js';
+import type { Cluster } from './cluster.js';
 import { type Content, RememberingShard } from './engine.js';
-import type { Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
+import type { CheckpointSide, Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
 import { Violation } from './violation.js';
 
 const PLAN = 'checkpoint';
@@ -49,6 +49,8 @@ export class Saves implements CheckpointSide {
   /** Since everything healed. */
   private doneAtRest = 0;
   private askedAt = 0;
+  /** Attempts that a client did not know of which the scheduler had not heard of for long. */
+  private readonly unheld = new Set<number>();
 
   constructor(private readonly cluster: Cluster) {}
 
@@ -80,7 +82,8 @@ export class Saves implements CheckpointSide {
     const from = cluster.clients[0]?.id;
     if (from === undefined) return;
     const { saveEvery: everyMs } = cluster.config;
-    const plan = { url: URL, everyMs, keep: KEEP, rate: 0, kind: 'full job' as const };
+    const barrier = cluster.config.saveBarrier;
+    const plan = { url: URL, everyMs, keep: KEEP, rate: 0, kind: 'full job' as const, barrier };
     const message: Message = {
       t: 'setPlan',
       id: 0,
@@ -194,7 +197,7 @@ export class Saves implements CheckpointSide {
       // The scheduler may be gone by now. The manifest is written all the same, unless a newer one is there:
       // files that only this one needs were removed then.
       if (this.newest > draft.number) return failed('BAD_CHECKPOINT');
-      this.check(draft);
+      this.check(draft, token);
       this.manifests.set(draft.number, draft);
       this.sweep(keep);
       cluster.count('manifest');
@@ -218,7 +221,14 @@ export class Saves implements CheckpointSide {
       if (!listed.has(name) && checkpointOfSegment(name)! <= newest[0]!) this.files.delete(name);
   }
 
-  private check(draft: Draft): void {
+  /** A client that is away from the scheduler for long is not held, and pushes. */
+  resumed(attempt: number): void {
+    const { clients } = this.cluster;
+    if (clients.some(({ id, hold }) => id !== undefined && !(hold?.id === attempt && hold.told)))
+      this.unheld.add(attempt);
+  }
+
+  private check(draft: Draft, attempt: number): void {
     const { cluster } = this;
     const groups = cluster.control.disk.map.groups;
     const wanted = groups.flatMap(({ id, data }) => data.map((_, m) => `${id}/${m}`));
@@ -233,6 +243,9 @@ export class Saves implements CheckpointSide {
         cluster.count('increment');
     }
     cluster.traffic.checkSaved(draft, contents);
+    if (!draft.barrier || this.unheld.has(attempt) || cluster.overwhelmed) return;
+    cluster.count('instant');
+    cluster.traffic.checkInstant(draft, contents);
   }
 
   private load(segments: readonly SegmentRef[], position: number): SavedContent {

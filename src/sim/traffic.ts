@@ -2,7 +2,7 @@
  * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
  */
 import { listSections, PsClientCore } from '../core/client/client.js';
-import { type ClusterMap, locate, shardCount } from '../protocol/map.js';
+import { type ClusterMap, locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster, Workload } from './cluster.js';
@@ -58,6 +58,7 @@ export class Traffic implements Workload {
       pulls: new Map(),
       pushes: new Map(),
       checks: new Map(),
+      hold: undefined,
       expired: false,
     };
   }
@@ -83,15 +84,34 @@ export class Traffic implements Workload {
 
   request(index: number, actor: ClientActor): void {
     if (!this.known()) return;
+    this.hold(index, actor);
     if (this.isWorker(index)) return this.workers.turn(index, actor, this.stores!);
     const { random } = this.cluster;
-    if (actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
+    if (!actor.hold && actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
     if (random.chance(0.2)) this.pull(index, actor);
     if (random.chance(0.05) && knows(actor, this.tables))
       this.scans.begin(index, actor, this.clientNumber(index), this.stores!);
   }
 
+  /** It says that it holds its pushes back when none is under way. */
+  private hold(index: number, actor: ClientActor): void {
+    const { hold, core } = actor;
+    if (hold && hold.until < this.cluster.now) actor.hold = undefined;
+    if (!hold || hold.told || core.unacknowledged > 0) return;
+    hold.told = true;
+    const ranges = this.workers.progress(index);
+    this.cluster.transmit(index, SCHEDULER, { t: 'held', id: hold.id, ranges }, []);
+  }
+
   received(index: number, actor: ClientActor, message: Message): boolean {
+    if (message.t === 'hold') {
+      actor.hold = { id: message.id, until: this.cluster.now + message.ms, told: false };
+      return true;
+    }
+    if (message.t === 'resume') {
+      if (actor.hold?.id === message.id) actor.hold = undefined;
+      return true;
+    }
     return this.isWorker(index) && this.workers.received(index, actor, message);
   }
 
@@ -215,6 +235,13 @@ export class Traffic implements Workload {
     const shards = this.shardsOf(draft, contents);
     for (const shard of shards) this.oracle.checkSessions(shard, this.sessions);
     if (draft.samples && !this.cluster.overwhelmed) this.workers.checkSaved(draft.samples, shards);
+  }
+
+  /** Of a cut of one instant: every push is in all of its shards or in none, and ranges say what is there. */
+  checkInstant(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
+    const shards = this.shardsOf(draft, contents);
+    this.oracle.checkInstant(shards);
+    if (draft.samples) this.workers.checkInstant(draft.samples, shards);
   }
 
   private shardsOf(draft: Draft, contents: ReadonlyMap<string, SavedContent>): SavedShardRows[] {

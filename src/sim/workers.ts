@@ -13,7 +13,7 @@ import { type DatasetSpec, type SampleRange, UNBOUNDED } from '../protocol/sampl
 import type { ClientActor } from './actors.js';
 import type { AnswerEffect, Cluster } from './cluster.js';
 import { type Oracle, type SavedShardRows, shardOf } from './oracle.js';
-import { checkRanges } from './saved-ranges.js';
+import { checkExact, checkRanges } from './saved-ranges.js';
 import { RANGES, type Sections, type Store } from './sections.js';
 import { Violation } from './violation.js';
 
@@ -158,7 +158,7 @@ export class Workers {
     const underWay = lease.next - lease.done - lease.settled.size;
     if (failure && underWay === 0) this.release(index, worker, lease, { outcome: 'failed', ...failure });
     else if (lease.done === batches.length) this.release(index, worker, lease, { outcome: 'finished' });
-    else if (failure || lease.next === batches.length || underWay >= WINDOW) return;
+    else if (failure || lease.next === batches.length || underWay >= WINDOW || actor.hold) return;
     else if (begunBy(worker) > worker.until)
       this.ask(index, worker, (id) => ({ t: 'advance', id, name: NAME, clock: begunBy(worker) }));
     else {
@@ -358,6 +358,19 @@ export class Workers {
     const sessionOf = (number: number) => this.sessions.get(FIRST_PROCESS + number);
     const saved = samples.datasets.find(({ name }) => name === NAME);
     checkRanges(saved, shards, [...this.ranges.values()], sessionOf);
+  }
+
+  checkInstant(samples: SavedSamples, shards: readonly SavedShardRows[]): void {
+    const saved = samples.datasets.find(({ name }) => name === NAME);
+    checkExact(saved, shards, [...this.ranges.values()]);
+  }
+
+  /** What a worker has done of its range. */
+  progress(index: number): MessageOf<'held'>['ranges'] {
+    const worker = this.workers.get(index);
+    if (!worker?.lease) return [];
+    const { id: lease, range, done, next: begun } = worker.lease;
+    return [{ name: NAME, number: range.number, lease, done, begun, clock: worker.clock }];
   }
 
   // ---- at rest

@@ -248,6 +248,13 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.options.ranges.report(work.lease, work.done, this.begunIn(work), this.durable);
   }
 
+  /** What is done of the ranges that this worker has. */
+  get progress(): Parameters<Ranges['report']>[] {
+    return [...this.works]
+      .filter(({ lost }) => !lost)
+      .map((work) => [work.lease, work.done, this.begunIn(work), this.durable]);
+  }
+
   private keepLeases(): void {
     for (const work of this.works) {
       // Reading through compressed data, or through batches that are done, may take long without a batch.

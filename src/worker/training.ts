@@ -90,6 +90,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
     },
   });
   dataset.onLost((range, lease) => feed.lost(range, lease));
+  dataset.onHold(() => feed.progress);
   if (stop.aborted) feed.stop();
   stop.addEventListener('abort', () => feed.stop(), { once: true });
   if (spool && growing) {

@@ -348,9 +348,9 @@ export class Cluster {
       case 'send':
         return this.send(SCHEDULER, effect.to, effect.message);
       case 'broadcast': {
-        const clients = maySend('scheduler', 'client', effect.message.t) ? this.clients : [];
-        for (const { id, node } of this.nodes) if (node) this.send(SCHEDULER, id, effect.message);
-        for (const { id } of clients) if (id !== 0) this.send(SCHEDULER, id, effect.message);
+        const { message } = effect;
+        for (const { id } of [...this.nodes.filter(({ node }) => node), ...this.clients])
+          if (id !== 0 && maySend('scheduler', this.roleOf(id), message.t)) this.send(SCHEDULER, id, message);
         return;
       }
       case 'reply':

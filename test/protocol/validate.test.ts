@@ -231,7 +231,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   saveShards: {
     ...{ t: 'saveShards', epoch: 9, id: 4, url: 'ckpt', prefix: '000001/1a2b3c4d', kind: 'full job' },
-    ...{ tables: [1], rate: 0, shards: [[1, 0, 4, 2]] },
+    ...{ tables: [1], rate: 0, barrier: false, shards: [[1, 0, 4, 2]] },
   },
   saveProgress: { t: 'saveProgress', id: 4, items: [[1, 0, 4, 4096]] },
   shardSaved: {
@@ -240,6 +240,13 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   saveFailed: { t: 'saveFailed', id: 4, g: 1, m: 0, gen: 4, code: 'PLACE_FAILED', message: 'no' },
   saveEnded: { t: 'saveEnded', id: 4 },
+  hold: { t: 'hold', id: 4, ms: 15_000 },
+  held: {
+    t: 'held',
+    id: 4,
+    ranges: [{ name: 'd', number: 1, lease: 2, done: 3, begun: 4, clock: 5 }],
+  },
+  resume: { t: 'resume', id: 4 },
   loadShard: {
     ...{ t: 'loadShard', epoch: 9, g: 1, m: 0, gen: 4, url: 'ckpt' },
     segments: [{ name: '000001/1a2b3c4d-g1-m0-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 9 }],
@@ -254,7 +261,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   saveNow: { t: 'saveNow', id: 5, name: 'checkpoint' },
   saveDone: {
     ...{ t: 'saveDone', id: 5, number: 3, rows: 9, bytes: 99, tookMs: 5 },
-    ...{ code: 'TIMEOUT', message: 'no' },
+    ...{ pausedMs: 12, code: 'TIMEOUT', message: 'no' },
   },
 };
 const OPTIONAL: Record<string, string[]> = {
@@ -281,7 +288,7 @@ const OPTIONAL: Record<string, string[]> = {
   saveShards: ['tables'],
   setPlan: ['plan', 'next'],
   planSet: ['code', 'message'],
-  saveDone: ['code', 'message'],
+  saveDone: ['pausedMs', 'code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
 const OPAQUE = [

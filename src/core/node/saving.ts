@@ -191,7 +191,7 @@ export class Saving {
         const nothing = { tables: new Map<number, SavedTable>(), bytes: 0, rows: 0, read: false, open: 0 };
         this.saves.push({ owner, snapshot, segments: [], ...nothing });
       });
-      return;
+      if (!order.message.barrier) return;
     }
   }
 

@@ -93,6 +93,7 @@ export class Scheduler {
       ledger: this.ledger,
       policy,
       samples: this.samples,
+      sessions: this.sessions,
       isLost: (group) => this.reports.isLost(group),
     });
     this.restorer = new Restorer({ ledger: this.ledger, policy, unsettle: () => this.changed() });

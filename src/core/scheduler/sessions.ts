@@ -37,6 +37,13 @@ export class Sessions {
     return id;
   }
 
+  /** Clients that push, as far as is known: one that has no connection for so long does not. */
+  present(now: number, absentMs: number): PeerId[] {
+    return [...this.leases]
+      .filter(([, { link, closedAt }]) => link !== undefined || now - closedAt <= absentMs)
+      .map(([id]) => id);
+  }
+
   isOpen(id: PeerId): boolean {
     return this.leases.has(id);
   }

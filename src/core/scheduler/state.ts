@@ -103,12 +103,12 @@ export interface Scaling {
 }
 
 /** The sessions that are open in a restored job are those of ranges. */
-function restoredDataset(saved: SavedDataset): DatasetState {
+function restoredDataset(saved: SavedDataset, exact: boolean): DatasetState {
   const { open, samples, setAside, growth, ...rest } = saved;
   const ranges = [...open].sort((a, b) => a.number - b.number);
   return {
     ...{ ...rest, samples: [...samples], setAside: [...setAside] },
-    open: new Map(ranges.map((range) => [range.number, { ...range }])),
+    open: new Map(ranges.map((range) => [range.number, { ...range, ...(!exact && { partial: true }) }])),
     ...(growth && { growth: growth.map((file) => ({ ...file })) }),
   };
 }
@@ -122,9 +122,12 @@ export function restoredJob(
   nodesWanted: number,
   pools: readonly Omit<Pool, 'firstGroup'>[],
   url: string,
-  checkpoint: Pick<CheckpointDraft, 'kind' | 'number' | 'pools' | 'tables' | 'samples' | 'shards'>,
+  checkpoint: Pick<
+    CheckpointDraft,
+    'kind' | 'number' | 'barrier' | 'pools' | 'tables' | 'samples' | 'shards'
+  >,
 ): DurableState {
-  const { kind, number, tables, samples, shards } = checkpoint;
+  const { kind, number, barrier, tables, samples, shards } = checkpoint;
   const shapeOf = (list: readonly Omit<Pool, 'firstGroup'>[]) =>
     list.map(({ name, k, groups }) => `${name}: ${groups} groups of ${k}`).join(', ');
   const [wanted, saved] = [shapeOf(pools), shapeOf(checkpoint.pools)];
@@ -134,7 +137,7 @@ export function restoredJob(
   const state = newJob(job, nodesWanted, [...pools]);
   state.map = { ...state.map, tables: tables.map((table, index) => ({ ...table, id: index + 1 })) };
   state.nextPeer = Math.max(1, samples?.nextPeer ?? 1);
-  state.datasets = (samples?.datasets ?? []).map(restoredDataset);
+  state.datasets = (samples?.datasets ?? []).map((dataset) => restoredDataset(dataset, barrier));
   for (const id of samples?.sessions ?? []) state.sessions.set(id, { id, leased: false });
   const toLoad = shards.map(({ group: g, member: m, segments }): [number, ShardToLoad] => [
     shardKey(g, m),

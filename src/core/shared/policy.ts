@@ -146,6 +146,8 @@ export interface SchedulerPolicy {
   saveRetryMs: number;
   /** A checkpoint that comes no further for so long has failed. */
   saveStallMs: number;
+  /** Clients hold their pushes back for a checkpoint with a barrier at most for so long; then it fails. */
+  barrierMs: number;
   /** Files of a shard that a checkpoint may need beside those with all its rows; then it is saved in full. */
   maxIncrements: number;
 }
@@ -169,5 +171,6 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   maxUnsavedBatches: 16,
   saveRetryMs: 1000,
   saveStallMs: 60_000,
+  barrierMs: 5000,
   maxIncrements: 64,
 };

@@ -104,4 +104,28 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     from: 'state.sessions.set(id, { id, leased: false });',
     to: '{}',
   },
+  {
+    name: 'barrier: clients go on before all shards have begun',
+    file: 'scheduler/saving/saver',
+    from: 'barrier.isOver || !attempt.hasBegun(this.host.ledger.map)',
+    to: 'barrier.isOver',
+  },
+  {
+    name: 'barrier: nobody waits for clients that push',
+    file: 'scheduler/saving/barrier',
+    from: '.some((client) => !this.held.has(client))',
+    to: '.some(() => false)',
+  },
+  {
+    name: 'barrier: what a lost worker did of a range is not waited for',
+    file: 'scheduler/samples/samples',
+    from: 'return !partial && ',
+    to: 'return ',
+  },
+  {
+    name: 'barrier: a client counts that came while shards began',
+    file: 'scheduler/saving/barrier',
+    from: 'if (this.cut)',
+    to: 'if (false)',
+  },
 ];

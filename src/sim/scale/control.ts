@@ -129,8 +129,8 @@ export class ControlActor {
       }
       case 'broadcast': {
         const { message } = effect;
-        const toClients = maySend('scheduler', 'client', message.t);
-        const receivers = [...this.links].filter(([peer]) => toClients || this.nodes.has(peer));
+        const roleOf = (peer: PeerId) => (this.nodes.has(peer) ? 'node' : 'client');
+        const receivers = [...this.links].filter(([peer]) => maySend('scheduler', roleOf(peer), message.t));
         const links = receivers.map(([, link]) => link);
         return links.length === 0 ? [] : [{ links, message, frame: this.encode(message) }];
       }

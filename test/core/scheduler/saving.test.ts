@@ -345,3 +345,82 @@ describe('samples in a checkpoint', () => {
     expect(cluster.disk.sessions.has(other.id)).toBe(false);
   });
 });
+
+describe('a barrier', () => {
+  const BARRIER = { barrier: true };
+  const held = (ranges: MessageOf<'held'>['ranges'] = [], from = cluster.client.id) => {
+    const id = cluster.sent('hold').at(-1)!.message.id;
+    cluster.stepScheduler({ kind: 'message', from, role: 'client', message: { t: 'held', id, ranges } });
+    cluster.settle();
+  };
+
+  it('has all shards begin when no client pushes, and clients go on when all have begun', () => {
+    start({}, BARRIER);
+    push(1, 1);
+    const since = cluster.history.length;
+    save();
+    expect(cluster.sent('hold').map(({ to }) => to)).toContain(cluster.client.id);
+    expect(cluster.sent('saveShards', since)).toEqual([]);
+    held();
+    cluster.advance(600);
+    expect(cluster.sent('saveShards', since).every(({ message }) => message.barrier)).toBe(true);
+    expect(cluster.sent('resume', since).length).toBe(1);
+    expect(drafts()[0]).toMatchObject({ barrier: true });
+    expect(cluster.eventsNamed('checkpoint.done')[0]!.pausedMs).toBeGreaterThan(0);
+  });
+
+  it('that clients do not answer in time is given up, and they go on', () => {
+    start({}, BARRIER);
+    save();
+    cluster.advance(5400);
+    expect(failures()).toEqual(['TIMEOUT']);
+    expect(cluster.sent('resume').length).toBe(1);
+    held();
+    cluster.advance(600);
+    expect(drafts()).toEqual([]);
+  });
+
+  it('fails when a client comes while shards begin, or a shard has another owner afterwards', () => {
+    start({ spares: 1 }, BARRIER);
+    push(1, 1);
+    const progress = cluster.hold(kind(['saveProgress', 'shardSaved']));
+    save();
+    held();
+    cluster.advance(300);
+    const other = cluster.addClient();
+    cluster.settle();
+    held([], other.id);
+    progress.release();
+    cluster.advance(600);
+    expect(failures()).toEqual(['ABORTED']);
+    cluster.place.held = true;
+    save();
+    held();
+    held([], other.id);
+    cluster.advance(300);
+    cluster.crash(0);
+    cluster.advance(3000);
+    expect(failures()).toEqual(['ABORTED', 'ABORTED']);
+  });
+
+  it('waits for ranges whose workers are lost, and hands out none', () => {
+    start({}, BARRIER);
+    tell({ t: 'openDataset', id: 1, name: 'd', spec: DATASET });
+    tell({ t: 'acquire', id: 2, name: 'd', clock: 0 });
+    const { range, id: lease } = cluster.sent('acquired').at(-1)!.message;
+    const mine = { name: 'd', number: range!.number, lease, done: 2, begun: 2, clock: 2 };
+    save();
+    tell({ t: 'acquire', id: 3, name: 'd', clock: 0 });
+    expect(cluster.sent('acquired').length).toBe(1);
+    held([mine]);
+    cluster.advance(900);
+    // The second one was handed out when clients went on.
+    expect(drafts()[0]!.samples!.datasets[0]!.open).toMatchObject([{ done: 2 }, { number: 1, done: 0 }]);
+    expect(cluster.sent('acquired').length).toBe(2);
+    tell({ t: 'release', ...mine, id: 9, outcome: 'failed', samples: 0, redone: 0 });
+    save();
+    held();
+    cluster.advance(5400);
+    expect(failures()).toEqual(['TIMEOUT']);
+  });
+});

@@ -41,6 +41,7 @@ export class Samples {
   /** Workers without a connection -> when their leases are lost. */
   private readonly absent = new Map<PeerId, number>();
   private time = 0;
+  private paused = false;
   /** Of a checkpoint under way. */
   private cut: Cut | undefined;
 
@@ -198,6 +199,25 @@ export class Samples {
     return this.cut;
   }
 
+  /** While a barrier is closed no range is handed out. */
+  pause(paused: boolean): void {
+    this.paused = paused;
+    if (!paused) for (const live of this.live.values()) this.serve(live);
+  }
+
+  /**
+   * It is known of every open range which of its batches were begun: `told` by its worker, or it was handed
+   * back. A worker that is gone may have begun more than it has said.
+   */
+  isExact(told: (name: string, range: OpenRange) => boolean): boolean {
+    return this.ledger.state.datasets.every(({ name, open }) =>
+      [...open.values()].every((range) => {
+        const { worker, partial, begun, done } = range;
+        return !partial && (told(name, range) || (worker === 0 && begun === done));
+      }),
+    );
+  }
+
   endCut(): void {
     this.cut = undefined;
     this.ledger.releaseSessions();
@@ -267,7 +287,7 @@ export class Samples {
   /** Hands out ranges to waiting workers: lost and returned ranges first, in their order. */
   private serve(live: Live): void {
     const { holders, waiting } = live;
-    for (const [worker, request] of waiting) {
+    for (const [worker, request] of this.paused ? [] : waiting) {
       const range = holders.of(0)[0] ?? this.fresh(live);
       if (!range) break;
       waiting.delete(worker);
@@ -397,6 +417,7 @@ export class Samples {
     const { state, plan } = live;
     range.failures = range.failedAt === batch ? range.failures + 1 : 1;
     range.failedAt = batch;
+    range.partial = true;
     this.free(live, range);
     if (range.failures < this.policy.maxRangeFailures) return;
     const where = plan.at(range.number, range.piece);

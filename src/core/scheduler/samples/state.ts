@@ -18,6 +18,8 @@ export interface OpenRange {
   /** Failures in a row at one batch. */
   failures: number;
   failedAt: number;
+  /** Shards may hold more of it than `done`: its worker was lost, or they were loaded from a checkpoint. */
+  partial?: true;
 }
 
 /** The durable part. */

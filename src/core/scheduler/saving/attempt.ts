@@ -9,6 +9,7 @@ import type { ClusterMap, PeerId } from '../../../protocol/map.js';
 import type { MessageOf } from '../../../protocol/messages.js';
 import type { Cut } from '../samples/cut.js';
 import type { DurableState, StoredPlan } from '../state.js';
+import type { Barrier } from './barrier.js';
 import type { Chains, Saved } from './chains.js';
 
 /** Who asked for an attempt. */
@@ -25,6 +26,12 @@ export class Attempt {
   progressAt: number;
   /** The manifest is at the place, or under way there. */
   publishing = false;
+  /** Of a full job: the samples, as they were when the first shard was asked for. */
+  cut: Cut | undefined;
+  /** For how long clients waited. */
+  pausedMs: number | undefined;
+  /** Generations of the shards whose snapshots have begun. */
+  private readonly begun = new Map<number, number>();
   private readonly saved = new Map<number, Saved>();
   /** Bytes that are left of shards, by the last report. */
   private readonly left = new Map<number, number>();
@@ -33,11 +40,11 @@ export class Attempt {
     readonly id: number,
     readonly plan: StoredPlan,
     job: string,
-    /** Of a full job: the samples, as they were when it began. */
-    private readonly cut: Cut | undefined,
     private readonly chains: Chains,
     readonly startedAt: number,
     readonly waiting: readonly Waiting[],
+    /** Nothing is saved before clients hold their pushes back. */
+    readonly barrier: Barrier | undefined,
   ) {
     this.number = plan.next;
     this.hex = hash(`${job}/${id}`).toString(16).padStart(8, '0');
@@ -58,7 +65,7 @@ export class Attempt {
         let question = questions.get(node);
         if (!question) {
           const what = { url, prefix, kind, rate, ...(tables && { tables }) };
-          question = { t: 'saveShards', epoch, id, ...what, shards: [] };
+          question = { t: 'saveShards', epoch, id, ...what, barrier: this.barrier !== undefined, shards: [] };
           questions.set(node, question);
         }
         question.shards.push([g, m, gen, chains.since(g, m, gen)]);
@@ -69,12 +76,14 @@ export class Attempt {
 
   savedShard(saved: Saved, now: number): void {
     this.saved.set(shardKey(saved.g, saved.m), saved);
+    this.noteBegun(saved.g, saved.m, saved.gen);
     this.progressAt = now;
   }
 
   /** Less than ever is left of a shard. */
   progress({ items }: MessageOf<'saveProgress'>, now: number): void {
-    for (const [g, m, , left] of items) {
+    for (const [g, m, gen, left] of items) {
+      this.noteBegun(g, m, gen);
       const least = this.left.get(shardKey(g, m));
       if (least === undefined || left < least) this.progressAt = now;
       this.left.set(shardKey(g, m), Math.min(least ?? left, left));
@@ -83,6 +92,28 @@ export class Attempt {
 
   get savedShards(): number {
     return this.saved.size;
+  }
+
+  private noteBegun(g: number, m: number, gen: number): void {
+    if (this.barrier && !this.barrier.isOver) this.begun.set(shardKey(g, m), gen);
+  }
+
+  /** Every shard has begun, as its owner of the map. */
+  hasBegun({ groups }: ClusterMap): boolean {
+    return groups.every(({ id, data }) =>
+      data.every(({ gen }, m) => this.begun.get(shardKey(id, m)) === gen),
+    );
+  }
+
+  /** Clients push again, and a shard has another owner now than at the cut. */
+  isLate({ groups }: ClusterMap): boolean {
+    if (!this.barrier?.isOver) return false;
+    return groups.some(({ id, data }) =>
+      data.some(({ gen }, m) => {
+        const key = shardKey(id, m);
+        return !this.saved.has(key) && this.begun.get(key) !== gen;
+      }),
+    );
   }
 
   isComplete({ groups }: ClusterMap): boolean {
@@ -102,7 +133,8 @@ export class Attempt {
       }),
     );
     return {
-      ...{ number: this.number, kind, attempt: this.hex, job, barrier: false, pools },
+      ...{ number: this.number, kind, attempt: this.hex, job, pools },
+      barrier: this.barrier !== undefined,
       tables: tables
         .filter(({ name }) => !chosen || chosen.includes(name))
         .map(({ id: _, ...table }) => table),

@@ -16,8 +16,10 @@ import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
 import type { Ledger, PublishAnswer } from '../ledger.js';
 import type { Samples } from '../samples/samples.js';
+import type { Sessions } from '../sessions.js';
 import type { StoredPlan } from '../state.js';
 import { Attempt, type Waiting } from './attempt.js';
+import { Barrier } from './barrier.js';
 import { Chains } from './chains.js';
 
 /** A plan whose attempt failed is tried again after this time, then after twice as long, up to its period. */
@@ -25,12 +27,14 @@ const FIRST_BACKOFF_MS = 2000;
 const MAX_PLANS = 16;
 /** Questions are repeated until they are answered: so many answers are kept for those that cross. */
 const KEPT_ANSWERS = 64;
+const LATE = 'a shard has another owner than when clients held their pushes back';
 const MAX_PLAN_NAME = 64;
 
 export interface SaverHost {
   readonly ledger: Ledger;
   readonly policy: SchedulerPolicy;
   readonly samples: Samples;
+  readonly sessions: Sessions;
   /** Something of the group is beyond repair. */
   isLost(group: Group): boolean;
 }
@@ -68,6 +72,9 @@ export class Saver {
         return true;
       case 'saveNow':
         this.saveNow(from, message);
+        return true;
+      case 'held':
+        if (message.id === this.attempt?.id) this.attempt.barrier?.onHeld(from, message);
         return true;
       case 'shardSaved':
       case 'saveProgress':
@@ -125,7 +132,10 @@ export class Saver {
       return;
     }
     if (attempt.publishing) return;
-    if (message.t === 'saveProgress') return attempt.progress(message, this.now);
+    if (message.t === 'saveProgress') {
+      attempt.progress(message, this.now);
+      return this.goOn(attempt);
+    }
     const { g, m, gen } = message;
     // What an earlier owner has saved counts if it is heard in time; later the newest one is asked.
     const owner = this.host.ledger.map.groups[g]?.data[m];
@@ -134,7 +144,10 @@ export class Saver {
       const { code, message: reason } = message;
       return this.fail(code, `shard ${m} of group ${g}: ${reason}`);
     }
+    if (attempt.isLate(this.host.ledger.map)) return this.fail('ABORTED', LATE);
     attempt.savedShard(message, this.now);
+    this.goOn(attempt);
+    if (this.attempt !== attempt) return;
     if (attempt.isComplete(this.host.ledger.map)) this.publish(attempt);
   }
 
@@ -151,7 +164,14 @@ export class Saver {
     if (!attempt.publishing) {
       const lost = this.host.ledger.map.groups.find((group) => this.host.isLost(group));
       if (lost) return this.fail('UNRECOVERABLE', `shards of group ${lost.id} are beyond repair`);
-      if (now - attempt.askedAt >= saveRetryMs) this.ask(attempt);
+      if (attempt.barrier?.isLate(now))
+        return this.fail(
+          'TIMEOUT',
+          `clients held their pushes for ${this.host.policy.barrierMs} ms (barrierMs)`,
+        );
+      if (attempt.isLate(this.host.ledger.map)) return this.fail('ABORTED', LATE);
+      if (attempt.barrier && !attempt.cut && attempt.barrier.isClosed(now)) this.cut(attempt);
+      else if (now - attempt.askedAt >= saveRetryMs) this.ask(attempt);
     }
     if (now - attempt.progressAt > saveStallMs)
       this.fail('TIMEOUT', `nothing came further for ${saveStallMs} ms (saveStallMs)`);
@@ -172,7 +192,7 @@ export class Saver {
 
   /** Begins the attempt that is due for the longest time, if one is. */
   private begin(): void {
-    const { ledger, samples } = this.host;
+    const { ledger } = this.host;
     const { map, saving } = ledger.state;
     let next: { plan: StoredPlan; live: Live; dueAt: number } | undefined;
     for (const plan of this.plans!.values()) {
@@ -183,22 +203,44 @@ export class Saver {
     }
     if (!next || map.groups.length === 0) return;
     const { plan, live } = next;
-    const cut = plan.kind === 'full job' ? samples.beginCut() : undefined;
     const { waiting, chains } = live;
     live.waiting = [];
-    const attempt = new Attempt(saving!.nextAttempt++, plan, map.job, cut, chains, this.now, waiting);
+    const id = saving!.nextAttempt++;
+    const held = plan.kind === 'full job' && plan.barrier === true;
+    const barrier = held ? new Barrier(this.host, id, this.now) : undefined;
+    const attempt = new Attempt(id, plan, map.job, chains, this.now, waiting, barrier);
     this.attempt = attempt;
     // A number is used once, whatever becomes of the attempt.
     saving!.plans.set(plan.name, { ...plan, next: plan.next + 1 });
     ledger.touch(SAVING_KEY);
     ledger.touch(planKey(plan.name));
     this.event('checkpoint.begun', attempt, { attempt: attempt.hex });
+    if (barrier) this.ask(attempt);
+    else this.cut(attempt);
+  }
+
+  /** Samples first; with a barrier, nobody pushes any more. */
+  private cut(attempt: Attempt): void {
+    if (attempt.plan.kind === 'full job') attempt.cut = this.host.samples.beginCut();
+    attempt.barrier?.begin();
     this.ask(attempt);
+  }
+
+  /** All shards have begun: clients may push again, unless one came that nobody held. */
+  private goOn(attempt: Attempt): void {
+    const { barrier } = attempt;
+    if (!barrier || barrier.isOver || !attempt.hasBegun(this.host.ledger.map)) return;
+    if (!barrier.isClosed(this.now))
+      return this.fail('ABORTED', 'a client came while others held their pushes');
+    attempt.pausedMs = Math.round(this.now - attempt.startedAt);
+    barrier.resume();
   }
 
   private ask(attempt: Attempt): void {
     attempt.askedAt = this.now;
     const { ledger } = this.host;
+    if (attempt.barrier && !attempt.barrier.isOver) attempt.barrier.ask(this.now);
+    if (attempt.barrier && !attempt.cut) return;
     for (const [node, question] of attempt.questions(ledger.map)) ledger.answer(node, question);
   }
 
@@ -238,18 +280,21 @@ export class Saver {
     const { number, sums, startedAt } = attempt;
     const live = this.liveOf(attempt.plan.name)!;
     const tookMs = Math.round(this.now - startedAt);
+    const paused = attempt.pausedMs !== undefined && { pausedMs: attempt.pausedMs };
     live.last = { number, ...sums, tookMs, endedAt: this.now };
     live.failure = undefined;
     live.failures = 0;
-    this.event('checkpoint.done', attempt, { ...sums, tookMs });
-    for (const to of attempt.waiting) this.answer(to, { t: 'saveDone', id: to.id, number, ...sums, tookMs });
+    this.event('checkpoint.done', attempt, { ...sums, tookMs, ...paused });
+    const done = { number, ...sums, tookMs, ...paused };
+    for (const to of attempt.waiting) this.answer(to, { t: 'saveDone', id: to.id, ...done });
     this.end(attempt, live, attempt.plan.everyMs - tookMs);
   }
 
   private fail(code: ErrorCode, message: string): void {
     const { attempt } = this;
     if (!attempt) return;
-    if (!attempt.publishing && attempt.plan.kind === 'full job') this.host.samples.endCut();
+    if (!attempt.publishing && attempt.cut) this.host.samples.endCut();
+    attempt.barrier?.resume();
     const live = this.liveOf(attempt.plan.name)!;
     live.failure = { number: attempt.number, code, message };
     const backoff = FIRST_BACKOFF_MS * 2 ** Math.min(live.failures++, 20);
