@@ -34,7 +34,7 @@ export interface CheckpointsReport {
   everySeconds: number;
   made: CheckpointRecord[];
   failed: { number: number; code: string; message: string }[];
-  /** Number of the newest one in the place; null: there is none. */
+  /** Number of the newest one in the place; null: there is none, or the place cannot be read. */
   newest: number | null;
 }
 
@@ -115,18 +115,20 @@ export class RunCheckpoints {
     if (!this.options.checkpoint) return;
     display.line('making a last checkpoint');
     await client.checkpoint().catch((error: Error) => display.line(`no checkpoint: ${error.message}`));
-    await this.keep(events).catch(() => undefined);
+    await this.keep(events, display);
   }
 
-  /** Keeps what workers told of finished ranges. @throws PLACE_FAILED */
-  async keep(events: readonly RoleEvent[]): Promise<void> {
+  /** Keeps what workers told of finished ranges. Where that fails, a run that is restored says so. */
+  async keep(events: readonly RoleEvent[], display: Display): Promise<void> {
     const { checkpoint } = this.options;
     if (!checkpoint) return;
     const bytes = new TextEncoder().encode(JSON.stringify(this.ranges(events)));
-    await withPlace(checkpoint.url, (place) => place.put(KEPT, [bytes]));
+    await withPlace(checkpoint.url, (place) => place.put(KEPT, [bytes])).catch((error: Error) =>
+      display.line(`the pushes of finished ranges are not kept: ${error.message}`),
+    );
   }
 
-  /** `start`: when training began, in milliseconds of the clock of the events. @throws PLACE_FAILED */
+  /** `start`: when training began, in milliseconds of the clock of the events. */
   async report(events: readonly RoleEvent[], start = 0): Promise<CheckpointsReport | null> {
     const { checkpoint } = this.options;
     if (!checkpoint) return null;
@@ -147,7 +149,8 @@ export class RunCheckpoints {
         code: String(event.code),
         message: String(event.message),
       }));
-    const newest = (await withPlace(url, checkpointNumbers)).at(-1) ?? null;
+    const listed = await withPlace(url, checkpointNumbers).catch(() => []);
+    const newest = listed.at(-1) ?? null;
     return { place: url, everySeconds: seconds(everyMs), made, failed, newest };
   }
 }

@@ -126,7 +126,7 @@ class LocalJob {
   private async killed({ report }: JobKilled): Promise<JobKilled> {
     await this.processes.abandon();
     await this.client?.close();
-    await this.checkpoints.keep(this.events);
+    await this.checkpoints.keep(this.events, this.display);
     const events = inOrder(this.events);
     const checkpoints = await this.checkpoints.report(events, trainingSpan(events)?.start);
     return new JobKilled({ ...report, checkpoints });

@@ -143,6 +143,10 @@ test('status says how old the newest one is, and why there is no newer one', () 
       tables: [],
     },
     ...{ recoveries: [], unrecoverable: [], scaling: { wanted: 1, serving: 1, changes: [] } },
+    restoring: {
+      ...{ url: '/data', number: 5, shardsLeft: 3 },
+      failure: { code: 'BAD_CHECKPOINT', message: 'x: the file is missing' },
+    },
     saving: [
       { ...plan, last, failure },
       { ...plan, everyMs: 0, underWay: { number: 1, saved: 2, shards: 8 } },
@@ -150,5 +154,8 @@ test('status says how old the newest one is, and why there is no newer one', () 
   });
   expect(text).toContain('checkpoint to /data every 300.00 s; 6 (2.0 KiB in 1.50 s) 61.00 s ago; 7 failed');
   expect(text).toContain('7 failed: PLACE_FAILED: the disk is full');
+  expect(text).toContain(
+    'loading checkpoint 5 of /data, 3 shards are left: BAD_CHECKPOINT: x: the file is missing',
+  );
   expect(text).toContain('checkpoint to /data when asked for; none yet; 1 has 2 of 8 shards');
 });

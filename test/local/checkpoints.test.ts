@@ -152,10 +152,13 @@ test('at its end a last checkpoint is made; a place that refuses it is told', as
   expect(good.report.checkpoints).toMatchObject({ made: [{ number: 1 }], failed: [], newest: 1 });
   expect(good.output.stdout).toContain('checkpoints 1 made');
   expect(await whole(good.place)).toEqual([1]);
-  // A file where the directory should be.
+  // A file where the directory should be: also when the run is killed, it is told how it ended.
+  const end = await run<KilledReport>('good.json', ['--every', '0s', '--kill', 'all@20%']);
+  expect(end.output).toMatchObject({ code: 137, stderr: '' });
+  expect(end.output.stdout).toContain('checkpoints 0 made');
   const bad = await run<Report>('good.json', ['--every', '0s']);
   expect(bad.output.code).toBe(1);
   expect(bad.output.said.at(-1)).toMatch(
     /the run is not clean: there is no checkpoint of the end: PLACE_FAILED/,
   );
-});
+}, 120_000);
