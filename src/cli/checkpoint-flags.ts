@@ -15,6 +15,7 @@ export interface CheckpointFlags {
   every?: number;
   keep?: number;
   checkpointRate?: number;
+  barrier?: boolean;
   restore?: string;
 }
 
@@ -41,6 +42,9 @@ export function keepOption(): Option {
   return new Option('--keep <n>', 'so many checkpoints are kept').argParser(integer('--keep', 1, MOST_KEPT));
 }
 
+/** Of a flag. */
+export const BARRIER = 'each is of one instant of all shards: clients hold their pushes for a moment';
+
 /** The plan of a job, for the roles that begin one. */
 export function withCheckpoint(command: Command): Command {
   return command
@@ -55,7 +59,8 @@ export function withCheckpoint(command: Command): Command {
       '--checkpoint-rate <size>',
       'bytes per second that each PS reads for a checkpoint (default: as fast as leaves room for requests)',
       size('--checkpoint-rate'),
-    );
+    )
+    .option('--barrier', BARRIER, false);
 }
 
 export function withRestore(command: Command): Command {
@@ -68,10 +73,13 @@ export function withRestore(command: Command): Command {
 
 /** The plan that flags ask for; undefined: none. @throws BAD_ARGUMENT for flags without a place */
 export function planOf(flags: CheckpointFlags): SavePlan | undefined {
-  const { checkpoint, every, keep, checkpointRate: rate } = flags;
+  const { checkpoint, every, keep, checkpointRate: rate, barrier } = flags;
   if (checkpoint === undefined) {
-    if (every !== undefined || keep !== undefined || rate !== undefined)
-      throw new KintsugiError('BAD_ARGUMENT', '--every, --keep and --checkpoint-rate need --checkpoint');
+    if (every !== undefined || keep !== undefined || rate !== undefined || barrier)
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        '--every, --keep, --checkpoint-rate and --barrier need --checkpoint',
+      );
     return undefined;
   }
   return {
@@ -80,6 +88,7 @@ export function planOf(flags: CheckpointFlags): SavePlan | undefined {
     keep: keep ?? DEFAULT_KEEP,
     rate: rate ?? 0,
     kind: 'full job',
+    ...(barrier && { barrier: true as const }),
   };
 }
 

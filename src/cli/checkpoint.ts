@@ -13,6 +13,7 @@ import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
 import { setSavePlan } from '../tools/checkpoints.js';
 import {
   absolutePlace,
+  BARRIER,
   DEFAULT_EVERY_MS,
   DEFAULT_KEEP,
   everyOption,
@@ -30,6 +31,7 @@ interface SetFlags extends ConnectFlags {
   every?: number;
   keep?: number;
   rate?: number;
+  barrier?: boolean;
   off: boolean;
 }
 interface PlaceFlags {
@@ -61,8 +63,8 @@ async function runNow(flags: JobFlags): Promise<void> {
 }
 
 async function runSet(place: string | undefined, flags: SetFlags): Promise<void> {
-  const { off, every, keep, rate } = flags;
-  if (off && (place ?? every ?? keep ?? rate) !== undefined)
+  const { off, every, keep, rate, barrier } = flags;
+  if (off && (place ?? every ?? keep ?? rate ?? barrier) !== undefined)
     throw new KintsugiError('BAD_ARGUMENT', 'checkpoint set --off takes nothing else');
   const text = await withClient(flags, async (client) => {
     if (off) {
@@ -90,6 +92,7 @@ async function changed(client: Client, place: string | undefined, flags: SetFlag
     keep: flags.keep ?? known?.keep ?? DEFAULT_KEEP,
     rate: flags.rate ?? known?.rate ?? 0,
     kind: 'full job',
+    ...((flags.barrier ?? known?.barrier) && { barrier: true as const }),
   };
 }
 
@@ -176,6 +179,8 @@ export function registerCheckpoint(program: Command): void {
         .argParser(size('--rate'))
         .default(undefined, 'as it is, at first 0'),
     )
+    .option('--barrier', BARRIER)
+    .option('--no-barrier', 'each shard is of a moment of its own (default: as it is, at first so)')
     .option('--off', 'make none any more', false)
     .action(runSet);
   const ofPlace = (name: string, argument: string, meaning: string, description: string) =>

@@ -290,7 +290,7 @@ function restoreArgs(manifest: RestoredFrom | undefined): string[] {
 
 function planArgs(plan: SavePlan | undefined): string[] {
   if (!plan) return [];
-  const { url, everyMs, keep, rate } = plan;
+  const { url, everyMs, keep, rate, barrier } = plan;
   const args = ['--checkpoint', url, '--every', `${everyMs}ms`, '--keep', `${keep}`];
-  return [...args, '--checkpoint-rate', `${rate}`];
+  return [...args, '--checkpoint-rate', `${rate}`, ...(barrier ? ['--barrier'] : [])];
 }

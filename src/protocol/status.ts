@@ -116,6 +116,8 @@ export interface PlanStatus {
   keep: number;
   /** Bytes per second that each PS reads for it; 0: as fast as leaves room for requests. */
   rate: number;
+  /** Each is of one instant of all shards. */
+  barrier?: true;
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**

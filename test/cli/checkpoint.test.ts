@@ -79,6 +79,18 @@ test('checkpoints of a running job, and all that can be done in their place', as
   expect((await kintsugi(['checkpoint', 'now', ...at()])).code).toBe(2);
 });
 
+test('of one instant: what is not named stays as it is', async () => {
+  const place = join(directory, 'instant');
+  for (const flags of [[place, '--every', '0s'], ['--barrier'], ['--keep', '9'], ['--no-barrier']]) {
+    expect(await kintsugi(['checkpoint', 'set', ...flags, ...at()])).toMatchObject({ code: 0 });
+    expect(await kintsugi(['checkpoint', 'now', ...at()])).toMatchObject({ code: 0 });
+  }
+  const { stdout } = await kintsugi(['checkpoint', 'list', '--json', place]);
+  const cuts = (JSON.parse(stdout) as { barrier: boolean }[]).map(({ barrier }) => barrier);
+  expect(cuts).toEqual([false, true, true, false].slice(-cuts.length));
+  expect(cuts.length).toBeGreaterThanOrEqual(3);
+});
+
 test('damage is found, and named with its file', async () => {
   const place = join(directory, 'damaged');
   await kintsugi(['checkpoint', 'set', place, '--every', '0s', ...at()]);

@@ -327,13 +327,14 @@ export class Saver {
   /** Undefined: there has never been a plan. */
   status(): PlanStatus[] | undefined {
     if (!this.plans) return undefined;
-    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep, rate }): PlanStatus => {
+    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep, rate, barrier }): PlanStatus => {
       const { last, failure } = this.liveOf(name)!;
       const { attempt } = this;
       const shards = this.host.ledger.map.groups.reduce((sum, { data }) => sum + data.length, 0);
       const own = attempt?.plan.name === name ? attempt : undefined;
       return {
         ...{ name, url, kind, everyMs, keep, rate },
+        ...(barrier && { barrier }),
         ...(own && { underWay: { number: own.number, saved: own.savedShards, shards } }),
         ...(last && { last: lastOf(last, this.now) }),
         ...(failure && { failure }),
@@ -347,8 +348,9 @@ function lastOf({ endedAt, ...last }: NonNullable<Live['last']>, now: number) {
 }
 
 function isSame(plan: SavePlan, known: StoredPlan): boolean {
-  const { url, everyMs, keep, rate, kind, tables } = plan;
+  const { url, everyMs, keep, rate, kind, tables, barrier = false } = plan;
   const sameTables = tables?.join() === known.tables?.join();
   const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
-  return url === known.url && kind === known.kind && sameTimes && sameTables;
+  const sameKind = kind === known.kind && barrier === (known.barrier ?? false);
+  return url === known.url && sameKind && sameTimes && sameTables;
 }
