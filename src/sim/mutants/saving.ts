@@ -121,11 +121,19 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/samples/samples',
     from: 'return !partial && ',
     to: 'return ',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'few schedules have both a barrier and a worker that is lost in the middle of a range',
+    },
   },
   {
     name: 'barrier: a client counts that came while shards began',
     file: 'scheduler/saving/barrier',
     from: 'if (this.cut)',
     to: 'if (false)',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'few schedules have both a barrier and a client that comes in the middle of it',
+    },
   },
 ];

@@ -419,7 +419,7 @@ describe('a barrier', () => {
     expect(cluster.sent('acquired').length).toBe(2);
     tell({ t: 'release', ...mine, id: 9, outcome: 'failed', samples: 0, redone: 0 });
     save();
-    held();
+    held([{ name: 'd', number: 1, lease: 3, done: 0, begun: 0, clock: 2 }]);
     cluster.advance(5400);
     expect(failures()).toEqual(['TIMEOUT']);
   });
