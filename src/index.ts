@@ -42,6 +42,7 @@ export type {
   PlanStatus,
   RecoveryStats,
   Redundancy,
+  ReplicaStatus,
   RestoreStatus,
   ScalingStatus,
 } from './protocol/messages.js';

@@ -133,7 +133,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/native.ts', 'src/options.ts', 'src/storage/'],
   ['src/protocol/'],
   ['src/core/shared/'],
-  ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/'],
+  ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/', 'src/core/replica/'],
   ['src/core/node/', 'src/core/scheduler/', 'src/transport/'],
   ['src/checkpoint/'],
   ['src/runtime/'],

@@ -37,6 +37,7 @@ import type {
   Stale,
   Welcome,
 } from './membership.js';
+import type { ReplicaMessage } from './replicas.js';
 import type { SampleMessage } from './samples.js';
 import type { SavingMessage } from './saving.js';
 import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
@@ -51,6 +52,7 @@ export type {
   PlanStatus,
   RecoveryStats,
   Redundancy,
+  ReplicaStatus,
   RestoreStatus,
   ScalingStatus,
 } from './status.js';
@@ -423,6 +425,7 @@ export type Message =
   | StatusRequest
   | StatusReply
   | SampleMessage
-  | SavingMessage;
+  | SavingMessage
+  | ReplicaMessage;
 
 export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;

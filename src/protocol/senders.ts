@@ -111,6 +111,16 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   planSet: ['scheduler>client'],
   saveNow: ['client>scheduler'],
   saveDone: ['scheduler>client'],
+  // Replicas.
+  follow: ['client>node'],
+  followWant: ['client>node'],
+  followProbe: ['client>node'],
+  followed: ['node>client'],
+  followDelta: ['node>client'],
+  followContent: ['node>client'],
+  followProbed: ['node>client'],
+  replicaReport: ['client>scheduler'],
+  replicaHeard: ['scheduler>client'],
 };
 
 const ALLOWED: ReadonlyMap<Flow, ReadonlySet<Message['t']>> = new Map(

@@ -139,6 +139,23 @@ export interface RestoreStatus {
   failure?: { code: ErrorCode; message: string };
 }
 
+/** A process that follows shards and answers pulls, by its newest report. */
+export interface ReplicaStatus {
+  id: PeerId;
+  /** host:port where it answers pulls. */
+  address: string;
+  /** It holds every `of`-th shard, from the `part`-th on, `part` from 1. */
+  share: [part: number, of: number];
+  /** Shards that it is to hold. */
+  shards: number;
+  /** Those of which it has a state. */
+  complete: number;
+  /** Everything that was acknowledged so long ago is in its answers. */
+  lagMs: number;
+  /** Batches that it knows of and does not have. */
+  behind: number;
+}
+
 /** A job, as its scheduler knows it. */
 export interface JobStatus {
   /** Id of the job. */
@@ -165,4 +182,6 @@ export interface JobStatus {
   saving?: PlanStatus[];
   /** What is still to be loaded of a checkpoint; absent: nothing. */
   restoring?: RestoreStatus;
+  /** Replicas that have reported of late; absent: none. */
+  replicas?: ReplicaStatus[];
 }

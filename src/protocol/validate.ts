@@ -106,6 +106,7 @@ const recovery = record({
   blocksPresent: natural,
   blocksOnDemand: natural,
 });
+const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
 const saveKind: Check = (v) => v === 'full job' || v === 'export';
@@ -319,6 +320,28 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     code: optional(code),
     message: optional(text),
   },
+  follow: { ...followed, v: natural, have: optional(tuple(natural, natural, natural)) },
+  followWant: followed,
+  followProbe: { n: natural, upTo: natural, items: list(pair) },
+  followed: {
+    ...followed,
+    how: (v) => v === 'fresh' || v === 'resumed' || v === 'gone',
+    base: natural,
+    extents,
+  },
+  followDelta: { ...followed, seq: natural, committed: natural },
+  followContent: { ...followed, seq: natural, servedRatio: optional(ratio) },
+  followProbed: { n: natural, items: list(pair) },
+  replicaReport: {
+    n: natural,
+    address: text,
+    share: (v) => pair(v) && ascending(v),
+    shards: natural,
+    complete: natural,
+    lagMs: natural,
+    behind: natural,
+  },
+  replicaHeard: { n: natural, epoch: natural },
 };
 
 /** Kind -> its fields as a list: they are walked for every message that arrives. */

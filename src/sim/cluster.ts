@@ -10,6 +10,7 @@ import type { ClientEffect } from '../core/client/client.js';
 import type { FetchAnswer } from '../core/node/loading.js';
 import { PsNode } from '../core/node/node.js';
 import type { StoreAnswer } from '../core/node/saving.js';
+import type { ReplicaInput } from '../core/replica/replica.js';
 import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
 import type { Effect } from '../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
@@ -27,7 +28,8 @@ import { Observed } from './observed.js';
 import { Promises } from './promises.js';
 import { proofOf, proven } from './proofs.js';
 import type { Random } from './random.js';
-import type { CheckpointSide, Draft, SavedContent } from './saved.js';
+import type { CheckpointSide } from './saved.js';
+import type { ReplicaSide, Workload } from './sides.js';
 import { Violation } from './violation.js';
 
 export const MAX_STEPS = 60_000;
@@ -50,24 +52,6 @@ export interface SchedulerSide {
   isOpen(session: PeerId): boolean;
   checkTombstone(ended: EndedSessions): void;
 }
-
-/** What the cluster asks of whoever makes requests and reads the answers (traffic.ts). */
-export interface Workload {
-  /** A turn of a client. */
-  request(index: number, actor: ClientActor): void;
-  answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
-  noteAcknowledged(index: number, actor: ClientActor): void;
-  /** A manifest is about to be written. `contents`: of its shards, by "group/member". */
-  checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
-  /** The same, of a cut of one instant. */
-  checkInstant(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
-  /** True if the message is not one for the client machine. */
-  received(index: number, actor: ClientActor, message: Message): boolean;
-  /** Another process takes the place of a client. */
-  restart(index: number, actor: ClientActor): void;
-}
-
-export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
 
 /** No peer has this id. */
 const GONE: PeerId = -1;
@@ -102,6 +86,7 @@ export class Cluster {
   private nextLink = 1;
   private observed: Observed;
   saves!: CheckpointSide;
+  replicas!: ReplicaSide;
 
   constructor(
     readonly random: Random,
@@ -111,7 +96,7 @@ export class Cluster {
   ) {
     this.transcript = trace ? [] : undefined;
     const count = config.k + config.r + config.spares;
-    const actors = 1 + count + config.clients + config.workers;
+    const actors = 1 + count + config.clients + config.workers + config.replicas;
     // A timer shorter than the time between two turns of an actor would only make storms of repetition.
     this.retry = Math.max(config.retry, Math.ceil(actors / config.tickRate));
     const late = () =>
@@ -128,6 +113,8 @@ export class Cluster {
       recoveryWindow: 4,
       recoveryChunk: 2,
       sinkStallMs: this.retry * 8,
+      maxReaderBytes: 2048,
+      readerSilentMs: this.retry * 8,
       sessionCheckMs: this.retry * 6,
       saveChunkBytes: 4096,
       segmentBytes: 8192,
@@ -263,13 +250,13 @@ export class Cluster {
       actor.id = message.id;
       this.actorOf.set(actor.id, to);
       const map: Message = { t: 'map', map: message.map };
-      this.runClient(to, actor.core.step({ kind: 'message', from: SCHEDULER, message: map, parts: [] }));
+      this.stepClient(to, { kind: 'message', from: SCHEDULER, message: map, parts: [] });
     } else if (message.t === 'stale') this.sessionLost(to, actor);
     else if (!this.traffic.received(to, actor, message)) {
       // The process that sent it may be gone; what it sent is still that of a node.
       const peer = sender ?? GONE;
       const { map } = actor.core;
-      this.runClient(to, actor.core.step({ kind: 'message', from: peer, message, parts }));
+      this.stepClient(to, { kind: 'message', from: peer, message, parts });
       this.network.wire.done(letter);
       if (actor.core.map !== map) this.maps.check(`client ${actor.id}`, actor.core.map);
       if (message.t === 'pushAck') this.traffic.noteAcknowledged(to, actor);
@@ -282,7 +269,7 @@ export class Cluster {
     if (this.isNode(at)) {
       const actor = this.nodes[at - 1]!;
       if (actor.up && actor.node) this.runNode(at, actor, actor.node.step({ kind: 'peerUp', peer }));
-    } else this.runClient(at, this.clientAt(at).core.step({ kind: 'peerUp', peer }));
+    } else this.stepClient(at, { kind: 'peerUp', peer });
   }
 
   // ---- nodes
@@ -394,7 +381,12 @@ export class Cluster {
       this.network.send(index, 0, message);
     }
     if (this.phase === 'running') this.traffic.request(index, actor);
-    this.runClient(index, actor.core.step({ kind: 'tick', now: this.now }));
+    this.stepClient(index, { kind: 'tick', now: this.now });
+  }
+
+  private stepClient(index: number, input: ReplicaInput): void {
+    this.runClient(index, this.clientAt(index).core.step(input));
+    this.runClient(index, this.replicas.step(index, input));
   }
 
   /**
@@ -412,6 +404,7 @@ export class Cluster {
     this.control.disconnected(link);
     this.actorOf.delete(id);
     this.traffic.restart(index, actor);
+    this.replicas.restart(index);
   }
 
   /** It stayed away from the scheduler for too long. */
@@ -428,8 +421,6 @@ export class Cluster {
       else if (effect.kind !== 'released') this.traffic.answered(index, this.clientAt(index), effect);
     }
   }
-
-  // ---- messages
 
   transmit(from: number, to: PeerId, said: Message, parts: readonly Uint8Array[]): void {
     const message = proven(said);

@@ -75,6 +75,8 @@ export interface SimConfig {
   mirrored: number;
   /** Workers that train a data set; 0 = there is none. */
   workers: number;
+  /** Clients that follow shards and push nothing. */
+  replicas: number;
   /** Ranges of one epoch. */
   ranges: number;
   epochs: number;
@@ -276,6 +278,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     mirroredExtra: random.pick(EXTRAS),
     mirrored: random.pick([0, 0, 0, 1]),
     workers: random.chance(0.06) ? 1 + random.below(2) : 0,
+    replicas: 0,
     ranges: 1 + random.below(3),
     epochs: random.chance(0.3) ? 2 : 1,
     staleness: random.pick([0, 0, 1, 3]),

@@ -151,7 +151,7 @@ export class RememberingShard implements NativeShard {
     return begun;
   }
 
-  private content(): Content {
+  content(): Content {
     const content: Content = new Map();
     for (const table of this.tables) {
       const { id, dim, optimizer } = table;

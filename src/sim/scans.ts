@@ -5,9 +5,10 @@
 import { locate, shardCount } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
-import type { AnswerEffect, Cluster } from './cluster.js';
+import type { Cluster } from './cluster.js';
 import { type Oracle, shardOf } from './oracle.js';
 import type { Sections, Store } from './sections.js';
+import type { AnswerEffect } from './sides.js';
 import { Violation } from './violation.js';
 
 interface Scan {

@@ -5,11 +5,12 @@ import { listSections, PsClientCore } from '../core/client/client.js';
 import { type ClusterMap, locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
-import type { AnswerEffect, Cluster, Workload } from './cluster.js';
+import type { Cluster } from './cluster.js';
 import { Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
 import { RANGES, Sections, type Store } from './sections.js';
+import type { AnswerEffect, Workload } from './sides.js';
 import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
 import { Workers } from './workers.js';
@@ -44,7 +45,7 @@ export class Traffic implements Workload {
     this.oracle = new Oracle(this.sections);
     this.workers = new Workers(cluster, this.sections, this.oracle, this.sessions, () => this.nextTicket++);
     this.scans = new Scans(cluster, this.sections, this.oracle, () => this.nextTicket++);
-    for (let i = 0; i < config.clients + config.workers; i++)
+    for (let i = 0; i < config.clients + config.workers + config.replicas; i++)
       clients.push({ ...this.newProcess(), left: i < config.clients ? config.pushes : 0 });
   }
 
@@ -69,7 +70,12 @@ export class Traffic implements Workload {
   }
 
   private isWorker(index: number): boolean {
-    return this.clientNumber(index) >= this.cluster.config.clients;
+    return this.clientNumber(index) >= this.cluster.config.clients && !this.isReplica(index);
+  }
+
+  private isReplica(index: number): boolean {
+    const { clients, workers } = this.cluster.config;
+    return this.clientNumber(index) >= clients + workers;
   }
 
   /**
@@ -85,6 +91,7 @@ export class Traffic implements Workload {
   request(index: number, actor: ClientActor): void {
     if (!this.known()) return;
     this.hold(index, actor);
+    if (this.isReplica(index)) return;
     if (this.isWorker(index)) return this.workers.turn(index, actor, this.stores!);
     const { random } = this.cluster;
     if (!actor.hold && actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);

@@ -11,10 +11,11 @@ import { locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { type DatasetSpec, type SampleRange, UNBOUNDED } from '../protocol/samples.js';
 import type { ClientActor } from './actors.js';
-import type { AnswerEffect, Cluster } from './cluster.js';
+import type { Cluster } from './cluster.js';
 import { type Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import { checkExact, checkRanges } from './saved-ranges.js';
 import { RANGES, type Sections, type Store } from './sections.js';
+import type { AnswerEffect } from './sides.js';
 import { Violation } from './violation.js';
 
 const NAME = 'samples';

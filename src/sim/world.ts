@@ -13,6 +13,7 @@ import { Control } from './control.js';
 import { Faults } from './faults.js';
 import { Impostors } from './impostors.js';
 import { Random } from './random.js';
+import { Replicas, replicasOf } from './replicas.js';
 import { Saves } from './saves.js';
 import { specOf } from './tables.js';
 import { Traffic } from './traffic.js';
@@ -54,7 +55,7 @@ export class World {
     const random = new Random(seed);
     const cluster = new Cluster(
       random,
-      drawConfig(random, new Random(seed + SAVES_SEEDS), pinned),
+      drawConfig(random, new Random(seed + SAVES_SEEDS), { ...replicasOf(seed), ...pinned }),
       native,
       trace,
     );
@@ -69,6 +70,7 @@ export class World {
     cluster.traffic = this.traffic;
     this.saves = new Saves(cluster);
     cluster.saves = this.saves;
+    cluster.replicas = new Replicas(cluster, seed);
     this.control.start();
   }
 
@@ -92,6 +94,7 @@ export class World {
     }
     if (result === 'complete' && this.lost.size > 0) result = 'unrecoverable';
     cluster.close();
+    cluster.replicas.close();
     const { stats, config, overwhelmed } = cluster;
     return { seed: this.seed, result, message, steps: this.steps, overwhelmed, stats, config };
   }
@@ -185,6 +188,7 @@ export class World {
 
   private quiet(): boolean {
     if (!this.settled() || !this.traffic.finished || !this.saves.finished) return false;
+    if (!this.cluster.replicas.finished) return false;
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     const moving = scheduler?.map.groups.some(hasMove);
@@ -240,6 +244,7 @@ export class World {
     return [
       `phase ${cluster.phase}, faults left ${cluster.faultsLeft}`,
       ...traffic.describe(),
+      ...cluster.replicas.describe(),
       `changes ${JSON.stringify(status?.scaling.changes.filter((change) => change.state === 'running'))}`,
       `redundancy ${status?.redundancy}: ${status?.reasons.join(', ')}`,
     ].join('; ');

@@ -236,6 +236,17 @@ const FIELDS: Record<Message['t'], object> = {
   },
   shardLoaded: { ...shard, gen: 4 },
   loadFailed: { ...shard, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
+  follow: { ...shard, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
+  followWant: { ...shard, gen: 4, id: 7 },
+  followProbe: { n: 12, upTo: 7, items: [[7, 71]] },
+  followed: { ...shard, gen: 4, id: 7, how: 'fresh', base: 71, extents },
+  followDelta: { ...shard, gen: 4, id: 7, seq: 72, committed: 70 },
+  followContent: { ...shard, gen: 4, id: 7, seq: 72, servedRatio: 0.5 },
+  followProbed: { n: 12, items: [[7, 72]] },
+  replicaReport: {
+    ...{ n: 12, address: 'a:1', share: [1, 3], shards: 4, complete: 4, lagMs: 12, behind: 1 },
+  },
+  replicaHeard: { n: 12, epoch: 9 },
   setPlan: {
     ...{ id: 2, name: 'checkpoint', next: 3 },
     plan: {

@@ -253,6 +253,18 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   shardLoaded: { t: 'shardLoaded', g: 1, m: 0, gen: 4 },
   loadFailed: { t: 'loadFailed', g: 1, m: 0, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
+  follow: { t: 'follow', g: 1, m: 0, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
+  followWant: { t: 'followWant', g: 1, m: 0, gen: 4, id: 7 },
+  followProbe: { t: 'followProbe', n: 12, upTo: 7, items: [[7, 71]] },
+  followed: { t: 'followed', g: 1, m: 0, gen: 4, id: 7, how: 'fresh', base: 71, extents: [[1, 32, 700]] },
+  followDelta: { t: 'followDelta', g: 1, m: 0, gen: 4, id: 7, seq: 72, committed: 70 },
+  followContent: { t: 'followContent', g: 1, m: 0, gen: 4, id: 7, seq: 72 },
+  followProbed: { t: 'followProbed', n: 12, items: [[7, 72]] },
+  replicaReport: {
+    ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3] },
+    ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
+  },
+  replicaHeard: { t: 'replicaHeard', n: 12, epoch: 9 },
   setPlan: {
     ...{ t: 'setPlan', id: 5, name: 'checkpoint', next: 3 },
     plan: { url: 'ckpt', everyMs: 1000, keep: 3, rate: 0, kind: 'export' },
@@ -287,6 +299,7 @@ const OPTIONAL: Record<string, string[]> = {
   datasetReply: ['status'],
   saveShards: ['tables'],
   setPlan: ['plan', 'next'],
+  follow: ['have'],
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };

@@ -77,7 +77,7 @@ export class PsNode implements OwnerHost {
   map: ClusterMap = EMPTY_MAP;
   now = 0;
   /** By `shardKey`. */
-  private readonly owners = new Map<number, Owner>();
+  readonly owners = new Map<number, Owner>();
   private readonly sinks: Sinks;
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
@@ -348,6 +348,10 @@ export class PsNode implements OwnerHost {
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
         return this.ownerOf(message)?.onEquation(message, part(parts, 0), part(parts, 1));
+      case 'follow':
+      case 'followWant':
+      case 'followProbe':
+        return this.queries.onReplica(from, message, part(parts, 0));
       case 'install':
         return this.ownerOf(message)?.onInstall(part(parts, 0), part(parts, 1));
       default:

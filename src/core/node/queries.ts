@@ -1,4 +1,4 @@
-/** Questions of tools to owners and sinks: keys, statistics, checks of parities. */
+/** Questions of tools to owners and sinks: keys, statistics, checks of parities; and of replicas. */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
@@ -12,6 +12,7 @@ const MAX_KEYS_PER_PAGE = 65_536;
 /** Where they are. */
 export interface QueriesHost {
   readonly out: Outbox;
+  readonly owners: ReadonlyMap<number, Owner>;
   ownerAt(g: number, m: number): Owner | undefined;
   sinkAt(sid: number): Sink | undefined;
 }
@@ -46,6 +47,29 @@ export class Queries {
     const { id, g, sid } = message;
     const nothing = { checked: 0, unprotected: 0, mismatched: 0, unknown: true };
     this.host.out.send(from, { t: 'checked', id, g, sid, ...nothing });
+  }
+
+  onReplica(
+    from: PeerId,
+    message: MessageOf<'follow'> | MessageOf<'followWant'> | MessageOf<'followProbe'>,
+    blocks: Uint8Array,
+  ): void {
+    if (message.t === 'followProbe') return this.onFollowProbe(from, message);
+    const owner = this.host.ownerAt(message.g, message.m);
+    if (owner?.gen !== message.gen) return;
+    if (message.t === 'follow') owner.readers.onFollow(from, message);
+    else owner.onFollowWant(message, blocks, from);
+  }
+
+  /** A replica asks where the shards are that it follows here. */
+  private onFollowProbe(from: PeerId, { n, upTo, items }: MessageOf<'followProbe'>): void {
+    const has = new Map(items);
+    const positions: [id: number, seq: number][] = [];
+    for (const owner of this.host.owners.values()) {
+      const position = owner.readers.probed(from, upTo, has);
+      if (position) positions.push(position);
+    }
+    this.host.out.send(from, { t: 'followProbed', n, items: positions });
   }
 
   /** The owner of a shard that has all its keys; without one the question is rejected. */

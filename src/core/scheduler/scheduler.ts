@@ -25,6 +25,7 @@ import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
+import { Replicas } from './replicas.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Restorer } from './saving/restorer.js';
@@ -63,6 +64,7 @@ export class Scheduler {
   private readonly scaler: Scaler;
   private readonly saver: Saver;
   private readonly restorer: Restorer;
+  private readonly replicas: Replicas;
   private readonly groups = new GroupIndex();
   private readonly redundancy = new RedundancyIndex();
   private now = 0;
@@ -88,6 +90,7 @@ export class Scheduler {
     this.reports = new Reports(() => this.ledger.map.groups);
     this.lateMaps = new LateMaps(this.ledger, policy);
     this.samples = new Samples(this.ledger, policy);
+    this.replicas = new Replicas(this.ledger);
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.saver = new Saver({
       ledger: this.ledger,
@@ -143,10 +146,12 @@ export class Scheduler {
   status(): JobStatus {
     const input = this.statusInput();
     const [saving, restoring] = [this.plans(), this.restorer.status()];
+    const replicas = this.replicas.status(this.now);
     const status = {
       ...statusOf(input, conditionOf(input)),
       ...(saving && { saving }),
       ...(restoring && { restoring }),
+      ...(replicas.length > 0 && { replicas }),
     };
     const { storeProblem } = this;
     if (storeProblem === undefined) return status;
@@ -272,6 +277,7 @@ export class Scheduler {
     if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
     if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
+    if (message.t === 'replicaReport') return this.replicas.onReport(from, message, this.now);
     if (message.t === 'reached') return this.membership.reached(from, message);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     if (this.saver.receive(from, message) || this.restorer.receive(from, message)) return;

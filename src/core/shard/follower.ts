@@ -13,6 +13,8 @@ export interface Follower {
   none: boolean;
   /** Its position when it promised. */
   applied: number;
+  /** The generation that it followed when it promised. */
+  sgen: number;
   dedup: Dedup | undefined;
   extents: Extent[];
   /** It has acknowledged everything up to here to us. Never decreases. */
@@ -47,6 +49,7 @@ export function newFollower(entry: SinkEntry, born: boolean, policy: Policy, now
     state: bornTogether ? 'started' : 'silent',
     none: !bornTogether,
     applied: 0,
+    sgen: 0,
     dedup: undefined,
     extents: [],
     acked: bornTogether ? 0 : -1,

@@ -15,6 +15,7 @@ import { Retry } from '../shared/retry.js';
 import type { SessionRange } from '../shared/session-ranges.js';
 import type { Follower } from './follower.js';
 import type { OwnerHost } from './host.js';
+import { type ReadBatch, Readers } from './readers.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
 import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
 import { ShardSnapshot } from './snapshot.js';
@@ -35,6 +36,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   /** De-duplication state of the checkpoint that the shard was loaded from; undefined: not loaded yet. */
   private loadedDedup: Dedup | undefined;
   readonly stream: Stream;
+  readonly readers: Readers;
   /** Sections of pushes and pulls that were received. */
   requests = 0;
   /** De-duplication at the head; the stream has the one at the committed position. */
@@ -61,6 +63,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.born = entry.init;
     this.restores = entry.restore === true;
     this.stream = new Stream(this, host);
+    this.readers = new Readers(this, host);
     this.lines = new WaitingPushes(host.policy, host.waiting);
     this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
     this.recovery = new Recovery(this, host);
@@ -231,7 +234,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
     const ids = this.openIds;
     this.openIds = [];
-    if (this.stream.followers.size > 0) this.stream.append(this.native.flush(), ids);
+    if (this.stream.followers.size > 0 || this.readers.any) this.stream.append(this.native.flush(), ids);
     else {
       this.native.dropBatch();
       this.stream.append(NOTHING, ids);
@@ -254,8 +257,13 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.recovery.begin();
     const { group, member, gen, stream } = this;
     this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
+    this.readers.activated();
     this.progress();
     this.host.serveLater(this);
+  }
+
+  appended(batch: ReadBatch): void {
+    this.readers.appended(batch);
   }
 
   committed(ids: readonly StreamId[]): void {
@@ -305,6 +313,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.head = loadedDedup.copy();
     this.stream.begin(loadedDedup);
     this.host.out.event('shard.active', { group: group.id, member, gen, base: 0 });
+    this.readers.activated();
     this.progress();
   }
 
@@ -342,6 +351,13 @@ export class Owner implements StreamOwner, RecoveryOwner {
     // the sink asks again.
     if (this.stream.usableMirror) this.recovery.demand(lacking);
     else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
+  }
+
+  /** A replica asks for blocks. It asks again for those that are not here yet. */
+  onFollowWant(message: MessageOf<'followWant'>, blocks: Uint8Array, from: PeerId): void {
+    const list = words(blocks);
+    if (this.phase !== 'ACTIVE' || !this.knowsTablesOf(list)) return;
+    this.readers.onWant(from, message, () => takingForeign(() => this.native.read(list)));
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {
@@ -403,6 +419,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.stream.drive();
     this.stream.reportStalled();
     this.stream.tellCommitted();
+    this.readers.tick();
     this.pulls.expire();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();

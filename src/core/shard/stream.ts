@@ -9,7 +9,8 @@ import type { MessageOf, StreamId } from '../../protocol/messages.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
 import { type Follower, newFollower } from './follower.js';
-import { agreedBase, mergeExtents } from './takeover.js';
+import type { ReadBatch } from './readers.js';
+import { agreedBase, mergeExtents, oldestStream } from './takeover.js';
 
 /** RESTORE: the shard is loaded from a checkpoint, and no sink has heard of it. */
 export type Phase = 'RESTORE' | 'FENCE' | 'START' | 'ACTIVE';
@@ -34,6 +35,8 @@ export interface StreamOwner {
   checkExtents(extents: readonly Extent[]): void;
   /** All sinks have agreed on this state: the owner serves from here. */
   activated(dedup: Dedup, extents: Extent[]): void;
+  /** A batch has left to the sinks. */
+  appended(batch: ReadBatch): void;
   /** These pushes, and ends of sessions, are durable. */
   committed(ids: readonly StreamId[]): void;
   /** No sink has the shard. */
@@ -50,6 +53,8 @@ export class Stream {
   readonly followers = new Map<number, Follower>();
   /** Position of the newest batch that is durable. */
   committed = 0;
+  /** The newest ownership before this one that was active, and the position that this one begins at. */
+  before: { gen: number; base: number } | undefined;
   private buffer: Batch[] = [];
   /** When `reportStalled` last ran. */
   private lookedAt: number;
@@ -86,7 +91,13 @@ export class Stream {
     for (const follower of this.followers.values()) {
       if (follower.state === 'started') this.sendDelta(follower, batch);
     }
+    this.owner.appended(batch);
     this.commit();
+  }
+
+  /** Batches above a position that are not committed yet. */
+  uncommitted(above: number): ReadBatch[] {
+    return this.buffer.filter(({ seq }) => seq > above);
   }
 
   private addBytes(bytes: number): void {
@@ -181,6 +192,8 @@ export class Stream {
       return;
     }
     this.seq = this.committed = base;
+    // An ownership that was active had started all sinks, so the one that all of them follow is the newest.
+    this.before = { gen: oldestStream(this.followers.values()), base };
     this.phase = 'START';
     for (const follower of this.followers.values()) follower.base = base;
   }
@@ -223,6 +236,7 @@ export class Stream {
       this.moved(follower);
       follower.none = message.none;
       follower.applied = message.applied;
+      follower.sgen = message.sgen;
       this.drive();
       return;
     }

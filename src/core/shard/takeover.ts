@@ -16,6 +16,13 @@ export function agreedBase(followers: Iterable<Follower>): number | undefined {
   return base;
 }
 
+/** The oldest generation that a sink with a stream of the shard follows. */
+export function oldestStream(followers: Iterable<Follower>): number {
+  let oldest = Number.POSITIVE_INFINITY;
+  for (const { none, sgen } of followers) if (!none) oldest = Math.min(oldest, sgen);
+  return oldest;
+}
+
 /**
  * The highest extent of each table that any sink has seen: slots above a rolled-back push are zero, which is
  * free.

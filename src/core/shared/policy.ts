@@ -68,6 +68,10 @@ export interface Policy {
   saveChunkBytes: number;
   /** A file of a checkpoint is closed when it has so much, so that it is written in one request. */
   segmentBytes: number;
+  /** A replica that has more than this of one shard under way to it is not sent more, and begins again. */
+  maxReaderBytes: number;
+  /** A replica that has not asked where a shard is for so long is not sent its deltas any more. */
+  readerSilentMs: number;
   heartbeatMs: number;
   /**
    * A node with clients in its tables asks the scheduler so often which sessions are open: what it is told of
@@ -97,6 +101,8 @@ export const DEFAULT_POLICY: Policy = {
   checkpointBytes: 256 << 20,
   saveChunkBytes: 1 << 20,
   segmentBytes: 15 << 20,
+  maxReaderBytes: 4 << 20,
+  readerSilentMs: 2000,
   heartbeatMs: 200,
   sessionCheckMs: 60_000,
   requireRedundancy: false,

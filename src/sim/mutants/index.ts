@@ -2,6 +2,7 @@
 import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
+import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
@@ -14,4 +15,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...DATA_MUTANTS,
   ...SENDER_MUTANTS,
   ...SAVING_MUTANTS,
+  ...REPLICA_MUTANTS,
 ];

@@ -1,0 +1,244 @@
+/**
+ * A replica: a client that follows the streams of all or some shards and answers pulls from what it has. It
+ * holds nothing that the job needs, so it comes and goes as it likes. What it says of the age of its answers
+ * holds by its own clock alone: it asks owners where they are, and the scheduler which map is the newest.
+ */
+import type { EngineTable, NativeAddon, NativeMemory } from '../../native.js';
+import { shardKey } from '../../protocol/items.js';
+import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
+import { changeBy } from '../../protocol/map-diff.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import { checkSender } from '../../protocol/senders.js';
+import { type Effect, Outbox } from '../shared/outbox.js';
+import { Retry } from '../shared/retry.js';
+import { type ReplicaHost, type ReplicaPolicy, ReplicaShard } from './shard.js';
+
+export type { ReplicaPolicy } from './shard.js';
+
+export const DEFAULT_REPLICA_POLICY: ReplicaPolicy = { retryMs: 250, probeMs: 15, fills: 2, fillBlocks: 64 };
+
+/** Questions whose time is remembered; an answer to an older one is worth nothing any more. */
+const MAX_PROBES = 256;
+
+export type ReplicaInput =
+  | { kind: 'message'; from: PeerId; message: Message; parts: readonly Uint8Array[] }
+  | { kind: 'peerUp'; peer: PeerId }
+  | { kind: 'tick'; now: number };
+
+/** What a replica is, for the status of the job. */
+export interface ReplicaStatus {
+  shards: number;
+  complete: number;
+  lagMs: number;
+  behind: number;
+}
+
+/** Of the state that an answer is from. */
+export interface Position {
+  gen: number;
+  seq: number;
+  /** Everything that was acknowledged so long ago is in it; Infinity: not known. */
+  lagMs: number;
+}
+
+const EMPTY = new Uint8Array(0);
+
+export class ReplicaCore implements ReplicaHost {
+  readonly out = new Outbox();
+  map: ClusterMap = EMPTY_MAP;
+  now = 0;
+  mapAt = Number.NEGATIVE_INFINITY;
+  /** By `shardKey`. */
+  private readonly shards = new Map<number, ReplicaShard>();
+  /** Ids of streams and numbers of questions: ascending, each once. */
+  private next = 1;
+  /** Question -> when it was asked, and the newest stream that was asked for before. */
+  private readonly probes = new Map<number, { at: number; upTo: number }>();
+  private probedAt = Number.NEGATIVE_INFINITY;
+  private readonly mapAsking: Retry;
+
+  /** `share`: it holds every `of`-th shard of each pool, from the `part`-th on. */
+  constructor(
+    readonly native: NativeAddon,
+    readonly memory: NativeMemory,
+    readonly policy: ReplicaPolicy,
+    readonly share: readonly [part: number, of: number] = [1, 1],
+    private readonly address: string = '',
+  ) {
+    this.mapAsking = new Retry({ waitMs: 2 * policy.retryMs });
+  }
+
+  step(input: ReplicaInput): Effect[] {
+    if (input.kind === 'tick') this.tick(input.now);
+    else if (input.kind === 'peerUp') this.peerUp(input.peer);
+    else {
+      checkSender(input.from === SCHEDULER ? 'scheduler' : 'node', 'client', input.message.t);
+      this.receive(input.from, input.message, input.parts);
+    }
+    return this.out.take();
+  }
+
+  close(): void {
+    for (const shard of this.shards.values()) shard.close();
+    this.shards.clear();
+  }
+
+  // ---- ReplicaHost
+
+  tables(pool: number): readonly EngineTable[] {
+    const name = this.map.pools[pool]?.name;
+    return this.map.tables.filter((table) => table.pool === name);
+  }
+
+  newId(): number {
+    return this.next++;
+  }
+
+  mayFill(): boolean {
+    let filling = 0;
+    for (const shard of this.shards.values()) if (shard.isFilling) filling++;
+    return filling < this.policy.fills;
+  }
+
+  // ---- pulls
+
+  shardAt(g: number, m: number): ReplicaShard | undefined {
+    return this.shards.get(shardKey(g, m));
+  }
+
+  /** It is one of those that this replica holds, or is to hold. */
+  holds(pool: number, shard: number): boolean {
+    const [part, of] = this.share;
+    return pool < this.map.pools.length && shard % of === part - 1;
+  }
+
+  /** Of what pulls of a shard are answered from; undefined: nothing is there yet. */
+  position(g: number, m: number): Position | undefined {
+    const shard = this.shardAt(g, m);
+    const state = shard?.state;
+    if (!shard || !state) return undefined;
+    return { gen: state.gen, seq: state.seq, lagMs: this.now - shard.freshAt };
+  }
+
+  status(): ReplicaStatus {
+    let [complete, lagMs, behind] = [0, 0, 0];
+    for (const shard of this.shards.values()) {
+      if (shard.state) complete++;
+      lagMs = Math.max(lagMs, this.now - shard.freshAt);
+      behind += shard.behind;
+    }
+    return { shards: this.shards.size, complete, lagMs, behind };
+  }
+
+  // ---- messages
+
+  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    switch (message.t) {
+      case 'map':
+      case 'mapDiff':
+        return this.onMap(message);
+      case 'followed':
+        return this.shardAt(message.g, message.m)?.onFollowed(message);
+      case 'followDelta':
+        this.shardAt(message.g, message.m)?.onDelta(message, parts[0] ?? EMPTY);
+        return;
+      case 'followContent':
+        return this.shardAt(message.g, message.m)?.onContent(message, parts[0] ?? EMPTY, parts[1] ?? EMPTY);
+      case 'followProbed':
+        return this.onProbed(from, message);
+      case 'hold':
+        // It pushes nothing, so a cut of one instant need not wait for it.
+        this.out.send(SCHEDULER, { t: 'held', id: message.id, ranges: [] });
+        return;
+      case 'replicaHeard':
+        return this.onHeard(message);
+      default:
+        return;
+    }
+  }
+
+  private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
+    const change = changeBy(this.map, message);
+    if (change === 'gap') this.askForMap();
+    if (typeof change === 'string') return;
+    const tables = this.map.tables;
+    this.map = change.map;
+    this.mapAsking.answered(this.now);
+    for (const group of change.groups) {
+      const pool = this.map.pools[group.pool]!;
+      for (const m of group.data.keys()) {
+        const known = this.shardAt(group.id, m);
+        if (known) known.onGroup(group);
+        else if (this.holds(group.pool, (group.id - pool.firstGroup) * pool.k + m)) {
+          this.shards.set(shardKey(group.id, m), new ReplicaShard(group, m, this));
+        }
+      }
+    }
+    if (this.map.tables !== tables) for (const shard of this.shards.values()) shard.onTables();
+    for (const shard of this.shards.values()) shard.tick();
+  }
+
+  private askForMap(): void {
+    if (!this.mapAsking.overdue(this.now)) return;
+    this.mapAsking.asked(this.now);
+    this.out.send(SCHEDULER, { t: 'mapRequest', epoch: this.map.epoch });
+  }
+
+  private onProbed(from: PeerId, { n, items }: MessageOf<'followProbed'>): void {
+    const probe = this.probes.get(n);
+    if (!probe) return;
+    const positions = new Map(items);
+    for (const shard of this.shards.values()) {
+      const id = shard.streamId;
+      if (shard.owner === from && id !== undefined) shard.onProbed(probe.at, positions.get(id), probe.upTo);
+    }
+  }
+
+  private onHeard({ n, epoch }: MessageOf<'replicaHeard'>): void {
+    const probe = this.probes.get(n);
+    if (!probe) return;
+    if (epoch > this.map.epoch) return this.askForMap();
+    this.mapAt = Math.max(this.mapAt, probe.at);
+    for (const shard of this.shards.values()) shard.refresh();
+  }
+
+  private peerUp(peer: PeerId): void {
+    for (const shard of this.shards.values()) if (shard.owner === peer) shard.again();
+  }
+
+  // ---- time
+
+  private tick(now: number): void {
+    this.now = now;
+    for (const shard of this.shards.values()) shard.tick();
+    if (now - this.probedAt < this.policy.probeMs) return;
+    this.probedAt = now;
+    this.probe();
+  }
+
+  /** Asks all owners where they are, and the scheduler for its map. */
+  private probe(): void {
+    const nodes = new Map<PeerId, [id: number, applied: number][]>();
+    for (const shard of this.shards.values()) {
+      const position = shard.position();
+      if (!position) continue;
+      const items = nodes.get(shard.owner) ?? [];
+      nodes.set(shard.owner, items);
+      items.push(position);
+    }
+    const n = this.next++;
+    this.probes.set(n, { at: this.now, upTo: n });
+    for (const [oldest] of this.probes) {
+      if (this.probes.size <= MAX_PROBES) break;
+      this.probes.delete(oldest);
+    }
+    for (const [node, items] of nodes) this.out.send(node, { t: 'followProbe', n, upTo: n, items });
+    const [part, of] = this.share;
+    const { shards, complete, lagMs, behind } = this.status();
+    const known = Number.isFinite(lagMs) ? Math.round(lagMs) : Number.MAX_SAFE_INTEGER;
+    this.out.send(SCHEDULER, {
+      ...{ t: 'replicaReport', n, address: this.address, share: [part, of] },
+      ...{ shards, complete, behind, lagMs: known },
+    });
+  }
+}

@@ -1,0 +1,35 @@
+/**
+ * The replicas that have reported of late, for the status of the job and for who looks for one. They are in
+ * no map and nothing depends on them, so a restart of the scheduler forgets them until they report again.
+ */
+import type { PeerId } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { ReplicaStatus } from '../../protocol/status.js';
+import type { Ledger } from './ledger.js';
+
+/** Who has not reported for so long is not listed. */
+const SILENT_MS = 5000;
+const MAX_REPLICAS = 1024;
+
+export class Replicas {
+  private readonly known = new Map<PeerId, { at: number; status: ReplicaStatus }>();
+
+  constructor(private readonly ledger: Ledger) {}
+
+  /**
+   * The answer says which map is the newest that anybody can have: with it a replica knows that no owner was
+   * replaced before it asked. What is not durable has been told to nobody.
+   */
+  onReport(from: PeerId, report: MessageOf<'replicaReport'>, now: number): void {
+    const { t: _, n, ...status } = report;
+    this.known.delete(from);
+    if (this.known.size < MAX_REPLICAS) this.known.set(from, { at: now, status: { id: from, ...status } });
+    const epoch = this.ledger.durableMap?.epoch ?? 0;
+    this.ledger.now({ kind: 'send', to: from, message: { t: 'replicaHeard', n, epoch }, parts: [] });
+  }
+
+  status(now: number): ReplicaStatus[] {
+    for (const [id, { at }] of this.known) if (now - at > SILENT_MS) this.known.delete(id);
+    return [...this.known.values()].map(({ status }) => status);
+  }
+}

@@ -1,0 +1,96 @@
+/** Bugs of replicas. */
+import type { Mutant } from './mutant.js';
+
+export const REPLICA_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'replica: a push waits until nobody follows the shard',
+    file: 'shard/owner',
+    from: 'if (bufferBytes > policy.maxUncommittedBytes)',
+    to: 'if (bufferBytes > policy.maxUncommittedBytes || this.readers.any)',
+  },
+  {
+    name: 'replica: content of another position is taken',
+    file: 'replica/shard',
+    from: ' || seq !== filling.seq',
+    to: '',
+  },
+  {
+    name: 'replica: the owner does not flush before it reads content',
+    file: 'shard/readers',
+    from: 'this.shard.flush();\n        // The batch',
+    to: '// The batch',
+  },
+  {
+    name: 'replica: what an owner before had and did not make durable is kept',
+    file: 'replica/copy',
+    from: 'this.check(this.native.applyDelta(this.log.pop().delta));',
+    to: 'this.log.pop();',
+  },
+  {
+    name: 'replica: a stream goes on with a state of any generation',
+    file: 'shard/readers',
+    from: 'if (gen !== before?.gen || ',
+    to: 'if (!before || ',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because:
+        'a replica must miss a whole ownership while it has batches of the one before that are not durable',
+    },
+  },
+  {
+    name: 'replica: batches that are not durable are not sent to who goes on',
+    file: 'shard/readers',
+    from: 'for (const batch of stream.uncommitted(base))',
+    to: 'for (const batch of [])',
+  },
+  {
+    name: 'replica: the generation before is that of the newest promise',
+    file: 'shard/takeover',
+    from: 'oldest = Math.min(oldest, sgen)',
+    to: 'oldest = oldest === Number.POSITIVE_INFINITY ? sgen : Math.max(oldest, sgen)',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'an owner must die between the Starts of its sinks while a replica follows the one before it',
+    },
+  },
+  {
+    name: 'replica: the map is taken for the newest',
+    file: 'replica/shard',
+    from: 'Math.min(this.probedAt, this.host.mapAt)',
+    to: 'this.probedAt',
+  },
+  {
+    name: 'replica: its age counts from the moment of the answer',
+    file: 'replica/replica',
+    from: 'shard.onProbed(probe.at, ',
+    to: 'shard.onProbed(this.now, ',
+  },
+  {
+    name: 'replica: the owner says where it is before it has flushed',
+    file: 'shard/readers',
+    from: 'this.shard.flush();\n        return this.readers.get(from) === reader ?',
+    to: 'return this.readers.get(from) === reader ?',
+  },
+  {
+    name: 'replica: an answer to a probe counts that the replica has not reached',
+    file: 'replica/shard',
+    from: ' || copy.seq < seq',
+    to: '',
+  },
+  {
+    name: 'replica: what an owner before said of its position counts for the next one',
+    file: 'replica/shard',
+    from: "this.probedAt = Number.NEGATIVE_INFINITY;\n            stream.state = 'live';",
+    to: "stream.state = 'live';",
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'an owner that was replaced must answer a probe before the map comes to the replica',
+    },
+  },
+  {
+    name: 'replica: one that the owner has forgotten does not find out',
+    file: 'replica/shard',
+    from: 'if (seq === undefined || ',
+    to: 'if (seq === undefined) return;\n        if (',
+  },
+];

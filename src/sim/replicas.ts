@@ -1,0 +1,179 @@
+/**
+ * Replicas in a schedule: clients that follow all shards or some. At any moment each of their states is, bit
+ * for bit, what the owner of that generation has when it is at that position; nothing that was committed
+ * longer ago than a replica says is missing; and when all is quiet they have everything. They draw from
+ * randomness of their own.
+ */
+import { ReplicaCore, type ReplicaInput } from '../core/replica/replica.js';
+import type { SendEffect } from '../core/shared/outbox.js';
+import type { ClusterMap } from '../protocol/map.js';
+import type { Cluster } from './cluster.js';
+import type { Content, RememberingShard } from './engine.js';
+import { Random } from './random.js';
+import type { ReplicaSide } from './sides.js';
+import { Violation } from './violation.js';
+
+/** Chance that a schedule has replicas. */
+const RATE = 0.2;
+/** Chance that a turn of a replica is followed by a look at its states. */
+const LOOKS = 0.3;
+
+/** Drawn apart from the rest, so that other schedules are the same with and without replicas. */
+export function replicasOf(seed: number): { replicas: number } {
+  const random = new Random(seed + 0x7e91);
+  return { replicas: random.chance(RATE) ? 1 + random.below(2) : 0 };
+}
+
+/** What was committed in a shard, as of some moment. */
+interface Mark {
+  at: number;
+  seq: number;
+}
+
+export class Replicas implements ReplicaSide {
+  private readonly random: Random;
+  /** By number of the actor. */
+  private readonly cores = new Map<number, ReplicaCore>();
+  /** "group/member" -> positions that were committed, ascending. */
+  private readonly marks = new Map<string, Mark[]>();
+  /** "group/member" -> the ownership that was loaded from a checkpoint: positions begin again with it. */
+  private readonly origins = new Map<string, number>();
+
+  constructor(
+    private readonly cluster: Cluster,
+    seed: number,
+  ) {
+    this.random = new Random(seed + 0x91ca);
+    const { nodes, config } = cluster;
+    const first = 1 + nodes.length + config.clients + config.workers;
+    for (let i = 0; i < config.replicas; i++) this.restart(first + i, true);
+  }
+
+  /** Another process in the place of a replica. */
+  restart(index: number, first = false): void {
+    const { cluster } = this;
+    if (!first && !this.cores.has(index)) return;
+    this.cores.get(index)?.close();
+    const policy = { retryMs: cluster.retry, probeMs: Math.ceil(cluster.retry / 4), fills: 2, fillBlocks: 3 };
+    const of = 1 + this.random.below(2);
+    const memory = cluster.native.createMemory(0);
+    const share = [1 + this.random.below(of), of] as const;
+    this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, share));
+  }
+
+  /** Nothing where no replica is. */
+  step(index: number, input: ReplicaInput): SendEffect[] {
+    const core = this.cores.get(index);
+    if (!core) return [];
+    const effects = core.step(input);
+    for (const effect of effects)
+      if (effect.kind === 'event') this.cluster.log(() => `   r${index} ${JSON.stringify(effect)}`);
+    if (input.kind === 'tick') this.look(core);
+    return effects.filter((effect) => effect.kind === 'send');
+  }
+
+  private get map(): ClusterMap {
+    return this.cluster.control.disk.map;
+  }
+
+  private *shards(): Generator<[g: number, m: number]> {
+    for (const { id, data } of this.map.groups) for (const m of data.keys()) yield [id, m];
+  }
+
+  private look(core: ReplicaCore): void {
+    this.mark();
+    const closely = this.random.chance(LOOKS);
+    for (const [g, m] of this.shards()) {
+      const position = core.position(g, m);
+      if (!position) continue;
+      const { gen, seq, lagMs } = position;
+      if (gen < (this.origins.get(`${g}/${m}`) ?? 0)) continue;
+      const since = core.now - lagMs;
+      const needed = (this.marks.get(`${g}/${m}`) ?? []).findLast(({ at }) => at < since);
+      if (needed && needed.seq > seq)
+        throw new Violation(
+          `a replica of ${g}/${m} is at ${seq} and says that it is ${lagMs} old: ${needed.seq} was committed`,
+        );
+      if (closely) this.compare(core, g, m);
+    }
+  }
+
+  /** What is committed now. */
+  private mark(): void {
+    const at = this.cluster.now;
+    for (const [g, m] of this.shards()) {
+      const key = `${g}/${m}`;
+      const owners = this.cluster.nodes.flatMap(({ node }) => node?.ownerAt(g, m) ?? []);
+      for (const { gen, restores, phase } of owners) {
+        if (!restores || phase !== 'ACTIVE' || gen <= (this.origins.get(key) ?? 0)) continue;
+        this.origins.set(key, gen);
+        this.marks.delete(key);
+      }
+      const current = owners.filter(({ gen }) => gen >= (this.origins.get(key) ?? 0));
+      const seq = Math.max(0, ...current.map(({ stream }) => stream.committed));
+      const marks = this.marks.get(key) ?? [];
+      this.marks.set(key, marks);
+      const last = marks.at(-1);
+      if (!last || seq > last.seq) marks.push({ at, seq });
+    }
+  }
+
+  /** True: it is what the owner has. */
+  private compare(core: ReplicaCore, g: number, m: number): boolean {
+    const state = core.shardAt(g, m)?.state;
+    if (!state) return false;
+    for (const { node } of this.cluster.nodes) {
+      const owner = node?.ownerAt(g, m);
+      if (owner?.gen !== state.gen || !owner.complete || owner.native.dirty) continue;
+      if (owner.stream.seq !== state.seq) continue;
+      this.cluster.count('replica.compared');
+      const differs = difference(contentOf(owner.native), contentOf(state.native));
+      if (differs) throw new Violation(`a replica of ${g}/${m} at ${state.gen}:${state.seq}: ${differs}`);
+      return true;
+    }
+    return false;
+  }
+
+  /** All have all, as it is now. */
+  get finished(): boolean {
+    for (const core of this.cores.values()) {
+      const pools = core.map.pools;
+      for (const [g, m] of this.shards()) {
+        const group = this.map.groups[g]!;
+        const pool = pools[group.pool];
+        if (!pool || !core.holds(group.pool, (g - pool.firstGroup) * pool.k + m)) continue;
+        if (!this.compare(core, g, m)) return false;
+      }
+    }
+    return true;
+  }
+
+  describe(): string[] {
+    return [...this.cores.values()].map((core) => {
+      const at = [...this.shards()].map(([g, m]) => [g, m, core.position(g, m)]);
+      return `replica of map ${core.map.epoch}: ${JSON.stringify(at)}`;
+    });
+  }
+
+  close(): void {
+    for (const core of this.cores.values()) core.close();
+  }
+}
+
+function contentOf(shard: unknown): Content {
+  return (shard as RememberingShard).content();
+}
+
+/** Of rows: a key that only one of them has, or another value. */
+function difference(owner: Content, replica: Content): string | undefined {
+  for (const [table, rows] of owner) {
+    const here = replica.get(table) ?? new Map<bigint, Float32Array>();
+    if (here.size !== rows.size) return `${here.size} rows of ${table}, the owner has ${rows.size}`;
+    for (const [key, row] of rows) {
+      const found = here.get(key);
+      if (!found) return `row ${key} of ${table} is missing`;
+      if (row.some((value, i) => !Object.is(value, found[i]))) return `row ${key} of ${table} differs`;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,206 @@
+// A replica against owners and a scheduler that are played by hand, for orders of events that random
+// schedules hardly ever have; and what an owner does with replicas that do not keep up.
+import { describe, expect, it } from 'vitest';
+import { DEFAULT_REPLICA_POLICY, ReplicaCore } from '../../../src/core/replica/replica.js';
+import { type ReadBatch, Readers, type ReadShard } from '../../../src/core/shard/readers.js';
+import { oldestStream } from '../../../src/core/shard/takeover.js';
+import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
+import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
+import { Pace } from '../../../src/core/shared/pace.js';
+import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
+import { RateLimit } from '../../../src/core/shared/rate.js';
+import { loadNative } from '../../../src/native.js';
+import type { ClusterMap } from '../../../src/protocol/map.js';
+import type { Message, MessageOf } from '../../../src/protocol/messages.js';
+
+const native = loadNative();
+
+const mapOf = (epoch: number, node: number, gen: number): ClusterMap => ({
+  epoch,
+  job: 'job',
+  pools: [{ name: 'embedding', k: 1, r: 1, firstGroup: 0, groups: 1 }],
+  groups: [{ id: 0, pool: 0, version: epoch, data: [{ node, inc: 1, gen, init: true }], sinks: [] }],
+  nodes: [],
+  tables: [],
+});
+
+class Played {
+  readonly core = new ReplicaCore(native, native.createMemory(0), DEFAULT_REPLICA_POLICY);
+  readonly sent: { to: number; message: Message }[] = [];
+
+  private take(effects: Effect[]): void {
+    for (const effect of effects) if (effect.kind === 'send') this.sent.push(effect);
+  }
+
+  tick(now: number): void {
+    this.take(this.core.step({ kind: 'tick', now }));
+  }
+
+  say(from: number, message: Message): void {
+    this.take(this.core.step({ kind: 'message', from, message, parts: [] }));
+  }
+
+  map(epoch: number, node: number, gen: number): void {
+    this.say(0, { t: 'map', map: mapOf(epoch, node, gen) });
+  }
+
+  newest<T extends Message['t']>(kind: T): MessageOf<T> {
+    return this.sent.findLast(({ message }) => message.t === kind)!.message as MessageOf<T>;
+  }
+
+  /** The owner answers the newest question for its stream. */
+  followed(from: number, how: 'fresh' | 'resumed' | 'gone', base: number): number {
+    const { id, gen } = this.newest('follow');
+    this.say(from, { t: 'followed', g: 0, m: 0, gen, id, how, base, extents: [] });
+    return id;
+  }
+
+  /** Since when nothing acknowledged is missing. */
+  get freshAt(): number | undefined {
+    const position = this.core.position(0, 0);
+    return position && this.core.now - position.lagMs;
+  }
+}
+
+describe('a replica', () => {
+  it('knows its age by what it asked, of the owner and of the map', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    const id = played.followed(5, 'fresh', 3);
+    expect(played.core.position(0, 0)).toEqual({ gen: 1, seq: 3, lagMs: Number.POSITIVE_INFINITY });
+    played.tick(100);
+    const { n } = played.newest('followProbe');
+    played.tick(105);
+    played.say(5, { t: 'followProbed', n, items: [[id, 3]] });
+    expect(played.freshAt).toBe(Number.NEGATIVE_INFINITY);
+    played.say(0, { t: 'replicaHeard', n, epoch: 1 });
+    expect(played.freshAt).toBe(100);
+    played.core.close();
+  });
+
+  it('does not count for a new owner what the one before it said of itself', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    const id = played.followed(5, 'fresh', 3);
+    played.tick(100);
+    const { n } = played.newest('followProbe');
+    played.say(0, { t: 'replicaHeard', n, epoch: 1 });
+    // Another owner serves already; the one before it does not know, and answers later questions, too.
+    played.tick(200);
+    const later = played.newest('followProbe').n;
+    played.say(5, { t: 'followProbed', n, items: [[id, 3]] });
+    played.say(5, { t: 'followProbed', n: later, items: [[id, 3]] });
+    expect(played.freshAt).toBe(100);
+    played.map(2, 6, 2);
+    expect(played.newest('follow').have).toEqual([1, 3, 3]);
+    const next = played.followed(6, 'resumed', 3);
+    played.tick(300);
+    const last = played.newest('followProbe').n;
+    played.say(0, { t: 'replicaHeard', n: last, epoch: 2 });
+    expect(played.freshAt).toBe(100);
+    played.say(6, { t: 'followProbed', n: last, items: [[next, 3]] });
+    expect(played.freshAt).toBe(300);
+    played.core.close();
+  });
+
+  it('answers from what it has until everything is there again', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    played.followed(5, 'fresh', 3);
+    played.map(2, 6, 4);
+    played.followed(6, 'gone', 0);
+    expect(played.core.position(0, 0)).toMatchObject({ gen: 1, seq: 3 });
+    played.tick(400);
+    expect(played.newest('follow').have).toBeUndefined();
+    played.followed(6, 'fresh', 9);
+    expect(played.core.position(0, 0)).toMatchObject({ gen: 4, seq: 9 });
+    played.core.close();
+  });
+});
+
+describe('the ownership that a new owner goes on with', () => {
+  it('is the one that all sinks follow, not one whose Starts reached some of them', () => {
+    const follower = (sgen: number) =>
+      ({ none: sgen === 0, sgen }) as Parameters<typeof oldestStream>[0] extends Iterable<infer F>
+        ? F
+        : never;
+    expect(oldestStream([follower(4), follower(2), follower(0)])).toBe(2);
+    expect(oldestStream([follower(4), follower(4)])).toBe(4);
+  });
+});
+
+describe('replicas of an owner', () => {
+  function start() {
+    const out = new Outbox();
+    const host = {
+      ...{ out, now: 0, pace: new Pace(), deltaBytes: new DeltaBytes(1 << 20), discard: () => {} },
+      policy: { ...DEFAULT_POLICY, maxReaderBytes: 100, readerSilentMs: 50 },
+      moveRate: new RateLimit(0, new Pace(), 'move'),
+    };
+    const stream = {
+      ...{ phase: 'ACTIVE', seq: 0, committed: 0, uncommitted: () => [] },
+      before: undefined as { gen: number; base: number } | undefined,
+    };
+    const shard: ReadShard = {
+      ...{ gen: 1, member: 0, group: { id: 0 }, extents: () => [], stream, flush: () => {} },
+    };
+    const readers = new Readers(shard, host);
+    readers.onFollow(9, { t: 'follow', g: 0, m: 0, gen: 1, id: 1, v: 1 });
+    const batch = (): ReadBatch => ({ seq: ++stream.seq, delta: new Uint8Array(60) });
+    const kinds = () => out.take().map((effect) => (effect.kind === 'send' ? effect.message.t : effect.kind));
+    return { readers, host, batch, kinds, out, stream };
+  }
+
+  it('one that does not take what it is sent is sent no more, and is told so when it asks', () => {
+    const { readers, batch, kinds } = start();
+    readers.appended(batch());
+    expect(kinds()).toEqual(['followed', 'followDelta']);
+    expect(readers.probed(9, 1, new Map([[1, 1]]))).toEqual([1, 1]);
+    readers.appended(batch());
+    expect(kinds()).toEqual(['followDelta']);
+    readers.appended(batch());
+    expect(kinds()).toEqual(['event']);
+    expect(readers.any).toBe(false);
+    expect(readers.probed(9, 1, new Map([[1, 1]]))).toBeUndefined();
+  });
+
+  it('one that missed an ownership does not go on: its positions meant something else', () => {
+    const { readers, stream, out } = start();
+    stream.before = { gen: 2, base: 9 };
+    stream.seq = stream.committed = 9;
+    out.take();
+    let id = 1;
+    const answerTo = (have: [number, number, number]) => {
+      readers.onFollow(9, { t: 'follow', g: 0, m: 0, gen: 1, id: ++id, v: 1, have });
+      const [effect] = out.take();
+      return effect?.kind === 'send' && effect.message.t === 'followed' ? effect.message.how : undefined;
+    };
+    // Positions 8 to 10 of generation 0 were not durable; generation 2 has made others of 8 and 9.
+    expect(answerTo([0, 7, 10])).toBe('gone');
+    expect(answerTo([2, 7, 10])).toBe('resumed');
+    expect(answerTo([2, 9, 9])).toBe('resumed');
+    expect(answerTo([2, 7, 8])).toBe('gone');
+    expect(answerTo([1, 7, 9])).toBe('resumed');
+    stream.committed = stream.seq = 10;
+    expect(answerTo([2, 7, 10])).toBe('gone');
+    expect(answerTo([1, 7, 9])).toBe('gone');
+  });
+
+  it('one that has not asked for long is sent no more', () => {
+    const { readers, host } = start();
+    host.now = 40;
+    readers.probed(9, 1, new Map([[1, 0]]));
+    host.now = 80;
+    readers.tick();
+    expect(readers.any).toBe(true);
+    host.now = 91;
+    readers.tick();
+    expect(readers.any).toBe(false);
+  });
+});
