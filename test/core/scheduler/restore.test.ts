@@ -19,15 +19,16 @@ function tell(cluster: Cluster, message: Parameters<Cluster['send']>[2]): void {
 function saved(): Cluster {
   const cluster = new Cluster({ k: 2, r: 1 });
   open.push(cluster);
-  const push = (value: number, keys: number[]) => {
+  // A question with the number of an earlier one is a repetition of that.
+  const push = (id: number, value: number, keys: number[]) => {
     cluster.client.push({ 0: [{ keys, value }], 1: [{ keys, value }] });
     cluster.settle();
-    tell(cluster, { t: 'saveNow', id: 1, name: 'all' });
+    tell(cluster, { t: 'saveNow', id, name: 'all' });
     cluster.advance(600);
   };
   tell(cluster, { t: 'setPlan', id: 1, name: 'all', plan: PLAN });
-  push(1, [1, 2, 3, 4]);
-  push(10, [1]);
+  push(2, 1, [1, 2, 3, 4]);
+  push(3, 10, [1]);
   expect(cluster.place.manifests.length).toBe(2);
   return cluster;
 }
