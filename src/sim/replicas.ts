@@ -61,6 +61,12 @@ export class Replicas implements ReplicaSide {
     this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, share));
   }
 
+  restartAll(): void {
+    this.marks.clear();
+    this.origins.clear();
+    for (const index of [...this.cores.keys()]) this.restart(index);
+  }
+
   /** Nothing where no replica is. */
   step(index: number, input: ReplicaInput): SendEffect[] {
     const core = this.cores.get(index);

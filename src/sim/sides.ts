@@ -29,6 +29,8 @@ export interface ReplicaSide {
   /** Nothing where no replica is. */
   step(index: number, input: ReplicaInput): SendEffect[];
   restart(index: number): void;
+  /** Every process of the job was killed, and another job goes on. */
+  restartAll(): void;
   /** All have all, as it is now. */
   readonly finished: boolean;
   describe(): string[];

@@ -135,6 +135,7 @@ export class World {
     this.faults.forget();
     this.traffic.rewind(checkpoint.draft, checkpoint.contents);
     this.control.restore(checkpoint.url, checkpoint.draft);
+    cluster.replicas.restartAll();
   }
 
   private pace(): number {

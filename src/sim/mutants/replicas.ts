@@ -13,6 +13,10 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'replica/shard',
     from: ' || seq !== filling.seq',
     to: '',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'content must cross a delta of the same rows; one schedule in a few thousand has it',
+    },
   },
   {
     name: 'replica: the owner does not flush before it reads content',
@@ -42,6 +46,10 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'shard/readers',
     from: 'for (const batch of stream.uncommitted(base))',
     to: 'for (const batch of [])',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'the new owner must have pushed before it is asked, and nothing of it be durable',
+    },
   },
   {
     name: 'replica: the generation before is that of the newest promise',
@@ -58,6 +66,10 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'replica/shard',
     from: 'Math.min(this.probedAt, this.host.mapAt)',
     to: 'this.probedAt',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'an owner must be replaced while a replica does not hear of it',
+    },
   },
   {
     name: 'replica: its age counts from the moment of the answer',
@@ -70,6 +82,10 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'shard/readers',
     from: 'this.shard.flush();\n        return this.readers.get(from) === reader ?',
     to: 'return this.readers.get(from) === reader ?',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'a push must be open when the question comes, and its answer be looked at before the flush',
+    },
   },
   {
     name: 'replica: an answer to a probe counts that the replica has not reached',

@@ -107,6 +107,32 @@ describe('a replica', () => {
     played.core.close();
   });
 
+  it('takes content at the position that it is stamped with, and at no other', () => {
+    const played = new Played();
+    played.tick(10);
+    const map = mapOf(1, 5, 1);
+    map.tables.push({
+      ...{ id: 1, name: 'rows', pool: 'embedding', dim: 4, seed: 0 },
+      ...{ optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } },
+    });
+    played.say(0, { t: 'map', map });
+    played.tick(11);
+    const { id, gen } = played.newest('follow');
+    const extents: [number, number, number][] = [[1, 16, 1]];
+    played.say(5, { t: 'followed', g: 0, m: 0, gen, id, how: 'fresh', base: 3, extents });
+    const blocks = new Uint8Array(Uint32Array.of(2, 0, 3, 0).buffer);
+    const content = (seq: number) =>
+      played.core.step({
+        ...{ kind: 'message', from: 5, parts: [blocks, new Uint8Array(8192)] },
+        message: { t: 'followContent', g: 0, m: 0, gen, id, seq },
+      });
+    for (const seq of [2, 4]) content(seq);
+    expect(played.core.position(0, 0)).toBeUndefined();
+    content(3);
+    expect(played.core.position(0, 0)).toMatchObject({ gen: 1, seq: 3 });
+    played.core.close();
+  });
+
   it('answers from what it has until everything is there again', () => {
     const played = new Played();
     played.tick(10);
@@ -144,7 +170,9 @@ describe('replicas of an owner', () => {
       moveRate: new RateLimit(0, new Pace(), 'move'),
     };
     const stream = {
-      ...{ phase: 'ACTIVE', seq: 0, committed: 0, uncommitted: () => [] },
+      ...{ phase: 'ACTIVE', seq: 0, committed: 0 },
+      uncommitted: (above: number): ReadBatch[] =>
+        above < 12 ? [{ seq: 12, delta: new Uint8Array(8) }] : [],
       before: undefined as { gen: number; base: number } | undefined,
     };
     const shard: ReadShard = {
@@ -154,7 +182,7 @@ describe('replicas of an owner', () => {
     readers.onFollow(9, { t: 'follow', g: 0, m: 0, gen: 1, id: 1, v: 1 });
     const batch = (): ReadBatch => ({ seq: ++stream.seq, delta: new Uint8Array(60) });
     const kinds = () => out.take().map((effect) => (effect.kind === 'send' ? effect.message.t : effect.kind));
-    return { readers, host, batch, kinds, out, stream };
+    return { readers, host, batch, kinds, out, stream, shard };
   }
 
   it('one that does not take what it is sent is sent no more, and is told so when it asks', () => {
@@ -190,6 +218,24 @@ describe('replicas of an owner', () => {
     stream.committed = stream.seq = 10;
     expect(answerTo([2, 7, 10])).toBe('gone');
     expect(answerTo([1, 7, 9])).toBe('gone');
+  });
+
+  it('one that goes on gets the batches that are not durable yet', () => {
+    const { readers, stream, kinds } = start();
+    kinds();
+    stream.before = { gen: 2, base: 9 };
+    stream.seq = 12;
+    stream.committed = 9;
+    readers.onFollow(9, { t: 'follow', g: 0, m: 0, gen: 1, id: 2, v: 1, have: [2, 9, 9] });
+    expect(kinds()).toEqual(['followed', 'followDelta']);
+  });
+
+  it('is told where the owner is with what was pushed by then', () => {
+    const { readers, shard, stream } = start();
+    shard.flush = () => {
+      stream.seq = 5;
+    };
+    expect(readers.probed(9, 1, new Map([[1, 0]]))).toEqual([1, 5]);
   });
 
   it('one that has not asked for long is sent no more', () => {
