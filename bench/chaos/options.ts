@@ -65,7 +65,7 @@ export const CHAOS_FLAGS = {
   schedulers: { value: 'n', help: 'schedulers, of which one leads; several need --store', standard: '1' },
   store: { value: 'url', help: 'etcd for the scheduler, which runs already: etcd://host:2379/prefix' },
   network: {
-    help: 'every role and client on a machine of its own that can vanish: a network namespace; needs root',
+    help: 'every role and client on a machine of its own, which may vanish (root)',
   },
   tls: { help: 'with certificates that are made on the spot' },
   token: { help: 'with tokens, one of clients and one of nodes, that are made on the spot' },
