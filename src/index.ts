@@ -50,6 +50,7 @@ export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '
 export type { Departed } from './runtime/departure.js';
 export type { LogFields, Logger } from './runtime/log.js';
 export type { RunningPs } from './runtime/ps.js';
+export { Export, type ExportOptions, type ExportStatus, openExport } from './serving/exports.js';
 export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js';
 export { type Digest, digest } from './tools/digest.js';
 export { type LoadOptions, type LoadProgress, type LoadResult, load } from './tools/load.js';

@@ -205,6 +205,19 @@ export interface NativeShard {
    * @throws BAD_ARGUMENT when the open batch is not empty, or blocks of the table are absent
    */
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
+  /**
+   * Values (dim floats) of the rows that are there, at their keys' places in `into`; returns how many keys
+   * have a row. `found` (a byte per key) gets a 1 for each of them; other bytes are left as they are. Of a
+   * key without a row: its initial value if `initial`, else its place in `into` is left as it is.
+   * @throws BAD_ARGUMENT (no such table, lengths, absent blocks), KEY_RESERVED
+   */
+  readValues(
+    table: number,
+    keys: BigUint64Array,
+    into: Float32Array,
+    initial: boolean,
+    found?: Uint8Array,
+  ): number;
   extents(): Extent[];
   /**
    * Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from,

@@ -136,7 +136,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/', 'src/core/replica/'],
   ['src/core/node/', 'src/core/scheduler/', 'src/transport/'],
   ['src/checkpoint/'],
-  ['src/runtime/'],
+  ['src/runtime/', 'src/serving/'],
   ['src/client/'],
   ['src/tools/', 'src/train/'],
   ['src/index.ts', 'src/local/', 'src/worker/', 'src/sim/'],

@@ -102,4 +102,31 @@ Napi::Value ShardObject::loadRows(const Napi::CallbackInfo& info) {
   return Napi::Number::New(env, static_cast<int>(status));
 }
 
+Napi::Value ShardObject::readValues(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  WantedValues wanted;
+  wanted.table = arguments.u32();
+  const Napi::BigUint64Array keys = arguments.keys();
+  Napi::Float32Array into = arguments.floats();
+  wanted.initial = arguments.boolean();
+  Napi::Uint8Array found;
+  if (arguments.more())
+    found = arguments.typed<Napi::Uint8Array>(napi_uint8_array, "found must be a Uint8Array");
+  if (!arguments.ok()) return env.Undefined();
+  wanted.keys = keys.Data();
+  wanted.keyCount = keys.ElementLength();
+  wanted.into = into.Data();
+  wanted.floatCount = into.ElementLength();
+  if (!found.IsEmpty()) {
+    if (found.ElementLength() != wanted.keyCount)
+      return fail(env, "BAD_ARGUMENT", "found needs a byte for each key");
+    wanted.found = found.Data();
+  }
+  std::size_t count = 0;
+  if (const Fault fault = shard_->readValues(wanted, count)) return fail(env, fault);
+  return Napi::Number::New(env, static_cast<double>(count));
+}
+
 }  // namespace kintsugi::binding

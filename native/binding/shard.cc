@@ -33,6 +33,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::endSnapshot>("endSnapshot"),
                       InstanceAccessor<&S::snapshotBytes>("snapshotBytes"),
                       InstanceMethod<&S::loadRows>("loadRows"),
+                      InstanceMethod<&S::readValues>("readValues"),
                       InstanceMethod<&S::extents>("extents"),
                       InstanceMethod<&S::keys>("keys"),
                       InstanceMethod<&S::keysInOrder>("keysInOrder"),

@@ -7,6 +7,7 @@
 namespace kintsugi {
 
 static constexpr std::size_t kMaxLoadedRows = std::size_t{1} << 30;
+static constexpr Fault kReservedKey{"KEY_RESERVED", "the key 2^64-1 is reserved"};
 
 Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
   if (snapshot_) return badArgument("a snapshot of this shard is open");
@@ -98,6 +99,35 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   scatter(0, values, rows.values);
   if (state) scatter(values, state, rows.state);
   if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows));
+}
+
+Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {
+  const Table* t = table(wanted.table);
+  if (!t) return badArgument("there is no such table");
+  const TableSpec& spec = t->spec();
+  if (wanted.keyCount > kMaxLoadedRows || wanted.floatCount != wanted.keyCount * spec.dim)
+    return badArgument("the values of these keys have another length");
+  if (t->absent(kKeys).count() || t->absent(kRows).count())
+    return badArgument("blocks of this table are absent");
+  if (plans_.empty()) plans_.resize(1);
+  Plan& plan = plans_[0];
+  const RequestTable keys{wanted.table, static_cast<std::uint32_t>(wanted.keyCount), 0,
+                          reinterpret_cast<const std::uint8_t*>(wanted.keys), nullptr};
+  if (!collectTags(keys, plan)) return kReservedKey;
+  plan.slots.resize(plan.tags.size());
+  t->index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
+  kernels().gatherRows(reinterpret_cast<std::uint8_t*>(wanted.into), t->row(0), spec.stride(),
+                       std::size_t{spec.dim} * 4, plan.slots.data(), plan.slots.size());
+  count = 0;
+  for (std::size_t i = 0; i < plan.slots.size(); i++) {
+    if (plan.slots[i] != kNone) {
+      count++;
+      if (wanted.found) wanted.found[i] = 1;
+    } else if (wanted.initial) {
+      initialValues(spec, plan.tags[i] - 1, wanted.into + i * spec.dim);
+    }
+  }
+  return {};
 }
 
 }  // namespace kintsugi

@@ -43,6 +43,16 @@ struct EquationsResult {
   BlockPairs stuck;
 };
 
+/** Values that are asked for by key: `into` has room for `dim` floats of each, `found` a byte, or is null. */
+struct WantedValues {
+  std::uint32_t table = 0;
+  const std::uint64_t* keys = nullptr;
+  float* into = nullptr;
+  std::uint8_t* found = nullptr;
+  std::size_t keyCount = 0, floatCount = 0;
+  bool initial = false;
+};
+
 struct SnapshotBegun {
   std::uint32_t stamp = 0;
   std::uint64_t rows = 0, bytes = 0;  // with a key; of keys, values and state
@@ -107,6 +117,9 @@ class Shard {
   /** Whole rows, new ones or in place of what is there; of a repeated key the last one counts. For a shard
    * that nobody follows: no delta says so. Applied, or a status and nothing is changed. */
   Fault loadRows(const LoadedRows& rows, Status& status);
+  /** Values of rows that are there, at their places; `found` gets a 1 for each, and nothing for others. Of a
+   * key without a row: its initial value if `initial`, else nothing is written. `count`: keys with a row. */
+  Fault readValues(const WantedValues& wanted, std::size_t& count);
 
   std::vector<ExtentOf> extents() const;
   std::vector<TableStats> stats() const;

@@ -330,5 +330,49 @@ TEST(snapshotsAreOneInstant) {
   }
 }
 
+TEST(valuesByKey) {
+  Shard shard(std::make_shared<Memory>(0), 0, 1, 1);
+  const TableSpec spec = tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal);
+  CHECK(!shard.addTable(spec));
+  Random random(seed);
+  Piece piece{2, {}, {}, {}};
+  for (std::uint64_t key = 0; key < 900; key += 3) {
+    piece.keys.push_back(key);
+    for (std::uint32_t x = 0; x < spec.width(); x++)
+      (x < spec.dim ? piece.values : piece.state).push_back(random.real());
+  }
+  CHECK(load(shard, piece) == Status::Applied);
+  std::vector<std::uint64_t> keys;
+  for (int i = 0; i < 500; i++) keys.push_back(random.below(900));
+  for (const bool initial : {false, true}) {
+    std::vector<float> into(keys.size() * spec.dim, -3), expected(spec.dim);
+    std::vector<std::uint8_t> found(keys.size(), 2);
+    std::size_t count = 0, there = 0;
+    CHECK(!shard.readValues({2, keys.data(), into.data(), found.data(), keys.size(), into.size(), initial},
+                            count));
+    for (std::size_t i = 0; i < keys.size(); i++) {
+      const bool has = keys[i] % 3 == 0;
+      there += has;
+      CHECK_EQ(found[i], has ? 1 : 2);
+      expected.assign(spec.dim, -3);
+      if (has) {
+        std::memcpy(expected.data(), piece.values.data() + keys[i] / 3 * spec.dim, spec.dim * 4);
+      } else if (initial) {
+        initialValues(spec, keys[i], expected.data());
+      }
+      CHECK(std::memcmp(expected.data(), into.data() + i * spec.dim, spec.dim * 4) == 0);
+    }
+    CHECK_EQ(count, there);
+    CHECK(shard.readValues({2, keys.data(), into.data(), nullptr, keys.size(), into.size() - 1, initial},
+                           count));  // lengths
+    CHECK(shard.readValues({3, keys.data(), into.data(), nullptr, keys.size(), into.size(), initial}, count));
+  }
+  const std::uint64_t reserved = ~std::uint64_t{0};
+  float row[7];
+  std::size_t count;
+  CHECK(std::string_view(shard.readValues({2, &reserved, row, nullptr, 1, 7, true}, count).code) ==
+        "KEY_RESERVED");
+}
+
 }  // namespace
 }  // namespace kintsugi::test

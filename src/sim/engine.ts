@@ -186,6 +186,10 @@ export class RememberingShard implements NativeShard {
     return this.real.loadRows(table, keys, values, state);
   }
 
+  readValues(...args: Parameters<NativeShard['readValues']>): number {
+    return this.real.readValues(...args);
+  }
+
   extents(): Extent[] {
     return this.real.extents();
   }
