@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { openPlace } from '../checkpoint/open.js';
 import { KintsugiError } from '../errors.js';
 import type { SavePlan } from '../protocol/saving.js';
+import { RunFailure } from './failure.js';
 import { duration, integer, size } from './flags.js';
 
 export const DEFAULT_EVERY_MS = 5 * 60_000;
@@ -32,14 +33,20 @@ export function placeAndNumber(text: string): { url: string; number: number | un
     : { url: absolutePlace(text), number: undefined };
 }
 
-export function everyOption(): Option {
-  return new Option('--every <time>', 'a checkpoint so often; 0s = only when it is asked for').argParser(
+export function everyOption(what = 'a checkpoint'): Option {
+  return new Option('--every <time>', `${what} so often; 0s = only when it is asked for`).argParser(
     duration('--every'),
   );
 }
 
-export function keepOption(): Option {
-  return new Option('--keep <n>', 'so many checkpoints are kept').argParser(integer('--keep', 1, MOST_KEPT));
+export function keepOption(what = 'checkpoints'): Option {
+  return new Option('--keep <n>', `so many ${what} are kept`).argParser(integer('--keep', 1, MOST_KEPT));
+}
+
+/** One that was begun and failed is a failed run; without a plan there is nothing to begin. */
+export function asFailure(error: unknown): unknown {
+  const failed = error instanceof KintsugiError && error.code !== 'BAD_ARGUMENT';
+  return failed ? new RunFailure(error.code, error.message, { cause: error }) : error;
 }
 
 /** Of a flag. */

@@ -13,6 +13,7 @@ import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
 import { setSavePlan } from '../tools/checkpoints.js';
 import {
   absolutePlace,
+  asFailure,
   BARRIER,
   DEFAULT_EVERY_MS,
   DEFAULT_KEEP,
@@ -46,12 +47,6 @@ function print(json: boolean, value: unknown, text: string): void {
 }
 
 // ---- of a running job
-
-/** A checkpoint that was begun and failed is a failed run; without a plan there is nothing to begin. */
-function asFailure(error: unknown): unknown {
-  const failed = error instanceof KintsugiError && error.code !== 'BAD_ARGUMENT';
-  return failed ? new RunFailure(error.code, error.message, { cause: error }) : error;
-}
 
 async function runNow(flags: JobFlags): Promise<void> {
   const made = await withClient(flags, (client) =>

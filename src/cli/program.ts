@@ -6,6 +6,7 @@ import { PACKAGE_ROOT } from '../package-root.js';
 import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
 import { registerDemo } from './demo.js';
+import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
@@ -41,6 +42,7 @@ export function createProgram(): Command {
   registerScale(program);
   registerRestart(program);
   registerCheckpoint(program);
+  registerExport(program);
   registerSave(program);
   registerScrub(program);
   registerLoad(program);

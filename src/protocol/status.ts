@@ -118,6 +118,8 @@ export interface PlanStatus {
   rate: number;
   /** Each is of one instant of all shards. */
   barrier?: true;
+  /** Names of the tables of an export; absent: all. */
+  tables?: string[];
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**

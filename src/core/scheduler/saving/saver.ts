@@ -327,7 +327,8 @@ export class Saver {
   /** Undefined: there has never been a plan. */
   status(): PlanStatus[] | undefined {
     if (!this.plans) return undefined;
-    return [...this.plans.values()].map(({ name, url, kind, everyMs, keep, rate, barrier }): PlanStatus => {
+    return [...this.plans.values()].map((plan): PlanStatus => {
+      const { name, url, kind, everyMs, keep, rate, barrier, tables } = plan;
       const { last, failure } = this.liveOf(name)!;
       const { attempt } = this;
       const shards = this.host.ledger.map.groups.reduce((sum, { data }) => sum + data.length, 0);
@@ -335,6 +336,7 @@ export class Saver {
       return {
         ...{ name, url, kind, everyMs, keep, rate },
         ...(barrier && { barrier }),
+        ...(tables && { tables }),
         ...(own && { underWay: { number: own.number, saved: own.savedShards, shards } }),
         ...(last && { last: lastOf(last, this.now) }),
         ...(failure && { failure }),

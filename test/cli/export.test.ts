@@ -1,0 +1,205 @@
+/** `kintsugi export` of a job of processes, and readers that follow it through the loss of roles. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { type Client, connect, type Export, type ExportStatus, openExport } from '../../src/index.js';
+import { loadNative } from '../../src/native.js';
+import { shardCount } from '../../src/protocol/map.js';
+import { ENDPOINT, makeBucket } from '../checkpoint/s3-server.js';
+import { kintsugi, type Running, record, start } from './support.js';
+
+const ROWS = 3000;
+const DIM = 3;
+const KEYS = BigUint64Array.from({ length: ROWS }, (_, i) => BigInt(i));
+
+/** Of roles and of this process, where there is an S3 server. */
+if (ENDPOINT) Object.assign(process.env, { KINTSUGI_S3_ENDPOINT: ENDPOINT, AWS_REGION: 'us-east-1' });
+
+let directory = '';
+let address = '';
+let scheduler: Running;
+let client: Client;
+const nodes: Running[] = [];
+
+async function startScheduler(listen: string): Promise<void> {
+  const state = join(directory, 'state');
+  const flags = ['--code', '2+1', '--nodes', '4', '--dir', state];
+  scheduler = start(['scheduler', '--listen', listen, ...flags]);
+  address = `${(await record(scheduler, 'scheduler.ready')).address}`;
+}
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-export-'));
+  await startScheduler('127.0.0.1:0');
+  for (let n = 0; n < 4; n++) {
+    const where = ['--listen', '127.0.0.1:0', '--name', `ps-${n}`, '--host-label', `host-${n}`];
+    nodes.push(start(['ps', '--scheduler', address, ...where]));
+  }
+  client = await connect(address);
+  const optimizer = { kind: 'sgd', lr: -1 } as const;
+  await client.createTables([
+    { name: 'counts', dim: DIM, optimizer, initializer: { kind: 'zeros' } },
+    { name: 'others', dim: 1, optimizer, initializer: { kind: 'constant', value: 7 } },
+  ]);
+  await client.table('others').push(BigUint64Array.of(5n), Float32Array.of(1));
+});
+afterAll(async () => {
+  await client?.close();
+  for (const { process } of [scheduler, ...nodes]) process.kill('SIGKILL');
+  await Promise.all([scheduler, ...nodes].map(({ ended }) => ended));
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const run = (...args: string[]) => kintsugi(['export', ...args, '--scheduler', address]);
+/** Adds 1 to every row. */
+const pushAll = () => client.table('counts').push(KEYS, new Float32Array(ROWS * DIM).fill(1));
+
+/** Statuses of a reader, as they come. */
+async function follow(url: string) {
+  const waiting: { wanted: (status: ExportStatus) => boolean; resolve: () => void }[] = [];
+  const onChange = (status: ExportStatus) => {
+    for (const each of waiting.splice(0)) {
+      if (each.wanted(status)) each.resolve();
+      else waiting.push(each);
+    }
+  };
+  const served = await openExport(url, { everyMs: 20, onChange });
+  onTestFinished(() => served.close());
+  const until = (wanted: (status: ExportStatus) => boolean) =>
+    wanted(served.status)
+      ? Promise.resolve()
+      : new Promise<void>((resolve) => waiting.push({ wanted, resolve }));
+  return { served, until };
+}
+
+/** Pushes of each shard that are served: all of its rows must have the same. */
+function pushesServed(served: Export): number[] {
+  const pool = client.clusterMap.pools.find(({ name }) => name === 'embedding')!;
+  const { order, starts } = loadNative().partition(KEYS, shardCount(pool));
+  const rows = served.pull('counts', KEYS);
+  return Array.from({ length: shardCount(pool) }, (_, shard) => {
+    const found = new Set<number>();
+    for (let i = starts[shard]!; i < starts[shard + 1]!; i++)
+      for (let x = 0; x < DIM; x++) found.add(rows[order[i]! * DIM + x]!);
+    expect(found.size).toBe(1);
+    return [...found][0]!;
+  });
+}
+
+/** One after the other, without a pause. */
+class Pushing {
+  acknowledged = 0;
+  begun = 0;
+  private over = false;
+  private readonly running = this.run();
+
+  private async run(): Promise<void> {
+    while (!this.over) {
+      this.begun++;
+      await pushAll();
+      this.acknowledged++;
+    }
+  }
+  stop(): Promise<void> {
+    this.over = true;
+    return this.running;
+  }
+}
+
+const places: [string, () => Promise<string>][] = [['a directory', async () => join(directory, 'place')]];
+if (ENDPOINT) places.push(['an object store', async () => `s3://${await makeBucket()}/export`]);
+
+test.each(places)('exports to %s: a reader follows them through the loss of roles', async (_, at) => {
+  const url = await at();
+  const base = pushesServedNow(await client.table('counts').pull(KEYS));
+  const first = await run(url, '--every', '100ms', '--tables', 'counts', '--keep', '2', '--once', '--json');
+  expect(first).toMatchObject({ code: 0 });
+  const { served, until } = await follow(url);
+  expect(served.tables.map(({ name }) => name)).toEqual(['counts']);
+  const pushing = new Pushing();
+  let before = pushesServed(served);
+  const further = async (exports: number) => {
+    for (let n = 0; n < exports; n++) {
+      const { number } = served.status;
+      await until((status) => status.number > number);
+      const now = pushesServed(served);
+      for (const [shard, count] of now.entries()) {
+        expect(count).toBeGreaterThanOrEqual(before[shard]!);
+        expect(count).toBeLessThanOrEqual(base + pushing.begun);
+      }
+      before = now;
+    }
+  };
+  await further(3);
+  nodes.shift()!.process.kill('SIGKILL');
+  await further(3);
+  const listen = address;
+  scheduler.process.kill('SIGKILL');
+  await scheduler.ended;
+  await startScheduler(listen);
+  await further(3);
+  await pushing.stop();
+  await run('--once');
+  await served.refresh();
+  expect(new Set(pushesServed(served))).toEqual(new Set([base + pushing.acknowledged]));
+  expect((await run('--stop')).stdout).toBe('no exports "export" are made any more\n');
+  const fresh = await openExport(url);
+  onTestFinished(() => fresh.close());
+  expect(fresh.pull('counts', KEYS)).toEqual(await client.table('counts').pull(KEYS));
+  // It died for good; the next place has as many nodes as before.
+  const where = ['--listen', '127.0.0.1:0', '--name', `ps-${randomBytes(3).toString('hex')}`];
+  nodes.push(start(['ps', '--scheduler', address, ...where, '--host-label', randomBytes(3).toString('hex')]));
+});
+
+function pushesServedNow(rows: Float32Array): number {
+  expect(new Set(rows).size).toBe(1);
+  return rows[0]!;
+}
+
+test('once, with all tables, and what changed the next time', async () => {
+  await pushAll();
+  const place = join(directory, 'once');
+  const first = await run(place, '--once');
+  expect(first).toMatchObject({ code: 0, stdout: expect.stringMatching(/^export 1: 3,001 rows, /) });
+  const status = await client.status();
+  expect(status.saving).toMatchObject([{ name: 'export', kind: 'export', everyMs: 0, keep: 3 }]);
+  expect(status.saving![0]).not.toHaveProperty('tables');
+  await client.table('others').push(BigUint64Array.of(6n), Float32Array.of(1));
+  const second = await run('--once', '--json');
+  expect(JSON.parse(second.stdout)).toMatchObject({ number: 2, rows: expect.any(Number) });
+  expect((JSON.parse(second.stdout) as { rows: number }).rows).toBeLessThan(ROWS);
+  const served = await openExport(place);
+  onTestFinished(() => served.close());
+  expect([...served.pull('others', BigUint64Array.of(5n, 6n, 8n))]).toEqual([8, 8, 7]);
+  const changed = await run('--every', '1h', '--tables', 'others');
+  expect(changed.stdout).toBe(`exports of others to ${place} every 3600.00 s\n`);
+  expect((await client.status()).saving).toMatchObject([{ everyMs: 3_600_000, tables: ['others'], keep: 3 }]);
+  await run('--once');
+  await served.refresh();
+  expect(served.tables.map(({ name }) => name)).toEqual(['others']);
+  const other = await run(place, '--name', 'second');
+  expect(other).toMatchObject({
+    code: 2,
+    said: [expect.stringMatching(/BAD_ARGUMENT: .*place of "export"/)],
+  });
+  await run('--stop');
+});
+
+test('what cannot be is refused', async () => {
+  const refused = async (code: string, ...args: string[]) =>
+    expect(await run(...args)).toMatchObject({
+      code: 2,
+      said: [expect.stringMatching(new RegExp(`^kintsugi: ${code}: `))],
+    });
+  const place = join(directory, 'refused');
+  await refused('BAD_ARGUMENT');
+  await refused('BAD_ARGUMENT', '--once');
+  await refused('BAD_ARGUMENT', '--stop');
+  await refused('BAD_ARGUMENT', place, '--stop');
+  await refused('BAD_ARGUMENT', place, '--name', 'checkpoint');
+  await refused('BAD_ARGUMENT', place, '--tables', 'counts,,others');
+  await refused('UNKNOWN_TABLE', place, '--tables', 'counts,nothing');
+  await refused('BAD_ARGUMENT', 'ftp://host/x');
+});
