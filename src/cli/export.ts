@@ -98,8 +98,7 @@ export function registerExport(program: Command): void {
     program
       .command('export')
       .description(
-        'Have a running job write the values of its tables to a place again and again, each time what has ' +
-          'changed. Durable, part of the job.',
+        'Write the values of tables of a running job to a place again and again; durable, part of the job.',
       )
       .argument('[place]', 'directory or s3://bucket/prefix (default: where it exports to now)'),
   )

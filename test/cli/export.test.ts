@@ -25,7 +25,7 @@ const nodes: Running[] = [];
 
 async function startScheduler(listen: string): Promise<void> {
   const state = join(directory, 'state');
-  const flags = ['--code', '2+1', '--nodes', '4', '--dir', state];
+  const flags = ['--log-format', 'json', '--code', '2+1', '--ps', '4', '--dir', state];
   scheduler = start(['scheduler', '--listen', listen, ...flags]);
   address = `${(await record(scheduler, 'scheduler.ready')).address}`;
 }
@@ -37,7 +37,8 @@ beforeAll(async () => {
     const where = ['--listen', '127.0.0.1:0', '--name', `ps-${n}`, '--host-label', `host-${n}`];
     nodes.push(start(['ps', '--scheduler', address, ...where]));
   }
-  client = await connect(address);
+  // Four processes of PS start meanwhile.
+  client = await connect(address, { connectTimeoutMs: 60_000 });
   const optimizer = { kind: 'sgd', lr: -1 } as const;
   await client.createTables([
     { name: 'counts', dim: DIM, optimizer, initializer: { kind: 'zeros' } },
@@ -111,47 +112,63 @@ class Pushing {
 const places: [string, () => Promise<string>][] = [['a directory', async () => join(directory, 'place')]];
 if (ENDPOINT) places.push(['an object store', async () => `s3://${await makeBucket()}/export`]);
 
-test.each(places)('exports to %s: a reader follows them through the loss of roles', async (_, at) => {
-  const url = await at();
-  const base = pushesServedNow(await client.table('counts').pull(KEYS));
-  const first = await run(url, '--every', '100ms', '--tables', 'counts', '--keep', '2', '--once', '--json');
-  expect(first).toMatchObject({ code: 0 });
-  const { served, until } = await follow(url);
-  expect(served.tables.map(({ name }) => name)).toEqual(['counts']);
-  const pushing = new Pushing();
-  let before = pushesServed(served);
-  const further = async (exports: number) => {
-    for (let n = 0; n < exports; n++) {
-      const { number } = served.status;
-      await until((status) => status.number > number);
-      const now = pushesServed(served);
-      for (const [shard, count] of now.entries()) {
-        expect(count).toBeGreaterThanOrEqual(before[shard]!);
-        expect(count).toBeLessThanOrEqual(base + pushing.begun);
+test.each(places)(
+  'exports to %s: a reader follows them through the loss of roles',
+  async (_, at) => {
+    const url = await at();
+    const base = pushesServedNow(await client.table('counts').pull(KEYS));
+    const first = await run(
+      url,
+      '--every',
+      '100ms',
+      '--tables',
+      'counts',
+      '--keep',
+      '30',
+      '--once',
+      '--json',
+    );
+    expect(first).toMatchObject({ code: 0 });
+    const { served, until } = await follow(url);
+    expect(served.tables.map(({ name }) => name)).toEqual(['counts']);
+    const pushing = new Pushing();
+    let before = pushesServed(served);
+    const further = async (exports: number) => {
+      for (let n = 0; n < exports; n++) {
+        const { number } = served.status;
+        await until((status) => status.number > number);
+        const now = pushesServed(served);
+        for (const [shard, count] of now.entries()) {
+          expect(count).toBeGreaterThanOrEqual(before[shard]!);
+          expect(count).toBeLessThanOrEqual(base + pushing.begun);
+        }
+        before = now;
       }
-      before = now;
-    }
-  };
-  await further(3);
-  nodes.shift()!.process.kill('SIGKILL');
-  await further(3);
-  const listen = address;
-  scheduler.process.kill('SIGKILL');
-  await scheduler.ended;
-  await startScheduler(listen);
-  await further(3);
-  await pushing.stop();
-  await run('--once');
-  await served.refresh();
-  expect(new Set(pushesServed(served))).toEqual(new Set([base + pushing.acknowledged]));
-  expect((await run('--stop')).stdout).toBe('no exports "export" are made any more\n');
-  const fresh = await openExport(url);
-  onTestFinished(() => fresh.close());
-  expect(fresh.pull('counts', KEYS)).toEqual(await client.table('counts').pull(KEYS));
-  // It died for good; the next place has as many nodes as before.
-  const where = ['--listen', '127.0.0.1:0', '--name', `ps-${randomBytes(3).toString('hex')}`];
-  nodes.push(start(['ps', '--scheduler', address, ...where, '--host-label', randomBytes(3).toString('hex')]));
-});
+    };
+    await further(3);
+    nodes.shift()!.process.kill('SIGKILL');
+    await further(3);
+    const listen = address;
+    scheduler.process.kill('SIGKILL');
+    await scheduler.ended;
+    await startScheduler(listen);
+    await further(3);
+    await pushing.stop();
+    await run('--once');
+    await served.refresh();
+    expect(new Set(pushesServed(served))).toEqual(new Set([base + pushing.acknowledged]));
+    expect((await run('--stop')).stdout).toBe('no exports "export" are made any more\n');
+    const fresh = await openExport(url);
+    onTestFinished(() => fresh.close());
+    expect(fresh.pull('counts', KEYS)).toEqual(await client.table('counts').pull(KEYS));
+    // It died for good; the next place has as many nodes as before.
+    const where = ['--listen', '127.0.0.1:0', '--name', `ps-${randomBytes(3).toString('hex')}`];
+    nodes.push(
+      start(['ps', '--scheduler', address, ...where, '--host-label', randomBytes(3).toString('hex')]),
+    );
+  },
+  240_000,
+);
 
 function pushesServedNow(rows: Float32Array): number {
   expect(new Set(rows).size).toBe(1);
@@ -173,9 +190,9 @@ test('once, with all tables, and what changed the next time', async () => {
   const served = await openExport(place);
   onTestFinished(() => served.close());
   expect([...served.pull('others', BigUint64Array.of(5n, 6n, 8n))]).toEqual([8, 8, 7]);
-  const changed = await run('--every', '1h', '--tables', 'others');
-  expect(changed.stdout).toBe(`exports of others to ${place} every 3600.00 s\n`);
-  expect((await client.status()).saving).toMatchObject([{ everyMs: 3_600_000, tables: ['others'], keep: 3 }]);
+  const changed = await run('--every', '10m', '--tables', 'others');
+  expect(changed.stdout).toBe(`exports of others to ${place} every 600.00 s\n`);
+  expect((await client.status()).saving).toMatchObject([{ everyMs: 600_000, tables: ['others'], keep: 3 }]);
   await run('--once');
   await served.refresh();
   expect(served.tables.map(({ name }) => name)).toEqual(['others']);

@@ -79,7 +79,7 @@ describe('look-ups', () => {
 
 describe('newer exports', () => {
   it('random histories: every look-up is of one export, whatever kind the next one is', async () => {
-    for (let seed = 1; seed <= 4; seed++) {
+    for (let seed = 1; seed <= 3; seed++) {
       const next = random(seed);
       const job = new Job(temporaryDirectory());
       const change = (count: number) => {
@@ -91,7 +91,7 @@ describe('newer exports', () => {
       const served = await opened(job.url, seed % 2 ? {} : { missing: 0.25 });
       const missing = seed % 2 ? undefined : 0.25;
       let before = job.content(missing);
-      for (let round = 0; round < 12; round++) {
+      for (let round = 0; round < 10; round++) {
         const kind = next() % 8;
         change(next() % 120);
         if (kind === 0) job.forget((key) => key % 7n === 0n);
@@ -110,7 +110,7 @@ describe('newer exports', () => {
         const looking = (async () => {
           while (!isOver) {
             const seen = job.look(served);
-            if (seen !== before) expect(seen).toBe(after);
+            expect(seen === before || seen === after).toBe(true);
             looks++;
             await new Promise(setImmediate);
           }
@@ -119,7 +119,7 @@ describe('newer exports', () => {
         isOver = true;
         await looking;
         expect(looks).toBeGreaterThan(0);
-        expect(job.look(served)).toBe(after);
+        expect(job.look(served) === after).toBe(true);
         expect(await served.refresh()).toBe(false);
         before = after;
       }

@@ -157,25 +157,30 @@ export class Job {
     };
   }
 
-  /** What a look-up of everything gives. */
+  /** What a look-up of everything gives: all bits. */
   content(missing: number | undefined): string {
-    return TABLES.map((table) => {
-      const rows = this.rows.get(table.name)!;
-      return Array.from(ASKED, (key) => {
-        const value = rows.get(key) ?? missing;
-        return (value === undefined ? initialOf(table, key) : new Float32Array(table.dim).fill(value)).join();
-      }).join(';');
-    }).join('|');
+    return bitsOf(
+      TABLES.map((table) => {
+        const rows = this.rows.get(table.name)!;
+        const all = new Float32Array(ASKED.length * table.dim);
+        for (const [i, key] of ASKED.entries()) {
+          const value = rows.get(key) ?? missing;
+          if (value === undefined) all.set(initialOf(table, key), i * table.dim);
+          else all.fill(value, i * table.dim, (i + 1) * table.dim);
+        }
+        return all;
+      }),
+    );
   }
 
   /** The same of what is served. */
   look(served: Export): string {
-    return TABLES.map(({ name, dim }) => {
-      const rows = served.pull(name, ASKED);
-      return Array.from(ASKED, (_, i) => rows.subarray(i * dim, (i + 1) * dim).join()).join(';');
-    }).join('|');
+    return bitsOf(TABLES.map(({ name }) => served.pull(name, ASKED)));
   }
 }
+
+const bitsOf = (all: Float32Array[]) =>
+  all.map(({ buffer }) => Buffer.from(buffer).toString('latin1')).join();
 
 function halves(tables: TableToWrite[]): TableToWrite[][] {
   const [items] = tables;
