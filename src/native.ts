@@ -206,17 +206,12 @@ export interface NativeShard {
    */
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
   /**
-   * Values (dim floats) of the rows that are there, at their keys' places in `into`; returns how many keys
-   * have a row. `found` (a byte per key) gets a 1 for each of them; other bytes are left as they are. Of a
-   * key without a row: its initial value if `initial`, else its place in `into` is left as it is.
+   * Values (dim floats) of the rows that are there, at their keys' places in `into`, and a 1 in `found` (a
+   * byte per key); returns how many keys have a row. Places of others are left, or are their initial values.
    * @throws BAD_ARGUMENT (no such table, lengths, absent blocks), KEY_RESERVED
    */
   readValues(
-    table: number,
-    keys: BigUint64Array,
-    into: Float32Array,
-    initial: boolean,
-    found?: Uint8Array,
+    ...asked: [table: number, keys: BigUint64Array, into: Float32Array, initial: boolean, found?: Uint8Array]
   ): number;
   extents(): Extent[];
   /**
