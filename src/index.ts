@@ -24,6 +24,7 @@ export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { EngineTable, InitializerSpec } from './native.js';
 export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
+export type { SavedTable } from './protocol/checkpoints.js';
 export type {
   ClusterMap,
   DataEntry,

@@ -94,6 +94,7 @@ export class Export {
     return this.#held.tables;
   }
 
+  /** What is served now, and why not something newer. */
   get status(): ExportStatus {
     const { manifest, content } = this.#held;
     const { number, createdAt, kind } = manifest;
