@@ -109,8 +109,6 @@ class Story {
   /** The owner of the shard died, and its newest batches with it: the follower takes them back, and the next
    * owner has what is left. */
   void takeBack(std::uint32_t count) {
-    std::set<std::pair<std::uint32_t, std::uint64_t>> gone;
-    auto next = shard();
     std::vector<Bytes> undone;
     for (; count && !log_.empty(); count--) {
       CHECK(follower_->applyDelta(view(log_.back().delta)) == Status::Applied);
@@ -119,24 +117,14 @@ class Story {
       log_.pop_back();
     }
     // What is left of the leader: its blocks with the deltas taken back, as recovery would find them.
-    for (const ExtentOf& e : leader_->extents()) CHECK(!next->adopt(e.table, e.extent));
-    for (const ColumnKind kind : {kKeys, kRows}) {
-      BlockPairs blocks;
-      next->nextAbsent(kind, 1u << 20, blocks);
-      ReadResult read;
-      const Bytes bytes =
-          answerOf([&](const Allocate& allocate) { CHECK(!leader_->read(list(blocks), read, allocate)); });
-      std::uint32_t installed = 0;
-      CHECK(!next->install(list(blocks), view(bytes), installed));
-    }
-    for (const Bytes& delta : undone) CHECK(next->applyDelta(view(delta)) == Status::Applied);
-    leader_ = std::move(next);
+    leader_ = copied();
+    for (const Bytes& delta : undone) CHECK(leader_->applyDelta(view(delta)) == Status::Applied);
     // The leader serves pushes: its free slots are those of keys that are gone.
-    rebuild();
+    leader_ = copied();
   }
 
   /** The leader as a new owner would have it: all blocks installed at once. */
-  void rebuild() {
+  std::unique_ptr<Shard> copied() {
     auto next = shard();
     for (const ExtentOf& e : leader_->extents()) CHECK(!next->adopt(e.table, e.extent));
     for (const ColumnKind kind : {kKeys, kRows}) {
@@ -148,7 +136,7 @@ class Story {
       std::uint32_t installed = 0;
       CHECK(!next->install(list(blocks), view(bytes), installed));
     }
-    leader_ = std::move(next);
+    return next;
   }
 
   void compare() {

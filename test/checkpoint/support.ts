@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import type { Place } from '../../src/checkpoint/place.js';
 import { encodeSegment, rowsOf, statePartsOf, type TableToWrite } from '../../src/checkpoint/segment.js';
+import { splitMix as random } from '../../src/core/scheduler/samples/ranges.js';
 import { optimizerOf } from '../../src/optimizers.js';
 import {
   type CheckpointDraft,
@@ -22,17 +23,7 @@ export function temporaryDirectory(): string {
   return directory;
 }
 
-/** u32 numbers from a seed. */
-export function random(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x9e3779b9) >>> 0;
-    let z = state;
-    z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
-    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
-    return (z ^ (z >>> 15)) >>> 0;
-  };
-}
+export { random };
 
 export const POOL: Pool = { name: 'embedding', k: 2, r: 1, firstGroup: 0, groups: 1 };
 export const TABLES: SavedTable[] = [
