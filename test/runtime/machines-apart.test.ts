@@ -15,8 +15,8 @@ const why = whyNoMachines();
 if (why !== undefined) process.stderr.write(`\nLEFT OUT: machines that vanish together: ${why}\n\n`);
 
 const POLL_MS = 50;
-/** Links to a machine that vanished are abandoned after 2 s. */
-const ABANDONED_MS = 3500;
+/** Links to a machine that vanished are abandoned after 2 s, and its sinks are reported after 3 s. */
+const ABANDONED_MS = 4500;
 /** Nobody is given up for silence alone. */
 const PATIENT = ['--limit', 'silentMs=120000'];
 

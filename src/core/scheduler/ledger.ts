@@ -112,6 +112,11 @@ export class Ledger {
     this.gated.push(...effects);
   }
 
+  /** What nothing durable is behind. */
+  tell(to: PeerId, message: Message): void {
+    this.now({ kind: 'send', to, message, parts: [] });
+  }
+
   /** A message that is held back likewise. */
   answer(to: PeerId, message: Message): void {
     this.afterwards({ kind: 'send', to, message, parts: [] });

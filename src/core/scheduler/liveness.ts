@@ -102,6 +102,13 @@ export class Liveness {
     if (heardAt > 0) this.slept(Math.max(0, now - this.policy.reconnectMs - heardAt));
   }
 
+  /** Nodes that have said nothing in the time that one has to come back. */
+  silent(now: number): PeerId[] {
+    return [...this.nodes].flatMap(([id, { dead, heardAt }]) =>
+      !dead && now - heardAt > this.policy.reconnectMs ? [id] : [],
+    );
+  }
+
   /** Processes that were not heard of for too long, with the reason. */
   late(now: number): [id: PeerId, reason: string][] {
     const late: [PeerId, string][] = [];

@@ -197,6 +197,11 @@ export class Membership {
     this.vanishing.learn(links.filter(isQuiet));
   }
 
+  /** Nodes that may be gone: nothing is acknowledged, or nothing was heard for some time. */
+  get silentOnes(): PeerId[] {
+    return [...this.vanishing.all, ...this.liveness.silent(this.now)];
+  }
+
   reached(from: PeerId, answer: MessageOf<'reached'>): void {
     this.vanishing.answered(from, answer, this.now);
   }
@@ -210,8 +215,7 @@ export class Membership {
     const present = nodesById(this.present);
     const witnesses = (node: PeerId) =>
       neighbours(node, this.host.heldBy(node)).filter((id) => present.has(id));
-    for (const [to, message] of this.vanishing.ask(this.now, witnesses))
-      this.ledger.now({ kind: 'send', to, message, parts: [] });
+    for (const [to, message] of this.vanishing.ask(this.now, witnesses)) this.ledger.tell(to, message);
     const gone = this.vanishing.gone(this.now);
     const silent = this.vanishing.all;
     if (gone.some((node) => this.host.indispensable(node, silent))) return [];

@@ -232,11 +232,8 @@ export class Scheduler {
   }
 
   private indispensable(node: PeerId, besides: readonly PeerId[]): boolean {
-    const [held, view] = [this.heldBy(node), this.view()];
-    const nodes = view.nodes.filter(({ id }) => !besides.includes(id));
-    return isIndispensable(node, held, this.map.pools, { ...view, nodes }, (group) =>
-      this.reports.isLost(group),
-    );
+    const isLost = (group: Group): boolean => this.reports.isLost(group);
+    return isIndispensable(node, this.heldBy(node), this.map.pools, this.without(besides), isLost);
   }
 
   private get index(): GroupIndex {
@@ -303,13 +300,7 @@ export class Scheduler {
       case 'sessions':
         return this.ledger.answer(from, this.sessions.answer());
       case 'status':
-        this.ledger.now({
-          kind: 'send',
-          to: from,
-          message: { t: 'statusReply', id: message.id, status: this.status() },
-          parts: [],
-        });
-        return;
+        return this.ledger.tell(from, { t: 'statusReply', id: message.id, status: this.status() });
       default:
         return;
     }
@@ -339,10 +330,7 @@ export class Scheduler {
 
   // ---- placement
 
-  /**
-   * A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it
-   * meanwhile.
-   */
+  /** A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it. */
   private onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
     const group = this.map.groups[report.g];
     const owner = group?.data[report.m];
@@ -354,8 +342,10 @@ export class Scheduler {
     this.replaceSink(report.g, report.sid, 'stalled');
   }
 
+  /** Who is silent may be gone, and then the sink's own node may be the one that comes back. */
   private canDoWithout(group: Group, sink: SinkEntry): boolean {
-    return this.reports.isLost(group) || canDoWithout(group, sink, this.map.pools[group.pool]!, this.view());
+    const view = this.without(this.membership.silentOnes);
+    return this.reports.isLost(group) || canDoWithout(group, sink, this.map.pools[group.pool]!, view);
   }
 
   /** Drops a sink; repair puts another in its place. */
@@ -379,6 +369,12 @@ export class Scheduler {
       avoid: new Set(this.avoided.keys()),
       leaving: this.scaler.leaving,
     };
+  }
+
+  /** As if these nodes were gone. */
+  private without(gone: readonly PeerId[]): ClusterView {
+    const view = this.view();
+    return { ...view, nodes: view.nodes.filter(({ id }) => !gone.includes(id)) };
   }
 
   /** Forms the groups once enough nodes have joined. */

@@ -7,6 +7,7 @@ import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
 import { STREAM_MUTANTS } from './streams.js';
+import { VANISHING_MUTANTS } from './vanishing.js';
 
 export const MUTANTS: readonly Mutant[] = [
   ...STREAM_MUTANTS,
@@ -16,4 +17,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...SENDER_MUTANTS,
   ...SAVING_MUTANTS,
   ...REPLICA_MUTANTS,
+  ...VANISHING_MUTANTS,
 ];

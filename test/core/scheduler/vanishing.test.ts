@@ -3,10 +3,11 @@
  */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/scheduler/scheduler.js';
+import type { Group } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { BareScheduler, type Identity } from './bare.js';
 
-const { vanishedMs, silentMs } = DEFAULT_SCHEDULER_POLICY;
+const { vanishedMs, silentMs, reconnectMs } = DEFAULT_SCHEDULER_POLICY;
 const STEP_MS = 50;
 
 let bare: BareScheduler;
@@ -109,6 +110,51 @@ describe('a machine that vanishes', () => {
   it('is not lost by this rule with more than the code restores: the scheduler may be cut off', () => {
     const story = untilLost({ silent: nodes.slice(0, 3) }, silentMs - STEP_MS);
     expect(story.lost).toEqual([]);
+  });
+});
+
+describe('a sink that stalls while its machine has vanished', () => {
+  let owner: Identity;
+  let sinkAt: Identity;
+  let other: Identity;
+  const [g, m, sid] = [0, 0, 1];
+  beforeEach(() => {
+    bare = new BareScheduler(2, 1);
+    nodes = Array.from({ length: 4 }, (_, i) => bare.join(`ps-${i}`, i === 3 ? { standby: true } : {}));
+    for (const node of nodes) bare.complete(node);
+    const [{ data, sinks }] = bare.groups as [Group];
+    const at = (entry: { node: number }) => nodes.find(({ id }) => id === entry.node)!;
+    [owner, other, sinkAt] = [at(data[m]!), at(data[1]!), at(sinks[0]!)];
+    expect(sinks[0]!.sid).toBe(sid);
+  });
+
+  /** The owner says that the sink stalls: whether that is still there. */
+  const isKept = (): boolean => {
+    const { gen } = bare.groups[g]!.data[m]!;
+    bare.hear(owner.id, { t: 'stalled', g, m, sid, gen, v: bare.groups[g]!.version });
+    return bare.groups[g]!.sinks.some((sink) => sink.sid === sid);
+  };
+
+  it('is replaced when the rest of its group is there', () => {
+    expect(untilLost({ silent: [] }, vanishedMs).lost).toEqual([]);
+    expect(isKept()).toBe(false);
+  });
+
+  it('is kept while that of another member has vanished, too: it may be the only one to come back', () => {
+    expect(untilLost({ silent: [sinkAt, other] }, vanishedMs).lost).toEqual([]);
+    expect(isKept()).toBe(true);
+    const back = untilLost({ silent: [other] }, vanishedMs);
+    expect(back.lost).toEqual([[other.id, 'vanished']]);
+  });
+
+  it('is kept while another member is silent for reasons that nobody knows', () => {
+    for (let ms = 0; ms <= reconnectMs; ms += STEP_MS) {
+      for (const node of nodes) if (node !== other) bare.complete(node);
+      bare.tick(STEP_MS);
+    }
+    expect(isKept()).toBe(true);
+    bare.complete(other);
+    expect(isKept()).toBe(false);
   });
 });
 
