@@ -8,7 +8,7 @@ export const ERROR_CODES = {
   ADDON_NOT_LOADED: 'the native addon could not be loaded',
   BAD_ARGUMENT: 'an argument or option has a wrong type, form or range',
   BAD_DATA: 'a data file is missing or malformed',
-  BAD_CHECKPOINT: 'a file of a checkpoint or saved job is missing, truncated or altered',
+  BAD_CHECKPOINT: 'a file of a checkpoint is missing, truncated or altered, or of a version that is not read',
   CHECKPOINT_MISSING: 'there is no such checkpoint',
   CHECKPOINT_TAKEN: 'another writer has written the checkpoint of this number',
   PLACE_FAILED: 'the place of checkpoints cannot be reached, read or written',

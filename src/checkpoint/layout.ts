@@ -1,66 +1,81 @@
 /**
- * The parts of a whole row. The engine has rows one after the other; files have a tensor for each part.
+ * The parts of a whole row. The engine has rows one after the other; files have values and state apart.
  * Copies move 32-bit words, so that all bits are kept (those of NaNs too) without a call per row.
  */
 import { type OptimizerSpec, stateParts } from '../optimizers.js';
 
-/** A part of every row that is a tensor of its own in files. */
+/** A part of every row. */
 export interface RowPart {
   name: string;
   /** Where it starts in a row, and its length, in floats. */
   offset: number;
   floats: number;
-  /** One number per row: the tensor's shape is [rows], not [rows, floats]. */
-  scalar: boolean;
 }
 
 /** Parts of a row in order, named as torch.optim names its state. */
 export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
   const parts: RowPart[] = [];
   let offset = 0;
-  const add = (name: string, floats: number, scalar = false) => {
-    parts.push({ name, offset, floats, scalar });
+  const add = (name: string, floats: number) => {
+    parts.push({ name, offset, floats });
     offset += floats;
   };
   add('values', dim);
-  for (const { name, shape } of stateParts(optimizer.kind)) {
-    if (shape === 'scalar') add(name, 1, true);
-    else add(name, dim);
-  }
+  for (const { name, shape } of stateParts(optimizer.kind)) add(name, shape === 'scalar' ? 1 : dim);
   return parts;
 }
 
-export function shapeOf(part: RowPart, rows: number): number[] {
-  return part.scalar ? [rows] : [rows, part.floats];
+/** The state of a row that nothing was pushed to. */
+export function initialState(dim: number, optimizer: OptimizerSpec): Float32Array {
+  const [, ...state] = rowParts(dim, optimizer);
+  const floats = state.reduce((sum, part) => sum + part.floats, 0);
+  return new Float32Array(floats).fill('initialAccumulator' in optimizer ? optimizer.initialAccumulator : 0);
 }
 
-function words(array: Float32Array): Uint32Array {
-  return new Uint32Array(array.buffer, array.byteOffset, array.length);
+/** Words keep all bits of floats, those of NaNs too. */
+export function wordsOf(floats: Float32Array): Uint32Array {
+  return new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
 }
 
-/** One part of all rows. */
-export function takePart(rows: Float32Array, width: number, part: RowPart): Float32Array {
-  if (part.floats === width) return rows;
-  const count = rows.length / width;
-  const result = new Float32Array(count * part.floats);
-  const from = words(rows);
-  const to = words(result);
-  let at = 0;
+/** Copies `floats` of every row: from column `at` of rows of `from.width` to column `at` of those of `to`. */
+function copyColumns(
+  from: { rows: Float32Array; width: number; at: number },
+  to: { rows: Float32Array; width: number; at: number },
+  floats: number,
+): void {
+  const [source, target] = [wordsOf(from.rows), wordsOf(to.rows)];
+  const count = floats === 0 ? 0 : to.rows.length / to.width;
   for (let row = 0; row < count; row++) {
-    const start = row * width + part.offset;
-    for (let x = 0; x < part.floats; x++) to[at++] = from[start + x]!;
+    const [start, end] = [row * from.width + from.at, row * to.width + to.at];
+    for (let x = 0; x < floats; x++) target[end + x] = source[start + x]!;
   }
-  return result;
 }
 
-/** The inverse of `takePart`: puts one part into all rows. */
-export function putPart(rows: Float32Array, width: number, part: RowPart, values: Float32Array): void {
+/** Whole rows of `width` floats as their values (`dim` of each) and their state. */
+export function splitRows(
+  rows: Float32Array,
+  width: number,
+  dim: number,
+): { values: Float32Array; state: Float32Array } {
   const count = rows.length / width;
-  const from = words(values);
-  const to = words(rows);
-  let at = 0;
-  for (let row = 0; row < count; row++) {
-    const start = row * width + part.offset;
-    for (let x = 0; x < part.floats; x++) to[start + x] = from[at++]!;
-  }
+  const rest = width - dim;
+  if (rest === 0) return { values: rows, state: new Float32Array(0) };
+  const [values, state] = [new Float32Array(count * dim), new Float32Array(count * rest)];
+  copyColumns({ rows, width, at: 0 }, { rows: values, width: dim, at: 0 }, dim);
+  copyColumns({ rows, width, at: dim }, { rows: state, width: rest, at: 0 }, rest);
+  return { values, state };
+}
+
+/** The inverse of `splitRows`. */
+export function joinRows(
+  { values, state }: { values: Float32Array; state: Float32Array },
+  width: number,
+  dim: number,
+): Float32Array {
+  const rest = width - dim;
+  if (rest === 0) return values;
+  const rows = new Float32Array((values.length / dim) * width);
+  copyColumns({ rows: values, width: dim, at: 0 }, { rows, width, at: 0 }, dim);
+  copyColumns({ rows: state, width: rest, at: 0 }, { rows, width, at: dim }, rest);
+  return rows;
 }

@@ -28,8 +28,6 @@ export const DTYPES = {
 } as const;
 export type Dtype = keyof typeof DTYPES;
 
-/** The limit of the reference implementation. */
-export const MAX_HEADER_BYTES = 100_000_000;
 const ALIGNMENT = 8;
 const METADATA = '__metadata__';
 

@@ -82,6 +82,37 @@ export async function readSegmentOf(
   return segment;
 }
 
+/** A segment of a shard. */
+export interface Wanted {
+  shard: SavedShard;
+  ref: SegmentRef;
+}
+
+/**
+ * Segments in the order of the list; the next one is read while the caller handles one. @throws what
+ * `readSegmentOf` throws
+ */
+export async function* readSegments(
+  place: Place,
+  manifest: Manifest,
+  all: readonly Wanted[],
+  signal?: AbortSignal | undefined,
+): AsyncGenerator<Wanted & { segment: Segment }> {
+  const start = (wanted: Wanted | undefined) => {
+    if (!wanted) return undefined;
+    const reading = readSegmentOf(place, manifest, wanted.shard, wanted.ref, signal);
+    // Whoever leaves the loop does not await it.
+    reading.catch(() => undefined);
+    return reading;
+  };
+  let next = start(all[0]);
+  for (const [i, wanted] of all.entries()) {
+    const segment = await next!;
+    next = start(all[i + 1]);
+    yield { ...wanted, segment };
+  }
+}
+
 /** Why a segment is not the one of this shard; undefined when it is. */
 export function segmentProblem(
   { group, member, position, tables, sessions }: Segment,

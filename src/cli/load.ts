@@ -1,12 +1,14 @@
-/** `kintsugi load DIR`: loads what `save` wrote into a running job, of any size and any code. */
+/** `kintsugi load PLACE`: loads the rows of a checkpoint into a running job, of any size and any code. */
 import type { Command } from 'commander';
 import { load } from '../tools/load.js';
+import { placeAndNumber } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 
-async function run(directory: string, flags: ConnectFlags): Promise<void> {
-  await withClient(flags, (client) => load(client, directory));
-  process.stdout.write(`loaded ${directory}\n`);
+async function run(place: string, flags: ConnectFlags): Promise<void> {
+  const { url, number } = placeAndNumber(place);
+  await withClient(flags, (client) => load(client, url, { number }));
+  process.stdout.write(`loaded ${place}\n`);
 }
 
 export function registerLoad(program: Command): void {
@@ -14,8 +16,11 @@ export function registerLoad(program: Command): void {
     program
       .command('load')
       .description(
-        'Load saved tables into a running job; it may have another number of nodes and another code.',
+        'Load the tables of a checkpoint into a running job, which may have other nodes and another code.',
       )
-      .argument('<directory>', 'what "kintsugi save" wrote'),
+      .argument(
+        '<place>',
+        'what "kintsugi save" wrote, or a place of checkpoints or exports; with @N, number N',
+      ),
   ).action(run);
 }

@@ -124,7 +124,7 @@ export function localOptions(flags: Flags): LocalOptions {
     moveRate: flags.moveRate,
     checkpoint: planOf(flags),
     restore: flags.restore === undefined ? undefined : placeAndNumber(flags.restore),
-    resume: flags.resume,
+    resume: flags.resume === undefined ? undefined : placeAndNumber(flags.resume),
     save: flags.save,
     log: flags.log,
     token: tokenOf(flags),
@@ -220,8 +220,11 @@ export function registerLocal(program: Command): void {
       'bytes per second that planned moves bring to each PS (default: no limit)',
       sizeText('--move-rate'),
     )
-    .option('--resume <directory>', 'load what "kintsugi save" wrote before training (default: start afresh)')
-    .option('--save <directory>', 'save all tables at the end (default: do not)')
+    .option(
+      '--resume <place>',
+      'load the tables of a save or a checkpoint before training (default: start afresh)',
+    )
+    .option('--save <place>', 'save all tables at the end, as "kintsugi save" (default: do not)')
     .option('--json <file>', 'write the report here (default: do not)')
     .option('--log <file>', 'append the log records of all roles here (default: do not)')
     .option('--quiet', 'nothing but the summary', false);

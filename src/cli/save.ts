@@ -1,4 +1,4 @@
-/** `kintsugi save DIR`: writes every table of a running job, with optimizer state. */
+/** `kintsugi save PLACE`: writes every table of a running job, with optimizer state. */
 import type { Command } from 'commander';
 import { save } from '../tools/save.js';
 import { type ConnectFlags, withClient } from './connected.js';
@@ -8,20 +8,18 @@ interface Flags extends ConnectFlags {
   partial: boolean;
 }
 
-async function run(directory: string, flags: Flags): Promise<void> {
-  const { lost } = await withClient(flags, (client) => save(client, directory, { partial: flags.partial }));
-  const without = lost > 0 ? `, without ${lost} shards of tables that are beyond repair` : '';
-  process.stdout.write(`saved to ${directory}${without}\n`);
+async function run(place: string, flags: Flags): Promise<void> {
+  const { lost } = await withClient(flags, (client) => save(client, place, { partial: flags.partial }));
+  const without = lost > 0 ? `, without ${lost} shards that are beyond repair` : '';
+  process.stdout.write(`saved to ${place}${without}\n`);
 }
 
 export function registerSave(program: Command): void {
   withScheduler(
     program
       .command('save')
-      .description(
-        'Save every table of a running job with its optimizer state, as safetensors files and a manifest.',
-      )
-      .argument('<directory>', 'must not exist, or be empty'),
+      .description('Save every table of a running job with its optimizer state, as checkpoint 1 of a place.')
+      .argument('<place>', 'directory or s3://bucket/prefix; must not exist, or be empty'),
   )
     .option('--partial', 'leave out shards that are beyond repair, instead of failing', false)
     .action(run);

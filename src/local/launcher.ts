@@ -160,7 +160,7 @@ class LocalJob {
     });
     await this.form();
     const client = this.client!;
-    if (options.resume !== undefined) await load(client, options.resume);
+    if (options.resume) await load(client, options.resume.url, { number: options.resume.number });
     await this.train();
     const status = await this.settle();
     if (options.test.length > 0) await this.evaluate();

@@ -34,7 +34,7 @@ export interface LocalOptions {
   checkpoint?: SavePlan | undefined;
   /** The checkpoint that the job begins with. */
   restore?: { url: string; number?: number | undefined } | undefined;
-  resume: string | undefined;
+  resume: { url: string; number: number | undefined } | undefined;
   save: string | undefined;
   /** Append every record of every role here. */
   log: string | undefined;

@@ -8,7 +8,7 @@
 import { turn } from '../checkpoint/bytes.js';
 import type { Place } from '../checkpoint/place.js';
 import type { Segment, TableRead } from '../checkpoint/segment.js';
-import { readSegmentOf } from '../checkpoint/verify.js';
+import { readSegments, type Wanted } from '../checkpoint/verify.js';
 import { KintsugiError } from '../errors.js';
 import {
   checkpointOfSegment,
@@ -76,7 +76,7 @@ export async function loaded(
   try {
     for (const table of chosen.tables) content.add(table);
     const all = chosen.shards.flatMap((shard) => shard.segments.map((ref): Wanted => ({ shard, ref })));
-    for await (const { shard, segment } of read(place, chosen.manifest, all, signal)) {
+    for await (const { shard, segment } of readSegments(place, chosen.manifest, all, signal)) {
       for (const each of wantedTables(segment, content)) {
         await remove(each, content, (table, keys, values) => content.load(table, keys, values));
         const added = await inTurns(each, (keys, values) => content.load(each.table, keys, values));
@@ -110,7 +110,7 @@ export async function collected(
   const kept = new Map<string, number>();
   for (const { shard } of whole.values())
     for (const { name } of next.tables) rows.delete(rowsKey(shard, name));
-  for await (const { shard, ref, segment } of read(place, next.manifest, all, signal)) {
+  for await (const { shard, ref, segment } of readSegments(place, next.manifest, all, signal)) {
     const isFirstPart = whole.get(shard)?.firstPart.has(ref) ?? false;
     for (const each of wantedTables(segment, content)) {
       const { table } = each;
@@ -173,34 +173,7 @@ function changeOf(shard: SavedShard, held: Chosen): Change {
   return { shard, refs: segments, isWhole: true, firstPart };
 }
 
-// ---- reading
-
-interface Wanted {
-  shard: SavedShard;
-  ref: SegmentRef;
-}
-
-/** Segments in their order; the next one is read while one is handled. */
-async function* read(
-  place: Place,
-  manifest: Manifest,
-  all: readonly Wanted[],
-  signal: AbortSignal,
-): AsyncGenerator<Wanted & { segment: Segment }> {
-  const start = (wanted: Wanted | undefined) => {
-    if (!wanted) return undefined;
-    const reading = readSegmentOf(place, manifest, wanted.shard, wanted.ref, signal);
-    // Whoever leaves the loop does not await it.
-    reading.catch(() => undefined);
-    return reading;
-  };
-  let next = start(all[0]);
-  for (const [i, wanted] of all.entries()) {
-    const segment = await next!;
-    next = start(all[i + 1]);
-    yield { ...wanted, segment };
-  }
-}
+// ---- rows
 
 /** Rows of a table in a segment. */
 interface TableRows {

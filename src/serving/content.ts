@@ -5,6 +5,7 @@
  * rows of the overlay are copied to the base little by little.
  */
 import { turn } from '../checkpoint/bytes.js';
+import { wordsOf } from '../checkpoint/layout.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative, type NativeMemory, type NativeShard, PushStatus } from '../native.js';
 import { optimizerOf } from '../optimizers.js';
@@ -185,11 +186,6 @@ function put(
   if (status === PushStatus.KEY_RESERVED)
     throw new KintsugiError('BAD_CHECKPOINT', `table "${spec.name}" has a row of the reserved key`);
   throw new KintsugiError('MEMORY_LIMIT', `there is no memory for ${keys.length} rows of "${spec.name}"`);
-}
-
-/** Words keep all bits of floats, those of NaNs too. */
-function wordsOf(floats: Float32Array): Uint32Array {
-  return new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
 }
 
 /** Rows of `values` that are not `present`, or not found there. */

@@ -1,21 +1,28 @@
 /**
- * Loads a saved job into a running one, of any number of nodes and any code. Everything is verified before
- * the first row is loaded: a directory that is damaged anywhere is refused as a whole, with the name of the
- * file.
+ * Loads the rows of a checkpoint into a running job, of any number of nodes and any code: what `save` wrote,
+ * a checkpoint of a job, or an export. All files are read and verified before the first row is loaded, so a
+ * checkpoint that is damaged anywhere is refused as a whole, with the name of the file. That reads them
+ * twice.
+ *
+ * Rows alone are loaded: the queue of samples, and which pushes shards hold, are of the job that made the
+ * checkpoint. A new job that goes on with them begins with `--restore`.
  */
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
-import { putPart, type RowPart, rowParts, shapeOf } from '../checkpoint/layout.js';
-import type { TensorSpec } from '../checkpoint/safetensors.js';
+import { checkpointNumbers, readManifest } from '../checkpoint/checkpoints.js';
+import { initialState, joinRows, wordsOf } from '../checkpoint/layout.js';
+import { copyRuns, countRows, liveRows, type Run } from '../checkpoint/live-rows.js';
+import { openPlace } from '../checkpoint/open.js';
+import type { Place } from '../checkpoint/place.js';
+import type { TableRead } from '../checkpoint/segment.js';
+import { verifyCheckpoint } from '../checkpoint/verify.js';
+import { isAuditTable } from '../client/audit.js';
 import type { Client } from '../client/client.js';
-import { eachAtMost, ranges } from '../client/concurrent.js';
+import { pipelined } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
 import { batchRows, rowCounts } from '../client/scan.js';
 import { KintsugiError } from '../errors.js';
-import { checkOptions, checkText, type OptionKeys } from '../options.js';
-import { type TableSpec, tableByName } from '../protocol/map.js';
-import { hashFile, type Manifest, readManifest, type SavedFile, type SavedTable } from './manifest.js';
-import { SafetensorsReader } from './safetensors.js';
+import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
+import type { Manifest, SavedTable } from '../protocol/checkpoints.js';
+import { tableByName } from '../protocol/map.js';
 
 /** Batches that are not durable yet, and bytes of keys and rows in each; it is in memory several times. */
 const IN_FLIGHT = 4;
@@ -23,17 +30,20 @@ const BATCH_BYTES = 1 << 20;
 
 /** Options of {@link load}. */
 export interface LoadOptions {
+  /** Number of the checkpoint. Default: the newest of the place. */
+  number?: number | undefined;
   /** Called when a batch is durable. */
   onProgress?: ((progress: LoadProgress) => void) | undefined;
   signal?: AbortSignal | undefined;
 }
 
-const LOAD_OPTIONS = { onProgress: true, signal: true } satisfies OptionKeys<LoadOptions>;
+const LOAD_OPTIONS = { number: true, onProgress: true, signal: true } satisfies OptionKeys<LoadOptions>;
 
 /** How far a load is. */
 export interface LoadProgress {
   table: string;
   rows: number;
+  /** Rows of all files. Fewer are loaded where newer files replace rows of older ones. */
   rowsTotal: number;
 }
 
@@ -44,126 +54,140 @@ export interface LoadResult {
 }
 
 /**
- * Creates the saved tables and fills them. Resolves when every row is durable. The client must have been
- * opened without `audit`, and tables that exist must be empty: rows that are in the job and not in the saved
- * one would otherwise survive.
- * @throws BAD_CHECKPOINT, TABLE_EXISTS, BAD_ARGUMENT, MEMORY_LIMIT, UNRECOVERABLE, ABORTED, CLOSED
+ * Creates the tables of a checkpoint, without the ones of audits, and fills them. Resolves when every row is
+ * durable. The client must have been opened without `audit`, and tables that exist must be empty: rows that
+ * are in the job and not in the checkpoint would otherwise survive. Rows of an export begin with the state of
+ * new rows. Shards that the checkpoint lacks are left out.
+ * @param url of the place: a directory, or `s3://bucket/prefix`
+ * @throws BAD_CHECKPOINT, CHECKPOINT_MISSING, PLACE_FAILED, TABLE_EXISTS, BAD_ARGUMENT, MEMORY_LIMIT,
+ * UNRECOVERABLE, ABORTED, CLOSED
  */
-export async function load(
-  client: Client,
-  directory: string,
-  options: LoadOptions = {},
-): Promise<LoadResult> {
-  checkText('load: directory', directory);
+export async function load(client: Client, url: string, options: LoadOptions = {}): Promise<LoadResult> {
+  checkText('load: url', url);
   checkOptions('load', options, LOAD_OPTIONS);
-  const manifest = await verify(directory, options.signal);
-  await refuseFilled(client, manifest.tables);
-  await client.createTables(manifest.tables.map(({ rows: _, ...spec }) => spec));
-  const progress = { rows: 0, rowsTotal: manifest.tables.reduce((sum, table) => sum + table.rows, 0) };
-  for (const file of manifest.files) {
-    await loadFile(client, join(directory, file.name), file, options, (rows) => {
-      progress.rows += rows;
-      options.onProgress?.({ table: file.table, ...progress });
-    });
-  }
-  return { tables: manifest.tables.length, rows: progress.rows };
-}
-
-// ---- verification
-
-/**
- * Checks a whole saved job: manifest, and every file's presence, size, structure and SHA-256. @throws
- * BAD_CHECKPOINT
- */
-export async function verify(directory: string, signal?: AbortSignal): Promise<Manifest> {
-  const manifest = await readManifest(directory);
-  const listed = new Set(manifest.files.map((file) => file.name));
-  // A data file that the manifest does not list means that two saved jobs were mixed.
-  for (const name of await readdir(directory)) {
-    if (name.endsWith('.safetensors') && !listed.has(name)) {
-      throw new KintsugiError('BAD_CHECKPOINT', `${name}: the manifest does not list this file`);
-    }
-  }
-  const tables = new Map(manifest.tables.map((table) => [table.name, table]));
-  for (const file of manifest.files) {
-    if (signal?.aborted) throw new KintsugiError('ABORTED', 'the operation was aborted');
-    await verifyFile(join(directory, file.name), file, tables.get(file.table)!);
-  }
-  return manifest;
-}
-
-async function verifyFile(path: string, file: SavedFile, table: SavedTable): Promise<void> {
-  const bad = (problem: string) => new KintsugiError('BAD_CHECKPOINT', `${file.name}: ${problem}`);
-  const reader = await SafetensorsReader.open(path);
-  const { tensors, fileBytes } = reader.layout;
-  await reader.close();
-  if (fileBytes !== file.bytes) throw bad(`${fileBytes} bytes where the manifest says ${file.bytes}`);
-  const wanted: TensorSpec[] = [
-    { name: 'keys', dtype: 'U64', shape: [file.rows] },
-    ...rowParts(table.dim, table.optimizer).map((part) => ({
-      name: part.name,
-      dtype: 'F32' as const,
-      shape: shapeOf(part, file.rows),
-    })),
-  ];
-  for (const { name, dtype, shape } of wanted) {
-    const found = tensors.get(name);
-    if (found?.dtype !== dtype || found.shape.join() !== shape.join()) {
-      throw bad(`there is no tensor "${name}" of ${dtype} [${shape}], which table "${table.name}" needs`);
-    }
-  }
-  if (tensors.size > wanted.length) throw bad(`it has tensors that table "${table.name}" does not need`);
-  if ((await hashFile(path)) !== file.sha256) throw bad('its content does not match its SHA-256');
-}
-
-/** @throws BAD_ARGUMENT */
-async function refuseFilled(client: Client, tables: readonly SavedTable[]): Promise<void> {
-  const known = tables.flatMap(({ name }) => tableByName(client.clusterMap, name) ?? []);
-  if (known.length === 0) return;
-  const counts = await rowCounts(internalsOf(client).session);
-  for (const { id, name } of known) {
-    if ((counts.get(id) ?? 0) === 0) continue;
-    const text = `table "${name}" already has rows; load into a job that has none`;
-    throw new KintsugiError('BAD_ARGUMENT', text);
-  }
-}
-
-// ---- rows
-
-async function loadFile(
-  client: Client,
-  path: string,
-  file: SavedFile,
-  options: LoadOptions,
-  onRows: (rows: number) => void,
-): Promise<void> {
-  const spec = client.table(file.table).spec;
-  const batches = ranges(file.rows, batchRows(client.rowWidth(spec), BATCH_BYTES));
-  const reader = await SafetensorsReader.open(path);
+  if (options.number !== undefined) checkInteger('load: number', options.number, 1);
+  const place = await openPlace(url);
   try {
-    await eachAtMost(IN_FLIGHT, batches, async ([start, end]) => {
-      const { keys, rows } = await readRows(reader, spec, client.rowWidth(spec), start, end);
-      await client.assign([{ table: spec.name, keys, gradients: rows }], { signal: options.signal });
-      onRows(end - start);
-    });
+    const manifest = await verified(place, options);
+    return await new Loading(place, client, manifest, options).load();
   } finally {
-    await reader.close();
+    await place.close();
   }
 }
 
-async function readRows(
-  reader: SafetensorsReader,
-  spec: TableSpec,
-  width: number,
-  start: number,
-  end: number,
-): Promise<{ keys: BigUint64Array; rows: Float32Array }> {
-  const count = end - start;
-  const part = (name: string, bytes: number) =>
-    reader.read(reader.layout.tensors.get(name)!, start * bytes, count * bytes);
-  const keys = new BigUint64Array(await part('keys', 8));
-  const rows = new Float32Array(count * width);
-  const floats = async (p: RowPart) => new Float32Array(await part(p.name, p.floats * 4));
-  for (const p of rowParts(spec.dim, spec.optimizer)) putPart(rows, width, p, await floats(p));
-  return { keys, rows };
+/** A checkpoint whose files are all there and whole. @throws BAD_CHECKPOINT, CHECKPOINT_MISSING, ... */
+async function verified(place: Place, { number, signal }: LoadOptions): Promise<Manifest> {
+  await refuseOldSave(place);
+  const manifest = await readManifest(place, number, signal);
+  const { bad } = await verifyCheckpoint(place, manifest.number, { signal });
+  const [first, ...others] = bad;
+  if (!first) return manifest;
+  const more = others.length > 0 ? ` (and ${others.length} more files are bad)` : '';
+  throw new KintsugiError('BAD_CHECKPOINT', `${first.name}: ${first.problem}${more}`);
+}
+
+/** Version 0.1 saved a manifest and files without folders. */
+async function refuseOldSave(place: Place): Promise<void> {
+  if ((await checkpointNumbers(place)).length > 0) return;
+  for await (const { name } of place.list('manifest.json')) {
+    const text = `${place.url} was saved by version 0.1, whose files this version does not read`;
+    throw new KintsugiError('BAD_CHECKPOINT', `${name}: ${text}; load them with that version`);
+  }
+}
+
+/** Rows of one table. */
+interface Batch {
+  table: string;
+  keys: BigUint64Array;
+  rows: Float32Array;
+}
+
+class Loading {
+  private readonly tables: SavedTable[];
+
+  constructor(
+    private readonly place: Place,
+    private readonly client: Client,
+    private readonly manifest: Manifest,
+    private readonly options: LoadOptions,
+  ) {
+    this.tables = manifest.tables.filter(({ name }) => !isAuditTable(name));
+  }
+
+  async load(): Promise<LoadResult> {
+    const { client } = this;
+    const { onProgress, signal } = this.options;
+    await this.refuseFilled();
+    await client.createTables(this.tables);
+    let rows = 0;
+    const loaded = pipelined(IN_FLIGHT, this.batches(), async ({ table, keys, rows: gradients }) => {
+      await client.assign([{ table, keys, gradients }], { signal });
+      return { table, count: keys.length };
+    });
+    for await (const { table, count } of loaded) {
+      rows += count;
+      onProgress?.({ table, rows, rowsTotal: this.manifest.rows });
+    }
+    return { tables: this.tables.length, rows };
+  }
+
+  /** @throws BAD_ARGUMENT */
+  private async refuseFilled(): Promise<void> {
+    const known = this.tables.flatMap(({ name }) => tableByName(this.client.clusterMap, name) ?? []);
+    if (known.length === 0) return;
+    const counts = await rowCounts(internalsOf(this.client).session);
+    for (const { id, name } of known) {
+      if ((counts.get(id) ?? 0) === 0) continue;
+      const text = `table "${name}" already has rows; load into a job that has none`;
+      throw new KintsugiError('BAD_ARGUMENT', text);
+    }
+  }
+
+  private async *batches(): AsyncGenerator<Batch> {
+    const { signal } = this.options;
+    for (const shard of this.manifest.shards) {
+      for await (const { tables } of liveRows(this.place, this.manifest, shard, { signal })) {
+        for (const { table, runs } of tables) {
+          const spec = this.tables.find(({ name }) => name === table.name);
+          if (spec) yield* this.batchesOf(spec, table, runs);
+        }
+      }
+    }
+  }
+
+  private *batchesOf(spec: SavedTable, table: TableRead, runs: readonly Run[]): Generator<Batch> {
+    const { name, dim, optimizer } = spec;
+    const fresh = this.manifest.kind === 'export' ? initialState(dim, optimizer) : undefined;
+    const width = this.client.rowWidth(this.client.table(name).spec);
+    const rest = width - dim;
+    for (const some of batchesOfRuns(runs, batchRows(width, BATCH_BYTES))) {
+      const count = countRows(some);
+      const keys = copyRuns(table.keys, new BigUint64Array(count), 1, some);
+      const values = new Float32Array(count * dim);
+      copyRuns(wordsOf(table.values), wordsOf(values), dim, some);
+      const state = new Float32Array(count * rest);
+      if (!fresh) copyRuns(wordsOf(table.state), wordsOf(state), rest, some);
+      else for (let row = 0; row < count; row++) state.set(fresh, row * rest);
+      yield { table: name, keys, rows: joinRows({ values, state }, width, dim) };
+    }
+  }
+}
+
+/** Runs cut into lists of `size` rows, the last one shorter. */
+function* batchesOfRuns(runs: readonly Run[], size: number): Generator<Run[]> {
+  let some: Run[] = [];
+  let count = 0;
+  for (const [first, end] of runs) {
+    for (let from = first; from < end; ) {
+      const to = Math.min(end, from + size - count);
+      some.push([from, to]);
+      count += to - from;
+      from = to;
+      if (count < size) continue;
+      yield some;
+      some = [];
+      count = 0;
+    }
+  }
+  if (count > 0) yield some;
 }

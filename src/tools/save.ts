@@ -1,27 +1,34 @@
 /**
- * Saves a job: one safetensors file per table and shard, or several where a shard has many rows, plus a
- * manifest. The files are written to a
- * temporary directory, which is renamed when everything is on the disk. So the directory is complete if it
- * exists.
+ * Saves a job: reads all rows through a client, shard by shard, and writes them to a place as its checkpoint
+ * number 1. The manifest is written last, so there is a whole checkpoint or none.
  *
  * The job goes on meanwhile. Every saved row is whole (values and state of one moment), but different rows
  * are of different moments, and a row that is new since its shard was listed is left out. Stop the workers
- * first for a state of one moment of the training.
+ * first for a state of one moment of the training. A checkpoint that the job makes (`Client.checkpoint`) also
+ * has the queue of samples, and which pushes each shard holds.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
-import { rowParts, shapeOf, takePart } from '../checkpoint/layout.js';
-import type { Client } from '../client/client.js';
+import { publishCheckpoint, storeSegment } from '../checkpoint/checkpoints.js';
+import { splitRows } from '../checkpoint/layout.js';
+import { openPlace } from '../checkpoint/open.js';
+import type { Place } from '../checkpoint/place.js';
+import { keepNewest } from '../checkpoint/retention.js';
+import { statePartsOf, type TableToWrite } from '../checkpoint/segment.js';
+import type { Client, RequestOptions } from '../client/client.js';
+import { pipelined, ranges } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
-import { poolOfTable, shardKeys } from '../client/scan.js';
-import { describe, invariant, KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
-import { locate, shardCount, type TableSpec } from '../protocol/map.js';
-import { syncDirectory } from '../storage/sync.js';
-import { encodeManifest, FORMAT, FORMAT_VERSION, hashFile, MANIFEST, type Manifest } from './manifest.js';
-import { pullRows, sortedLists } from './rows.js';
-import { missing, SafetensorsWriter } from './safetensors.js';
+import { batchRows, pullRows, shardKeys } from '../client/scan.js';
+import { KintsugiError } from '../errors.js';
+import { checkOptions, checkText, type OptionKeys } from '../options.js';
+import {
+  type CheckpointDraft,
+  checkpointOfSegment,
+  type SavedShard,
+  SEGMENT_BYTES,
+  type SegmentRef,
+  segmentName,
+} from '../protocol/checkpoints.js';
+import { locate, type Pool, shardCount, type TableSpec } from '../protocol/map.js';
 
 /** Options of {@link save}. */
 export interface SaveOptions {
@@ -30,26 +37,14 @@ export interface SaveOptions {
   signal?: AbortSignal | undefined;
   /** Leave out shards that are beyond repair, and say so in the manifest, instead of failing. */
   partial?: boolean | undefined;
-  /**
-   * Most rows in a file; a shard with more has several. A save keeps the keys of one file in memory, of 8
-   * bytes each. Default: 1,048,576.
-   */
-  rowsPerFile?: number | undefined;
 }
 
-const SAVE_OPTIONS = {
-  onProgress: true,
-  signal: true,
-  partial: true,
-  rowsPerFile: true,
-} satisfies OptionKeys<SaveOptions>;
-
-const ROWS_PER_FILE = 1 << 20;
+const SAVE_OPTIONS = { onProgress: true, signal: true, partial: true } satisfies OptionKeys<SaveOptions>;
 
 /** How far a save is. */
 export interface SaveProgress {
   table: string;
-  /** Shards of all tables that are saved, and how many there are. */
+  /** Shards of all pools that are saved, and how many there are. */
   shards: number;
   shardsTotal: number;
   rows: number;
@@ -61,208 +56,229 @@ export interface SaveResult {
   rows: number;
   files: number;
   bytes: number;
-  /** (table, shard) pairs that a partial save had to leave out. */
+  /** Shards that a partial save had to leave out. */
   lost: number;
 }
 
+/** The number of the checkpoint of a save. */
+const NUMBER = 1;
+/** Batches under way while one is being handled. */
+const DEPTH = 2;
+
 /**
- * Saves every table, without the ones of audits, into `directory`, which must not exist or be empty.
- * @throws BAD_ARGUMENT (the directory cannot be used), UNRECOVERABLE, ABORTED, CLOSED
+ * Saves every table, without the ones of audits, as checkpoint number 1 of a place that has none: a directory
+ * that is empty or does not exist, or `s3://bucket/prefix`.
+ * @throws BAD_ARGUMENT (the place is in use), PLACE_FAILED, CHECKPOINT_TAKEN, UNRECOVERABLE, ABORTED, CLOSED
  */
-export async function save(
-  client: Client,
-  directory: string,
-  options: SaveOptions = {},
-): Promise<SaveResult> {
-  checkText('save: directory', directory);
+export async function save(client: Client, url: string, options: SaveOptions = {}): Promise<SaveResult> {
+  checkText('save: url', url);
   checkOptions('save', options, SAVE_OPTIONS);
-  if (options.rowsPerFile !== undefined) checkInteger('save: rowsPerFile', options.rowsPerFile, 1);
-  const target = resolve(directory);
-  await refuseUsed(target, directory);
-  const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.partial`);
-  await writing(directory, () => mkdir(temporary, { recursive: true }));
+  const place = await openPlace(url);
   try {
-    const manifest = await saveTables(client, temporary, options);
-    await writing(directory, async () => {
-      await writeDurably(join(temporary, MANIFEST), encodeManifest(manifest));
-      await syncDirectory(temporary);
-      await rename(temporary, target);
-      await syncDirectory(dirname(target));
+    return await saveTo(place, client, options);
+  } finally {
+    await place.close();
+  }
+}
+
+/** See {@link save}. `segmentBytes`: bytes of rows with which a segment ends. */
+export async function saveTo(
+  place: Place,
+  client: Client,
+  options: SaveOptions,
+  segmentBytes = SEGMENT_BYTES,
+): Promise<SaveResult> {
+  const hasLeftovers = await refuseUsed(place);
+  const writing = new Writing(place, client, options, segmentBytes);
+  try {
+    const manifest = await publishCheckpoint(place, await writing.write(), options.signal);
+    // Of a save that was killed.
+    if (hasLeftovers) await keepNewest(place, 1);
+    const { tables, rows, bytes, shards, lost = [] } = manifest;
+    const files = shards.reduce((sum, { segments }) => sum + segments.length, 0);
+    return { tables: tables.length, rows, files, bytes, lost: lost.length };
+  } catch (error) {
+    // Whether the manifest is there is not known when its answer was lost: then all files stay.
+    const isKnown = error instanceof KintsugiError && error.code !== 'PLACE_FAILED';
+    if (isKnown) await place.remove(writing.written).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Returns whether it has files of a save that was not completed. @throws BAD_ARGUMENT, PLACE_FAILED */
+async function refuseUsed(place: Place): Promise<boolean> {
+  let hasLeftovers = false;
+  for await (const { name } of place.list('')) {
+    if (checkpointOfSegment(name) !== NUMBER) {
+      const text = `${place.url} is not empty: it has ${name}; save to a place of its own`;
+      throw new KintsugiError('BAD_ARGUMENT', text);
+    }
+    hasLeftovers = true;
+  }
+  return hasLeftovers;
+}
+
+class Writing {
+  /** Names of all files that were begun. */
+  readonly written: string[] = [];
+  private readonly tables: TableSpec[];
+  private readonly progress = { shards: 0, shardsTotal: 0, rows: 0 };
+  private readonly draft: CheckpointDraft;
+
+  constructor(
+    private readonly place: Place,
+    private readonly client: Client,
+    private readonly options: SaveOptions,
+    private readonly segmentBytes: number,
+  ) {
+    const { job, pools } = client.clusterMap;
+    this.tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
+    this.progress.shardsTotal = pools.reduce((sum, pool) => sum + shardCount(pool), 0);
+    this.draft = {
+      number: NUMBER,
+      kind: 'full job',
+      attempt: randomBytes(4).toString('hex'),
+      job,
+      createdAt: new Date().toISOString(),
+      barrier: false,
+      pools,
+      tables: this.tables.map(({ id: _, ...spec }) => spec),
+      shards: [],
+    };
+  }
+
+  async write(): Promise<CheckpointDraft> {
+    const lost: { pool: string; shard: number }[] = [];
+    for (const pool of this.draft.pools) {
+      for (let shard = 0; shard < shardCount(pool); shard++) {
+        const segments = await this.segmentsOrLost(pool, shard);
+        const saved = { pool: pool.name, shard, ...locate(pool, shard), position: 0, since: 0 };
+        if (segments) this.draft.shards.push({ ...saved, segments });
+        else lost.push({ pool: pool.name, shard });
+        this.progress.shards++;
+      }
+    }
+    return { ...this.draft, ...(lost.length > 0 && { lost }) };
+  }
+
+  /** Undefined: the shard is beyond repair, and the save is a partial one. */
+  private async segmentsOrLost(pool: Pool, shard: number): Promise<SegmentRef[] | undefined> {
+    if (!this.options.partial) return this.segmentsOf(pool, shard);
+    const { group, member } = locate(pool, shard);
+    const { unrecoverable } = await this.client.status();
+    if (unrecoverable.some(({ g, m }) => g === group && m === member)) return undefined;
+    const [files, rows] = [this.written.length, this.progress.rows];
+    try {
+      return await this.segmentsOf(pool, shard);
+    } catch (error) {
+      if (!(error instanceof KintsugiError && error.code === 'UNRECOVERABLE')) throw error;
+      await this.place.remove(this.written.splice(files));
+      this.progress.rows = rows;
+      return undefined;
+    }
+  }
+
+  private async segmentsOf(pool: Pool, shard: number): Promise<SegmentRef[]> {
+    const home = { ...locate(pool, shard), position: 0 };
+    const output = new Output(this.place, this.draft, home, this.written, this.options);
+    const { signal } = this.options;
+    try {
+      for (const spec of this.tables.filter(({ pool: name }) => name === pool.name)) {
+        const width = this.client.rowWidth(spec);
+        for await (const { keys, rows } of shardRows(this.client, spec, shard, { signal })) {
+          output.add(spec, keys, splitRows(rows, width, spec.dim));
+          if (output.bytes >= this.segmentBytes) await output.store(undefined);
+          this.progress.rows += keys.length;
+          this.options.onProgress?.({ table: spec.name, ...this.progress });
+        }
+      }
+      return await output.finish();
+    } finally {
+      await output.settled();
+    }
+  }
+}
+
+/** Whole rows of a shard in batches, in the order of their slots. */
+function shardRows(
+  client: Client,
+  spec: TableSpec,
+  shard: number,
+  options: RequestOptions,
+): AsyncGenerator<{ keys: BigUint64Array; rows: Float32Array }> {
+  const internals = internalsOf(client);
+  const size = batchRows(client.rowWidth(spec));
+  async function* lists() {
+    for await (const keys of shardKeys(internals.session, spec, shard, options))
+      for (const [start, end] of ranges(keys.length, size)) yield keys.subarray(start, end);
+  }
+  return pipelined(DEPTH, lists(), async (keys) => {
+    return { keys, rows: await pullRows(internals, spec, keys, 'rows', options) };
+  });
+}
+
+interface Rows extends TableToWrite {
+  keys: BigUint64Array[];
+  values: Float32Array[];
+  state: Float32Array[];
+}
+
+/** The segments of a shard; one is written while the next one is collected. */
+class Output {
+  bytes = 0;
+  private readonly segments: SegmentRef[] = [];
+  private readonly tables = new Map<string, Rows>();
+  private parts = 0;
+  private storing: Promise<void> | undefined;
+
+  constructor(
+    private readonly place: Place,
+    private readonly draft: CheckpointDraft,
+    private readonly home: Pick<SavedShard, 'group' | 'member' | 'position'>,
+    private readonly written: string[],
+    private readonly options: SaveOptions,
+  ) {}
+
+  add(
+    { name, dim, optimizer }: TableSpec,
+    keys: BigUint64Array,
+    { values, state }: { values: Float32Array; state: Float32Array },
+  ): void {
+    let rows = this.tables.get(name);
+    if (!rows) {
+      rows = { name, dim, stateParts: statePartsOf(dim, optimizer), keys: [], values: [], state: [] };
+      this.tables.set(name, rows);
+    }
+    rows.keys.push(keys);
+    rows.values.push(values);
+    rows.state.push(state);
+    this.bytes += keys.byteLength + values.byteLength + state.byteLength;
+  }
+
+  /** Begins to write what was added. `sessions`: of the last segment, none. */
+  async store(sessions: [] | undefined): Promise<void> {
+    await this.storing;
+    const name = segmentName(this.draft, this.home, this.parts++);
+    this.written.push(name);
+    const tables = [...this.tables.values()];
+    this.tables.clear();
+    this.bytes = 0;
+    const { signal } = this.options;
+    this.storing = storeSegment(this.place, name, tables, sessions, this.home, signal).then((ref) => {
+      this.segments.push(ref);
     });
-    const { tables, files } = manifest;
-    const sum = (field: 'rows' | 'bytes') => files.reduce((total, file) => total + file[field], 0);
-    return {
-      tables: tables.length,
-      rows: sum('rows'),
-      files: files.length,
-      bytes: sum('bytes'),
-      lost: manifest.lost?.length ?? 0,
-    };
-  } catch (error) {
-    await rm(temporary, { recursive: true, force: true });
-    throw error;
+    // Whoever fails meanwhile does not await it.
+    this.storing.catch(() => undefined);
   }
-}
 
-async function refuseUsed(target: string, shown: string): Promise<void> {
-  const names = await readdir(target).catch((error: unknown) => {
-    if (missing(error)) return [];
-    throw new KintsugiError('BAD_ARGUMENT', `cannot save to ${shown}: ${describe(error)}`);
-  });
-  if (names.length > 0) {
-    throw new KintsugiError('BAD_ARGUMENT', `${shown} is not empty; save into a new directory`);
+  /** Nothing is being written any more. */
+  async settled(): Promise<void> {
+    await this.storing?.catch(() => undefined);
   }
-}
 
-/** Errors of the file system, with the directory that the user named. */
-async function writing<T>(shown: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof KintsugiError || (error as NodeJS.ErrnoException).syscall === undefined) throw error;
-    throw new KintsugiError('BAD_ARGUMENT', `cannot write ${shown}: ${describe(error)}`, { cause: error });
-  }
-}
-
-async function saveTables(client: Client, directory: string, options: SaveOptions): Promise<Manifest> {
-  const { job, pools } = client.clusterMap;
-  const specs = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
-  const manifest: Manifest = {
-    format: FORMAT,
-    version: FORMAT_VERSION,
-    job: { id: job, pools },
-    tables: [],
-    files: [],
-  };
-  const shardsOf = (spec: TableSpec) => shardCount(poolOfTable(client.clusterMap, spec));
-  const progress = { shards: 0, shardsTotal: specs.reduce((sum, spec) => sum + shardsOf(spec), 0), rows: 0 };
-  for (const [index, spec] of specs.entries()) {
-    const shards = shardsOf(spec);
-    let tableRows = 0;
-    const onRows = (rows: number) => {
-      progress.rows += rows;
-      options.onProgress?.({ table: spec.name, ...progress });
-    };
-    for (let shard = 0; shard < shards; shard++) {
-      let part = 0;
-      for await (const keys of listsOrLost(client, spec, shard, options, manifest)) {
-        tableRows += keys.length;
-        const name = fileName(index, spec.name, { shard, shards, part: part++ });
-        const path = join(directory, name);
-        await writing(directory, () => saveRows(client, spec, shard, keys, path, options, onRows));
-        const [sha256, { size }] = await Promise.all([hashFile(path), stat(path)]);
-        manifest.files.push({
-          table: spec.name,
-          shard,
-          shards,
-          name,
-          rows: keys.length,
-          bytes: size,
-          sha256,
-        });
-      }
-      progress.shards++;
-    }
-    const { id: _, ...saved } = spec;
-    manifest.tables.push({ ...saved, rows: tableRows });
-  }
-  return manifest;
-}
-
-/**
- * The keys of a shard, a list for each file. A partial save has none of a shard that is beyond repair, and an
- * entry in the manifest.
- */
-async function* listsOrLost(
-  client: Client,
-  spec: TableSpec,
-  shard: number,
-  options: SaveOptions,
-  manifest: Manifest,
-): AsyncGenerator<BigUint64Array> {
-  const pages = shardKeys(internalsOf(client).session, spec, shard, { signal: options.signal });
-  const lists = sortedLists(pages, options.rowsPerFile ?? ROWS_PER_FILE);
-  if (!options.partial) return yield* lists;
-  const { group, member } = locate(poolOfTable(client.clusterMap, spec), shard);
-  const { unrecoverable } = await client.status();
-  const lost = unrecoverable.some(({ g, m }) => g === group && m === member);
-  const first = lost ? undefined : await unlessLost(lists.next());
-  if (first === undefined) {
-    manifest.lost = [...(manifest.lost ?? []), { table: spec.name, shard }];
-  } else if (!first.done) {
-    yield first.value;
-    yield* lists;
-  }
-}
-
-/** What it gives, or undefined when that is beyond repair. */
-async function unlessLost<T>(work: Promise<T>): Promise<T | undefined> {
-  return work.catch((error: unknown) => {
-    if (error instanceof KintsugiError && error.code === 'UNRECOVERABLE') return undefined;
-    throw error;
-  });
-}
-
-/** The table's name as far as file systems allow it, and numbers that make the file name unique. */
-function fileName(
-  index: number,
-  table: string,
-  { shard, shards, part }: { shard: number; shards: number; part: number },
-): string {
-  const slug = table.replace(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
-  const digits = String(shards - 1).length;
-  const place = `${String(index).padStart(3, '0')}-${slug}-${String(shard).padStart(digits, '0')}`;
-  return part === 0 ? `${place}.safetensors` : `${place}-${part}.safetensors`;
-}
-
-async function saveRows(
-  client: Client,
-  spec: TableSpec,
-  shard: number,
-  keys: BigUint64Array,
-  path: string,
-  options: SaveOptions,
-  onRows: (rows: number) => void,
-): Promise<void> {
-  const width = client.rowWidth(spec);
-  const parts = rowParts(spec.dim, spec.optimizer);
-  invariant(parts.reduce((sum, part) => sum + part.floats, 0) === width, 'parts make up the row', { width });
-  const writer = await SafetensorsWriter.create(
-    path,
-    [
-      { name: 'keys', dtype: 'U64', shape: [keys.length] },
-      ...parts.map((part) => ({ name: part.name, dtype: 'F32' as const, shape: shapeOf(part, keys.length) })),
-    ],
-    {
-      format: FORMAT,
-      table: spec.name,
-      pool: spec.pool,
-      shard: String(shard),
-      optimizer: spec.optimizer.kind,
-    },
-  );
-  try {
-    let from = 0;
-    for await (const batch of pullRows(client, spec, keys, { signal: options.signal })) {
-      await writer.write('keys', from * 8, batch.keys);
-      for (const part of parts) {
-        await writer.write(part.name, from * part.floats * 4, takePart(batch.rows, width, part));
-      }
-      from += batch.keys.length;
-      onRows(batch.keys.length);
-    }
-    await writer.finish();
-  } finally {
-    await writer.abandon();
-  }
-}
-
-async function writeDurably(path: string, text: string): Promise<void> {
-  const file = await open(path, 'wx');
-  try {
-    await file.writeFile(text);
-    await file.sync();
-  } finally {
-    await file.close();
+  async finish(): Promise<SegmentRef[]> {
+    await this.store([]);
+    await this.storing;
+    return this.segments;
   }
 }

@@ -1,19 +1,23 @@
 import { expect, test } from 'vitest';
-import { putPart, rowParts, shapeOf, takePart } from '../../src/checkpoint/layout.js';
-import { optimizerOf } from '../../src/optimizers.js';
+import { initialState, joinRows, rowParts, splitRows } from '../../src/checkpoint/layout.js';
+import { OPTIMIZER_KINDS, optimizerOf } from '../../src/optimizers.js';
 
-test('a number for the whole row is a tensor of one dimension', () => {
-  const parts = rowParts(4, optimizerOf('adam', 0.1));
-  expect(parts.map((part) => shapeOf(part, 9))).toEqual([[9, 4], [9, 4], [9, 4], [9]]);
-});
-
-test('taking rows apart and putting them together changes no bit', () => {
-  const [width, count] = [7, 50];
+test.each(OPTIMIZER_KINDS)('taking rows of %s apart and putting them together changes no bit', (kind) => {
+  const [dim, count] = [3, 50];
+  const width = rowParts(dim, optimizerOf(kind, 0.1)).reduce((sum, part) => sum + part.floats, 0);
   const words = Uint32Array.from({ length: width * count }, (_, i) => Math.imul(i, 0x9e3779b1));
   words[3] = 0x7fa00001; // a signalling NaN
   const rows = new Float32Array(words.buffer);
-  const copy = new Float32Array(rows.length);
-  for (const part of rowParts(2, optimizerOf('adam', 0.1)))
-    putPart(copy, width, part, takePart(rows, width, part));
+  const { values, state } = splitRows(rows, width, dim);
+  expect([values.length, state.length]).toEqual([count * dim, count * (width - dim)]);
+  expect(new Uint32Array(values.buffer)[dim + 1]).toBe(words[width + 1]);
+  const copy = joinRows({ values, state }, width, dim);
   expect(new Uint32Array(copy.buffer)).toEqual(words);
+});
+
+test('accumulators of new rows begin where the optimizer says', () => {
+  const adagrad = { ...optimizerOf('adagrad', 0.1), initialAccumulator: 0.5 };
+  expect([...initialState(3, adagrad)]).toEqual([0.5, 0.5, 0.5]);
+  expect([...initialState(2, optimizerOf('adam', 0.1))]).toEqual([0, 0, 0, 0, 0]);
+  expect([...initialState(2, optimizerOf('sgd', 0.1))]).toEqual([]);
 });

@@ -11,6 +11,8 @@ import type { SavedShard } from '../../src/protocol/checkpoints.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
+import { digest } from '../../src/tools/digest.js';
+import { save } from '../../src/tools/save.js';
 import {
   COUNTING,
   client,
@@ -158,6 +160,24 @@ it('a job begins with a checkpoint, serves what it has, and makes the next ones'
   const place = await openPlace(url);
   expect((await readManifest(place)).parents).toEqual([]);
   for (const number of [1, 2, 3]) expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+});
+
+it('a job begins with a save: it has no samples, and no push is known', async () => {
+  const url = temporaryDirectory();
+  const before = await cluster({ code: '2+1', groups: 2 });
+  const job = await client(before.address);
+  await fill(job, 5000);
+  await save(job, url);
+  const expected = await digest(job);
+  await before.close();
+  const running = await scheduler({ nodes: 3, pools: poolsFor({ k: 2, r: 1 }, 3), restore: { url } });
+  for (const name of ['a', 'b', 'c']) await ps({ scheduler: running.address, name });
+  const after = await client(running.address);
+  expect(await digest(after)).toEqual(expected);
+  await fill(after, 5000);
+  const rows = await after.table('counts').pull(firstKeys(5000));
+  expect(rows).toEqual(new Float32Array(rows.length).fill(rows[0]!));
+  await redundant(after);
 });
 
 it('a checkpoint that is damaged is not loaded, and status says why', async () => {
