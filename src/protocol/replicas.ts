@@ -2,7 +2,11 @@
  * Messages of replicas: clients that follow the streams of shards and answer pulls. Who follows is known to
  * the owner of a shard only, and only while it lasts: no map names a replica, nothing waits for one.
  */
+import type { ErrorCode } from '../errors.js';
 import type { Extent } from '../native.js';
+
+/** A replica serves at most so many tables, or all. */
+export const MAX_REPORTED_TABLES = 64;
 
 interface FollowedShard {
   g: number;
@@ -77,6 +81,8 @@ export interface ReplicaReport {
   address: string;
   /** It holds every `of`-th shard, from the `part`-th on, `part` from 1. */
   share: [part: number, of: number];
+  /** Names of the tables that it serves, at most MAX_REPORTED_TABLES; absent: all. */
+  tables?: string[];
   /** Shards that it is to hold, and those of which it has a state. */
   shards: number;
   complete: number;
@@ -93,6 +99,38 @@ export interface ReplicaHeard {
   epoch: number;
 }
 
+// ---- who reads -> replica
+/**
+ * `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. Answered wholly or not.
+ * `maxLagMs`: what is older is refused; absent: what the replica itself refuses. `missing`: what every value
+ * of a key without a row is, as a float32 of 4 bytes, little-endian; absent: its initial value.
+ */
+export interface Read {
+  t: 'read';
+  id: number;
+  items: Uint8Array;
+  maxLagMs?: number;
+  missing?: Uint8Array;
+}
+
+// ---- replica -> who reads
+/**
+ * part: the ROWS sections of all items, in order. `states`: the (generation, position) of each. All that was
+ * acknowledged `lagMs` ago is in them.
+ */
+export interface ReadRows {
+  t: 'readRows';
+  id: number;
+  states: [gen: number, seq: number][];
+  lagMs: number;
+}
+export interface ReadRefused {
+  t: 'readRefused';
+  id: number;
+  code: ErrorCode;
+  message: string;
+}
+
 export type ReplicaMessage =
   | Follow
   | FollowWant
@@ -102,4 +140,7 @@ export type ReplicaMessage =
   | FollowContent
   | FollowProbed
   | ReplicaReport
-  | ReplicaHeard;
+  | ReplicaHeard
+  | Read
+  | ReadRows
+  | ReadRefused;

@@ -10,13 +10,14 @@
 import { KintsugiError } from '../errors.js';
 import type { Message } from './messages.js';
 
-export type Role = 'scheduler' | 'node' | 'client';
+/** A replica is a client to all others, and a replica to who reads from it. */
+export type Role = 'scheduler' | 'node' | 'client' | 'replica';
 export type Flow = `${Role}>${Role}`;
 
-export const ROLES: readonly Role[] = ['scheduler', 'node', 'client'];
+export const ROLES: readonly Role[] = ['scheduler', 'node', 'client', 'replica'];
 
 export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
-  hello: ['client>node', 'node>node'],
+  hello: ['client>node', 'node>node', 'client>replica'],
   // Requests, and their answers.
   push: ['client>node'],
   pull: ['client>node'],
@@ -121,6 +122,9 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   followProbed: ['node>client'],
   replicaReport: ['client>scheduler'],
   replicaHeard: ['scheduler>client'],
+  read: ['client>replica'],
+  readRows: ['replica>client'],
+  readRefused: ['replica>client'],
 };
 
 const ALLOWED: ReadonlyMap<Flow, ReadonlySet<Message['t']>> = new Map(

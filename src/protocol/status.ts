@@ -148,6 +148,8 @@ export interface ReplicaStatus {
   address: string;
   /** It holds every `of`-th shard, from the `part`-th on, `part` from 1. */
   share: [part: number, of: number];
+  /** Names of the tables that it serves; absent: all. */
+  tables?: string[];
   /** Shards that it is to hold. */
   shards: number;
   /** Those of which it has a state. */

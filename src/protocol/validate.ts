@@ -24,6 +24,7 @@ import { areItems, type ItemKind, isMember } from './items.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
+import { MAX_REPORTED_TABLES } from './replicas.js';
 
 const itemsOf =
   (kind: ItemKind): Check =>
@@ -32,6 +33,8 @@ const itemsOf =
 const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
 
 const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
+
+const float: Check = (v) => v instanceof Uint8Array && v.byteLength === 4;
 
 const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
 
@@ -336,12 +339,16 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     n: natural,
     address: text,
     share: (v) => pair(v) && ascending(v),
+    tables: optional((v) => list(text)(v) && (v as string[]).length <= MAX_REPORTED_TABLES),
     shards: natural,
     complete: natural,
     lagMs: natural,
     behind: natural,
   },
   replicaHeard: { n: natural, epoch: natural },
+  read: { id: natural, items: itemsOf('pull'), maxLagMs: optional(natural), missing: optional(float) },
+  readRows: { id: natural, states: list(pair), lagMs: natural },
+  readRefused: { id: natural, code, message: text },
 };
 
 /** Kind -> its fields as a list: they are walked for every message that arrives. */

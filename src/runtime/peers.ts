@@ -182,12 +182,23 @@ export class Peers {
     if (!peer.dialing && !peer.timer) void this.connect(to, peer);
   }
 
-  /** Bytes that are kept until they are sent: posted, waiting for a connection, or in one. */
+  /**
+   * Bytes that are kept until they are sent to nodes: posted, waiting for a connection, or in one. What is
+   * sent to clients does not count, because the deltas of a replica that reads slowly must slow no push; a
+   * connection to a client has a limit of its own.
+   */
   get outgoingBytes(): number {
     let total = 0;
-    for (const { link, queued } of this.peers.values()) total += (link?.bufferedBytes ?? 0) + queued.used;
-    for (const { bytes } of this.posted.values()) total += bytes;
+    for (const { link, queued, inc } of this.peers.values())
+      if (inc > 0) total += (link?.bufferedBytes ?? 0) + queued.used;
+    for (const [id, { bytes }] of this.posted) if (this.peers.get(id)?.inc !== 0) total += bytes;
     return total;
+  }
+
+  /** Closes the connection to a peer, with what it has not taken. */
+  hangUp(id: PeerId): void {
+    this.posted.delete(id);
+    this.peers.get(id)?.link?.abandon('it does not read');
   }
 
   /**

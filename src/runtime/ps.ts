@@ -258,6 +258,7 @@ class PsRuntime {
       if (effect.kind === 'event') this.options.log.info(effect.name, effect.fields);
       else if (effect.kind === 'store') this.files.store(effect, this.node!.map);
       else if (effect.kind === 'fetch') this.files.fetch(effect, this.node!.map);
+      else if (effect.kind === 'hangUp') this.peers.hangUp(effect.peer);
       else if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
       else if (effect.to === this.node?.id) this.sendToSelf(effect.message, effect.parts);
       else this.peers.post(effect.to, effect.message, effect.parts);

@@ -353,6 +353,7 @@ export class Cluster {
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else if (effect.kind === 'store') this.saves.store(index, actor, effect);
       else if (effect.kind === 'fetch') this.saves.fetch(index, actor, effect);
+      else if (effect.kind === 'hangUp') this.count('hangUp');
       else this.transmit(index, effect.to, effect.message, effect.parts);
     }
     // Whoever still looks at what was discarded sees this.

@@ -11,10 +11,13 @@ import type { Cluster } from './cluster.js';
 import type { Content, RememberingShard } from './engine.js';
 import { Random } from './random.js';
 import type { ReplicaSide } from './sides.js';
+import { tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
 
 /** Chance that a schedule has replicas. */
 const RATE = 0.2;
+/** Chance that a replica serves one table only. */
+const SOME_TABLES = 0.3;
 /** Chance that a turn of a replica is followed by a look at its states. */
 const LOOKS = 0.3;
 
@@ -32,6 +35,8 @@ interface Mark {
 
 export class Replicas implements ReplicaSide {
   private readonly random: Random;
+  /** Names of those of the job. */
+  private readonly tables: string[];
   /** By number of the actor. */
   private readonly cores = new Map<number, ReplicaCore>();
   /** "group/member" -> positions that were committed, ascending. */
@@ -45,6 +50,9 @@ export class Replicas implements ReplicaSide {
   ) {
     this.random = new Random(seed + 0x91ca);
     const { nodes, config } = cluster;
+    const pools = [tablesOfPool('embedding', config.extra)];
+    if (config.mirrored > 0) pools.push(tablesOfPool('mirrored', config.mirroredExtra));
+    this.tables = pools.flat().map(({ name }) => name);
     const first = 1 + nodes.length + config.clients + config.workers;
     for (let i = 0; i < config.replicas; i++) this.restart(first + i, true);
   }
@@ -58,7 +66,8 @@ export class Replicas implements ReplicaSide {
     const of = 1 + this.random.below(2);
     const memory = cluster.native.createMemory(0);
     const share = [1 + this.random.below(of), of] as const;
-    this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, share));
+    const tables = this.random.chance(SOME_TABLES) ? [this.random.pick(this.tables)] : undefined;
+    this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, { share, tables }));
   }
 
   restartAll(): void {
@@ -133,7 +142,9 @@ export class Replicas implements ReplicaSide {
       if (owner?.gen !== state.gen || !owner.complete || owner.native.dirty) continue;
       if (owner.stream.seq !== state.seq) continue;
       this.cluster.count('replica.compared');
-      const differs = difference(contentOf(owner.native), contentOf(state.native));
+      const others = core.map.tables.filter(({ id }) => core.leavesOut(id)).map(({ name }) => name);
+      const all = [...contentOf(owner.native)].filter(([table]) => !others.includes(table));
+      const differs = difference(new Map(all), contentOf(state.native));
       if (differs) throw new Violation(`a replica of ${g}/${m} at ${state.gen}:${state.seq}: ${differs}`);
       return true;
     }

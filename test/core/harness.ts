@@ -321,7 +321,8 @@ export class Cluster {
     for (const effect of effects) {
       if (effect.kind === 'send') this.send(actor.id, effect.to, effect.message, effect.parts);
       else if (effect.kind === 'event') this.events.push({ name: effect.name, fields: effect.fields });
-      else this.place.take(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
+      else if (effect.kind !== 'hangUp')
+        this.place.take(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
     }
     if (this.autoFlush && actor.node?.needsFlush) this.runNode(actor, actor.node.step({ kind: 'flush' }));
     if (actor.node?.needsTurn) this.runNode(actor, actor.node.step({ kind: 'turn' }));

@@ -244,9 +244,13 @@ const FIELDS: Record<Message['t'], object> = {
   followContent: { ...shard, gen: 4, id: 7, seq: 72, servedRatio: 0.5 },
   followProbed: { n: 12, items: [[7, 72]] },
   replicaReport: {
-    ...{ n: 12, address: 'a:1', share: [1, 3], shards: 4, complete: 4, lagMs: 12, behind: 1 },
+    ...{ n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
+    ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
   },
   replicaHeard: { n: 12, epoch: 9 },
+  read: { id: 3, items: packItems('pull', [[1, 0, 32]]), maxLagMs: 500, missing: new Uint8Array(4) },
+  readRows: { id: 3, states: [[4, 72]], lagMs: 12 },
+  readRefused: { id: 3, code: 'STALE_REPLICA', message: 'too old' },
   setPlan: {
     ...{ id: 2, name: 'checkpoint', next: 3 },
     plan: {

@@ -261,10 +261,19 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   followContent: { t: 'followContent', g: 1, m: 0, gen: 4, id: 7, seq: 72 },
   followProbed: { t: 'followProbed', n: 12, items: [[7, 72]] },
   replicaReport: {
-    ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3] },
+    ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
     ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
   },
   replicaHeard: { t: 'replicaHeard', n: 12, epoch: 9 },
+  read: {
+    t: 'read',
+    id: 3,
+    items: packItems('pull', [[1, 0, 32]]),
+    maxLagMs: 500,
+    missing: new Uint8Array(4),
+  },
+  readRows: { t: 'readRows', id: 3, states: [[4, 72]], lagMs: 12 },
+  readRefused: { t: 'readRefused', id: 3, code: 'STALE_REPLICA', message: 'too old' },
   setPlan: {
     ...{ t: 'setPlan', id: 5, name: 'checkpoint', next: 3 },
     plan: { url: 'ckpt', everyMs: 1000, keep: 3, rate: 0, kind: 'export' },
@@ -300,6 +309,8 @@ const OPTIONAL: Record<string, string[]> = {
   saveShards: ['tables'],
   setPlan: ['plan', 'next'],
   follow: ['have'],
+  replicaReport: ['tables'],
+  read: ['maxLagMs', 'missing'],
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };

@@ -5,7 +5,7 @@
  */
 import type { EngineTable, NativeAddon, NativeMemory } from '../../native.js';
 import { shardKey } from '../../protocol/items.js';
-import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
+import { type ClusterMap, EMPTY_MAP, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import { changeBy } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
@@ -41,6 +41,15 @@ export interface Position {
   lagMs: number;
 }
 
+/** What a replica holds, and where it says that it answers. */
+export interface ReplicaPart {
+  /** Every `of`-th shard of each pool, from the `part`-th on. Default: all. */
+  share?: readonly [part: number, of: number] | undefined;
+  /** Names of tables; default: all. */
+  tables?: readonly string[] | undefined;
+  address?: string | undefined;
+}
+
 const EMPTY = new Uint8Array(0);
 
 export class ReplicaCore implements ReplicaHost {
@@ -56,16 +65,19 @@ export class ReplicaCore implements ReplicaHost {
   private readonly probes = new Map<number, { at: number; upTo: number }>();
   private probedAt = Number.NEGATIVE_INFINITY;
   private readonly mapAsking: Retry;
+  private readonly share: readonly [part: number, of: number];
+  /** Tables of the map that are not served here, and all others. */
+  private others: ReadonlySet<number> = new Set();
+  private known: ReadonlySet<number> = new Set();
 
-  /** `share`: it holds every `of`-th shard of each pool, from the `part`-th on. */
   constructor(
     readonly native: NativeAddon,
     readonly memory: NativeMemory,
     readonly policy: ReplicaPolicy,
-    readonly share: readonly [part: number, of: number] = [1, 1],
-    private readonly address: string = '',
+    private readonly what: ReplicaPart = {},
   ) {
     this.mapAsking = new Retry({ waitMs: 2 * policy.retryMs });
+    this.share = what.share ?? [1, 1];
   }
 
   step(input: ReplicaInput): Effect[] {
@@ -78,6 +90,17 @@ export class ReplicaCore implements ReplicaHost {
     return this.out.take();
   }
 
+  /** Says goodbye: owners forget it at once. */
+  leave(): Effect[] {
+    const n = this.next++;
+    const owners = new Set(
+      [...this.shards.values()].flatMap((shard) => (shard.position() ? shard.owner : [])),
+    );
+    for (const owner of owners) this.out.send(owner, { t: 'followProbe', n, upTo: n, items: [] });
+    this.out.send(SCHEDULER, { t: 'detach' });
+    return this.out.take();
+  }
+
   close(): void {
     for (const shard of this.shards.values()) shard.close();
     this.shards.clear();
@@ -87,7 +110,15 @@ export class ReplicaCore implements ReplicaHost {
 
   tables(pool: number): readonly EngineTable[] {
     const name = this.map.pools[pool]?.name;
-    return this.map.tables.filter((table) => table.pool === name);
+    return this.map.tables.filter((table) => table.pool === name && !this.others.has(table.id));
+  }
+
+  leavesOut(table: number): boolean {
+    return this.others.has(table);
+  }
+
+  knows(table: number): boolean {
+    return this.known.has(table);
   }
 
   newId(): number {
@@ -109,7 +140,14 @@ export class ReplicaCore implements ReplicaHost {
   /** It is one of those that this replica holds, or is to hold. */
   holds(pool: number, shard: number): boolean {
     const [part, of] = this.share;
+    if (this.what.tables && this.tables(pool).length === 0) return false;
     return pool < this.map.pools.length && shard % of === part - 1;
+  }
+
+  /** Names of tables that it is to serve and the job does not have. */
+  get missingTables(): string[] {
+    const { tables = [] } = this.what;
+    return tables.filter((name) => !this.map.tables.some((table) => table.name === name));
   }
 
   /** Of what pulls of a shard are answered from; undefined: nothing is there yet. */
@@ -118,6 +156,18 @@ export class ReplicaCore implements ReplicaHost {
     const state = shard?.state;
     if (!shard || !state) return undefined;
     return { gen: state.gen, seq: state.seq, lagMs: this.now - shard.freshAt };
+  }
+
+  /** By the name of the pool: the age of the oldest state, and batches that are known of and not here. */
+  lags(): Map<string, { lagMs: number; behind: number }> {
+    const lags = new Map<string, { lagMs: number; behind: number }>();
+    for (const shard of this.shards.values()) {
+      const pool = this.map.pools[shard.pool]!.name;
+      const { lagMs, behind } = lags.get(pool) ?? { lagMs: 0, behind: 0 };
+      const oldest = Math.max(lagMs, this.now - shard.freshAt);
+      lags.set(pool, { lagMs: oldest, behind: behind + shard.behind });
+    }
+    return lags;
   }
 
   status(): ReplicaStatus {
@@ -164,18 +214,32 @@ export class ReplicaCore implements ReplicaHost {
     const tables = this.map.tables;
     this.map = change.map;
     this.mapAsking.answered(this.now);
-    for (const group of change.groups) {
-      const pool = this.map.pools[group.pool]!;
-      for (const m of group.data.keys()) {
-        const known = this.shardAt(group.id, m);
-        if (known) known.onGroup(group);
-        else if (this.holds(group.pool, (group.id - pool.firstGroup) * pool.k + m)) {
-          this.shards.set(shardKey(group.id, m), new ReplicaShard(group, m, this));
-        }
-      }
-    }
-    if (this.map.tables !== tables) for (const shard of this.shards.values()) shard.onTables();
+    const newTables = this.map.tables !== tables;
+    if (newTables) this.onTables();
+    for (const group of change.groups)
+      for (const m of group.data.keys()) this.shardAt(group.id, m)?.onGroup(group);
+    // A pool may have a table now that is to be served.
+    for (const group of newTables ? this.map.groups : change.groups) this.take(group);
+    if (newTables) for (const shard of this.shards.values()) shard.onTables();
     for (const shard of this.shards.values()) shard.tick();
+  }
+
+  private onTables(): void {
+    const { tables } = this.what;
+    this.known = new Set(this.map.tables.map(({ id }) => id));
+    if (!tables) return;
+    const others = this.map.tables.filter(({ name }) => !tables.includes(name));
+    this.others = new Set(others.map(({ id }) => id));
+  }
+
+  /** Begins to hold the shards of a group that it is to hold. */
+  private take(group: Group): void {
+    const pool = this.map.pools[group.pool]!;
+    for (const m of group.data.keys()) {
+      if (this.shardAt(group.id, m)) continue;
+      if (this.holds(group.pool, (group.id - pool.firstGroup) * pool.k + m))
+        this.shards.set(shardKey(group.id, m), new ReplicaShard(group, m, this));
+    }
   }
 
   private askForMap(): void {
@@ -236,8 +300,9 @@ export class ReplicaCore implements ReplicaHost {
     const [part, of] = this.share;
     const { shards, complete, lagMs, behind } = this.status();
     const known = Number.isFinite(lagMs) ? Math.round(lagMs) : Number.MAX_SAFE_INTEGER;
+    const { address = '', tables } = this.what;
     this.out.send(SCHEDULER, {
-      ...{ t: 'replicaReport', n, address: this.address, share: [part, of] },
+      ...{ t: 'replicaReport', n, address, share: [part, of], ...(tables && { tables: [...tables] }) },
       ...{ shards, complete, behind, lagMs: known },
     });
   }

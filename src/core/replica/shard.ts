@@ -11,6 +11,7 @@ import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
 import { ShardCopy } from './copy.js';
+import { selected } from './selection.js';
 
 export interface ReplicaPolicy {
   /** What was not answered is asked again after this time. */
@@ -32,8 +33,12 @@ export interface ReplicaHost {
   readonly now: number;
   /** When the newest map was known to be the newest. */
   readonly mapAt: number;
-  /** Tables of a pool. */
+  /** Tables of a pool that are served here. */
   tables(pool: number): readonly EngineTable[];
+  /** The map has this table, and it is not one that is served here. */
+  leavesOut(table: number): boolean;
+  /** The map has this table. */
+  knows(table: number): boolean;
   newId(): number;
   /** Another shard may begin to be filled; asked at most once for each. */
   mayFill(): boolean;
@@ -77,6 +82,10 @@ export class ReplicaShard {
 
   get g(): number {
     return this.group.id;
+  }
+
+  get pool(): number {
+    return this.group.pool;
   }
 
   private get entry(): DataEntry {
@@ -165,11 +174,11 @@ export class ReplicaShard {
       return;
     }
     // The owner may know a table that the next map has.
-    const known = new Set(this.host.tables(this.group.pool).map(({ id }) => id));
-    if (message.extents.some(([table]) => !known.has(table))) {
+    if (message.extents.some(([table]) => !this.host.knows(table))) {
       this.refill();
       return;
     }
+    const extents = message.extents.filter(([table]) => !this.host.leavesOut(table));
     stream.state = 'live';
     this.head = message.base;
     this.filling?.close();
@@ -178,8 +187,8 @@ export class ReplicaShard {
     this.filling = new ShardCopy(native, stream.gen, message.base);
     this.addTables(native);
     takingForeign(() => {
-      native.checkExtents(message.extents);
-      for (const [table, , extent] of message.extents) native.adopt(table, extent);
+      native.checkExtents(extents);
+      for (const [table, , extent] of extents) native.adopt(table, extent);
     });
     this.filled();
     this.want();
@@ -199,7 +208,8 @@ export class ReplicaShard {
     const copy = this.live(id);
     if (!copy || seq <= copy.seq) return false;
     this.head = Math.max(this.head, seq);
-    if (seq > copy.seq + 1 || !copy.apply(seq, delta, committed)) {
+    const own = selected(delta, (table) => !this.host.leavesOut(table));
+    if (seq > copy.seq + 1 || !copy.apply(seq, own, committed)) {
       // A batch was lost, or is of a table that the next map has.
       this.stream = undefined;
       return false;

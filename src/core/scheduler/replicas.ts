@@ -14,7 +14,11 @@ const MAX_REPLICAS = 1024;
 export class Replicas {
   private readonly known = new Map<PeerId, { at: number; status: ReplicaStatus }>();
 
-  constructor(private readonly ledger: Ledger) {}
+  /** `isOpen`: the session of a replica; it ends when it says goodbye. */
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly isOpen: (id: PeerId) => boolean,
+  ) {}
 
   /**
    * The answer says which map is the newest that anybody can have: with it a replica knows that no owner was
@@ -23,13 +27,23 @@ export class Replicas {
   onReport(from: PeerId, report: MessageOf<'replicaReport'>, now: number): void {
     const { t: _, n, ...status } = report;
     this.known.delete(from);
+    if (this.known.size === MAX_REPLICAS) this.forgetSilent(now);
     if (this.known.size < MAX_REPLICAS) this.known.set(from, { at: now, status: { id: from, ...status } });
     const epoch = this.ledger.durableMap?.epoch ?? 0;
     this.ledger.now({ kind: 'send', to: from, message: { t: 'replicaHeard', n, epoch }, parts: [] });
   }
 
+  /** Those that have reported of late come last. */
+  private forgetSilent(now: number): void {
+    for (const [id, { at }] of this.known) {
+      if (now - at <= SILENT_MS) return;
+      this.known.delete(id);
+    }
+  }
+
   status(now: number): ReplicaStatus[] {
-    for (const [id, { at }] of this.known) if (now - at > SILENT_MS) this.known.delete(id);
-    return [...this.known.values()].map(({ status }) => status);
+    this.forgetSilent(now);
+    const all = [...this.known.values()].map(({ status }) => status);
+    return all.filter(({ id }) => this.isOpen(id));
   }
 }

@@ -90,7 +90,7 @@ export class Scheduler {
     this.reports = new Reports(() => this.ledger.map.groups);
     this.lateMaps = new LateMaps(this.ledger, policy);
     this.samples = new Samples(this.ledger, policy);
-    this.replicas = new Replicas(this.ledger);
+    this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.saver = new Saver({
       ledger: this.ledger,

@@ -182,7 +182,11 @@ export class Readers {
 
   tick(): void {
     const { now, policy } = this.host;
-    for (const [from, { heardAt }] of this.readers)
-      if (now - heardAt > policy.readerSilentMs) this.drop(from, 'silent');
+    for (const [from, { heardAt }] of this.readers) {
+      if (now - heardAt <= policy.readerSilentMs) continue;
+      this.drop(from, 'silent');
+      // It does not read, so what was sent to it would stay in memory.
+      this.host.out.hangUp(from);
+    }
   }
 }

@@ -68,7 +68,13 @@ export interface FetchEffect {
   member: number;
 }
 
-export type Effect = SendEffect | EventEffect | StoreEffect | FetchEffect;
+/** Close the connection to this peer, with what it has not taken: nothing is owed to it. */
+export interface HangUpEffect {
+  kind: 'hangUp';
+  peer: PeerId;
+}
+
+export type Effect = SendEffect | EventEffect | StoreEffect | FetchEffect | HangUpEffect;
 
 export class Outbox {
   private effects: Effect[] = [];
@@ -87,6 +93,10 @@ export class Outbox {
 
   fetchFile(effect: Omit<FetchEffect, 'kind'>): void {
     this.effects.push({ kind: 'fetch', ...effect });
+  }
+
+  hangUp(peer: PeerId): void {
+    this.effects.push({ kind: 'hangUp', peer });
   }
 
   take(): Effect[] {

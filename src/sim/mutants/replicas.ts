@@ -92,6 +92,10 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'replica/shard',
     from: ' || copy.seq < seq',
     to: '',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'a batch must get lost on the way to a replica that hears the answer to its probe behind it',
+    },
   },
   {
     name: 'replica: what an owner before said of its position counts for the next one',
@@ -108,5 +112,11 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     file: 'replica/shard',
     from: 'if (seq === undefined || ',
     to: 'if (seq === undefined) return;\n        if (',
+  },
+  {
+    name: 'replica: the rest of a delta is read where a table that is left out begins',
+    file: 'replica/selection',
+    from: 'at = end;',
+    to: 'if (keep(word(0))) at = end;',
   },
 ];

@@ -2,6 +2,7 @@
 // schedules hardly ever have; and what an owner does with replicas that do not keep up.
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_REPLICA_POLICY, ReplicaCore } from '../../../src/core/replica/replica.js';
+import { selected } from '../../../src/core/replica/selection.js';
 import { type ReadBatch, Readers, type ReadShard } from '../../../src/core/shard/readers.js';
 import { oldestStream } from '../../../src/core/shard/takeover.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
@@ -9,8 +10,8 @@ import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { RateLimit } from '../../../src/core/shared/rate.js';
-import { loadNative } from '../../../src/native.js';
-import type { ClusterMap } from '../../../src/protocol/map.js';
+import { loadNative, PushStatus } from '../../../src/native.js';
+import type { ClusterMap, TableSpec } from '../../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 
 const native = loadNative();
@@ -22,6 +23,11 @@ const mapOf = (epoch: number, node: number, gen: number): ClusterMap => ({
   groups: [{ id: 0, pool: 0, version: epoch, data: [{ node, inc: 1, gen, init: true }], sinks: [] }],
   nodes: [],
   tables: [],
+});
+
+const tableOf = (id: number, name: string): TableSpec => ({
+  ...{ id, name, pool: 'embedding', dim: 4, seed: 0 },
+  ...{ optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } },
 });
 
 class Played {
@@ -107,14 +113,27 @@ describe('a replica', () => {
     played.core.close();
   });
 
+  it('does not count an answer whose position it has not reached, and asks for the stream again', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    const id = played.followed(5, 'fresh', 3);
+    played.tick(400);
+    const { n } = played.newest('followProbe');
+    played.say(0, { t: 'replicaHeard', n, epoch: 1 });
+    played.say(5, { t: 'followProbed', n, items: [[id, 4]] });
+    expect(played.freshAt).toBe(Number.NEGATIVE_INFINITY);
+    played.tick(401);
+    expect(played.newest('follow')).toMatchObject({ have: [1, 3, 3] });
+    played.core.close();
+  });
+
   it('takes content at the position that it is stamped with, and at no other', () => {
     const played = new Played();
     played.tick(10);
     const map = mapOf(1, 5, 1);
-    map.tables.push({
-      ...{ id: 1, name: 'rows', pool: 'embedding', dim: 4, seed: 0 },
-      ...{ optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } },
-    });
+    map.tables.push(tableOf(1, 'rows'));
     played.say(0, { t: 'map', map });
     played.tick(11);
     const { id, gen } = played.newest('follow');
@@ -146,6 +165,63 @@ describe('a replica', () => {
     expect(played.newest('follow').have).toBeUndefined();
     played.followed(6, 'fresh', 9);
     expect(played.core.position(0, 0)).toMatchObject({ gen: 4, seq: 9 });
+    played.core.close();
+  });
+});
+
+describe('a replica of some tables', () => {
+  it('holds shards of pools that have one of them, also one that is created later', () => {
+    const policy = DEFAULT_REPLICA_POLICY;
+    const core = new ReplicaCore(native, native.createMemory(0), policy, { tables: ['late'] });
+    const say = (message: Message) => core.step({ kind: 'message', from: 0, message, parts: [] });
+    const map = mapOf(1, 5, 1);
+    map.tables.push(tableOf(1, 'early'));
+    say({ t: 'map', map });
+    expect(core.status().shards).toBe(0);
+    expect(core.missingTables).toEqual(['late']);
+    say({ t: 'map', map: { ...map, epoch: 2, tables: [...map.tables, tableOf(2, 'late')] } });
+    expect(core.status().shards).toBe(1);
+    expect(core.missingTables).toEqual([]);
+    expect([core.leavesOut(1), core.leavesOut(2), core.leavesOut(3)]).toEqual([true, false, false]);
+    core.close();
+  });
+
+  it('takes the deltas of these and no others', () => {
+    const memory = native.createMemory(0);
+    const owner = native.createShard(memory, 0, 1, 1);
+    for (const table of [tableOf(1, 'a'), tableOf(2, 'b'), tableOf(3, 'c')]) owner.addTable(table);
+    const keys = BigUint64Array.of(7n, 8n, 9n);
+    const order = Uint32Array.of(0, 1, 2);
+    const part = (table: number) => ({ table, width: 4, keys, order, start: 0, end: 3 });
+    const rows = new Float32Array(12).fill(1);
+    const parts = [1, 2, 3].map((table) => ({ ...part(table), rows }));
+    expect(owner.push(native.encodeRequest(0, parts))).toBe(PushStatus.APPLIED);
+    const delta = owner.flush();
+    expect(selected(delta, () => true)).toBe(delta);
+    const copy = native.createShard(memory, 0, 1, 1);
+    copy.addTable(tableOf(2, 'b'));
+    expect(copy.applyDelta(selected(delta, (table) => table === 2))).toBe(PushStatus.APPLIED);
+    const asked = native.encodeRequest(0, [part(2)]);
+    expect(copy.pull(asked)).toEqual(owner.pull(asked));
+    const none = selected(delta, () => false);
+    expect(copy.applyDelta(none)).toBe(PushStatus.APPLIED);
+    for (let bytes = 0; bytes < delta.byteLength; bytes++)
+      expect(() => selected(delta.subarray(0, bytes), () => true)).toThrow('shorter than it says');
+    owner.close();
+    copy.close();
+  });
+
+  it('says goodbye to owners and scheduler', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    played.followed(5, 'fresh', 3);
+    const sent = played.core.leave().map((effect) => effect.kind === 'send' && [effect.to, effect.message]);
+    expect(sent).toMatchObject([
+      [5, { t: 'followProbe', items: [] }],
+      [0, { t: 'detach' }],
+    ]);
     played.core.close();
   });
 });
@@ -239,14 +315,20 @@ describe('replicas of an owner', () => {
   });
 
   it('one that has not asked for long is sent no more', () => {
-    const { readers, host } = start();
+    const { readers, host, out } = start();
     host.now = 40;
     readers.probed(9, 1, new Map([[1, 0]]));
     host.now = 80;
     readers.tick();
     expect(readers.any).toBe(true);
+    out.take();
     host.now = 91;
     readers.tick();
     expect(readers.any).toBe(false);
+    // What was sent to it would stay in memory for as long as it does not read.
+    expect(out.take()).toMatchObject([
+      { kind: 'event', name: 'replica.dropped', fields: { reason: 'silent' } },
+      { kind: 'hangUp', peer: 9 },
+    ]);
   });
 });
