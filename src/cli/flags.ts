@@ -244,6 +244,11 @@ export function metricsTokenOf({ metricsTokenFile }: SharedFlags): string | unde
   return secretOf('--metrics-token-file', metricsTokenFile, process.env.KINTSUGI_METRICS_TOKEN);
 }
 
+/** The token that opens pulls over HTTP: of the flag, else of the environment. @throws BAD_ARGUMENT */
+export function pullTokenOf(flags: { pullTokenFile?: string }): string | undefined {
+  return secretOf('--pull-token-file', flags.pullTokenFile, process.env.KINTSUGI_PULL_TOKEN);
+}
+
 function secretOf(flag: string, file: string | undefined, fallback: string | undefined): string | undefined {
   if (file === undefined) return fallback || undefined;
   let secret: string;

@@ -10,6 +10,7 @@ import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
+import { registerReplica } from './replica.js';
 import { registerRestart } from './restart.js';
 import { registerSave } from './save.js';
 import { registerScale } from './scale.js';
@@ -36,6 +37,7 @@ export function createProgram(): Command {
     );
   registerScheduler(program);
   registerPs(program);
+  registerReplica(program);
   registerWorker(program);
   registerLocal(program);
   registerStatus(program);

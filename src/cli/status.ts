@@ -1,7 +1,14 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
 import { bytesText, percentText, table, timeText } from '../local/text.js';
-import type { ChangeStatus, JobStatus, NodeStatus, PlanStatus, RestoreStatus } from '../protocol/messages.js';
+import type {
+  ChangeStatus,
+  JobStatus,
+  NodeStatus,
+  PlanStatus,
+  ReplicaStatus,
+  RestoreStatus,
+} from '../protocol/messages.js';
 import { askStatus } from '../runtime/ask-status.js';
 import type { ConnectFlags } from './connected.js';
 import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
@@ -39,6 +46,12 @@ function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): 
   return `${name} ${parts.join('; ')}`;
 }
 
+function replicaRow({ address, share, tables, shards, complete, lagMs, behind }: ReplicaStatus): string[] {
+  const lag = lagMs === Number.MAX_SAFE_INTEGER ? 'unknown' : timeText(lagMs);
+  const part = `${share[0]}/${share[1]}`;
+  return [address, part, tables?.join(',') ?? 'all', `${complete}`, `${shards}`, lag, `${behind}`];
+}
+
 /** For people; programs use --json. */
 export function renderStatus(status: JobStatus): string {
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
@@ -68,6 +81,9 @@ export function renderStatus(status: JobStatus): string {
   lines.push(...table(['pool', 'code', 'groups', 'shards'], pools, 2), '');
   const tables = status.tables.map((entry) => [entry.name, entry.pool, `${entry.dim}`, entry.optimizer]);
   if (tables.length > 0) lines.push(...table(['table', 'pool', 'dim', 'optimizer'], tables, 4), '');
+  const replicas = (status.replicas ?? []).map(replicaRow);
+  const heads = ['replica', 'share', 'tables', 'ready', 'shards', 'lag', 'batches behind'];
+  if (replicas.length > 0) lines.push(...table(heads, replicas, 3), '');
   const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
   for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of recovering) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));

@@ -15,9 +15,12 @@ import {
   CONNECT_OPTIONS,
   type ConnectOptions,
   type PullInto,
+  type PullOptions,
   type PullRequest,
   type PushCounts,
   type PushRequest,
+  REPLICA_OPTIONS,
+  type ReplicaOptions,
   type RequestOptions,
   type ScanBatch,
   type ScanOptions,
@@ -25,6 +28,7 @@ import {
   type Table,
   type TableOptions,
 } from './options.js';
+import { type ReplicaHost, ReplicaReads } from './replica-reads.js';
 import { Requests } from './requests.js';
 import { scan } from './scan.js';
 import { Session } from './session.js';
@@ -33,9 +37,12 @@ export type {
   CheckpointResult,
   ConnectOptions,
   PullInto,
+  PullOptions,
   PullRequest,
   PushCounts,
   PushRequest,
+  ReplicaAnswer,
+  ReplicaOptions,
   RequestOptions,
   ScanBatch,
   ScanOptions,
@@ -43,7 +50,7 @@ export type {
   TableOptions,
 } from './options.js';
 
-let create: (session: Session, audit: boolean) => Client;
+let create: (session: Session, audit: boolean, replicas: ReplicaReads | undefined) => Client;
 
 /**
  * A connection to a running job; {@link connect} makes one. Requests wait while shards that they need are
@@ -52,14 +59,16 @@ let create: (session: Session, audit: boolean) => Client;
 export class Client {
   readonly #session: Session;
   readonly #requests: Requests;
+  readonly #replicas: ReplicaReads | undefined;
 
   static {
-    create = (session, audit) => new Client(session, audit);
+    create = (session, audit, replicas) => new Client(session, audit, replicas);
   }
 
-  private constructor(session: Session, audit: boolean) {
+  private constructor(session: Session, audit: boolean, replicas: ReplicaReads | undefined) {
     this.#session = session;
-    this.#requests = new Requests(session, audit);
+    this.#replicas = replicas;
+    this.#requests = new Requests(session, audit, replicas);
     keepInternals(this, { session, requests: this.#requests });
   }
 
@@ -163,9 +172,10 @@ export class Client {
    * ]);
    * ```
    * @returns per request keys.length x dim, row-major: its `into`, or a new array
-   * @throws KEY_TYPE, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, BAD_ARGUMENT, ABORTED, CLOSED
+   * @throws KEY_TYPE, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, BAD_ARGUMENT, ABORTED, CLOSED;
+   * STALE_REPLICA when replicas are asked and none has what is new enough
    */
-  async pull(requests: readonly PullInto[], options: RequestOptions = {}): Promise<Float32Array[]> {
+  async pull(requests: readonly PullInto[], options: PullOptions = {}): Promise<Float32Array[]> {
     return this.#requests.pull(requests, 'values', options);
   }
 
@@ -265,6 +275,7 @@ export class Client {
    * may or may not be applied.
    */
   close(): Promise<void> {
+    this.#replicas?.close();
     return this.#session.close();
   }
 }
@@ -283,7 +294,7 @@ class JobTable implements Table {
     return this.spec.dim;
   }
 
-  async pull(keys: BigUint64Array, options?: RequestOptions): Promise<Float32Array> {
+  async pull(keys: BigUint64Array, options?: PullOptions): Promise<Float32Array> {
     const [rows] = await this.client.pull([{ table: this, keys }], options);
     return rows!;
   }
@@ -319,8 +330,10 @@ export async function connect(
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
   checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
+  const reads = replicaOptions(options.replica);
   const session = await Session.open([scheduler].flat().join(','), options);
-  const client = create(session, options.audit ?? false);
+  const replicas = reads && new ReplicaReads(hostOf(session, options), reads);
+  const client = create(session, options.audit ?? false, replicas);
   try {
     if (options.audit) await client.createTables(session.map.pools.map(auditTable));
   } catch (error) {
@@ -328,4 +341,27 @@ export async function connect(
     throw error;
   }
   return client;
+}
+
+/** @throws BAD_ARGUMENT */
+function replicaOptions(given: ConnectOptions['replica']): ReplicaOptions | undefined {
+  if (given === undefined || typeof given === 'boolean') return given ? {} : undefined;
+  checkFields('connect: replica', given, REPLICA_OPTIONS);
+  if (given.maxLagMs !== undefined) checkInteger('connect: replica: maxLagMs', given.maxLagMs, 0);
+  if (given.missing !== undefined && typeof given.missing !== 'number')
+    throw new KintsugiError('BAD_ARGUMENT', 'connect: replica: missing must be a number');
+  return given;
+}
+
+/** A client that looks for replicas waits so long for the scheduler. */
+const LOOK_LIMIT_MS = 2000;
+
+function hostOf(session: Session, { token, tls }: ConnectOptions): ReplicaHost {
+  return {
+    get map() {
+      return session.map;
+    },
+    access: () => ({ peer: session.id, job: session.map.job, token, tls }),
+    replicas: async () => (await session.status(LOOK_LIMIT_MS)).replicas ?? [],
+  };
 }

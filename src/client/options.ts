@@ -31,6 +31,41 @@ export interface ConnectOptions {
   policy?: Partial<ClientPolicy> | undefined;
   /** Takes what the client tells of its connections. Default: nobody. */
   log?: Logger | undefined;
+  /**
+   * `pull` asks replicas (`kintsugi replica`) and not owners; `true` is `{}`. Everything else is as without.
+   * Default: false.
+   */
+  replica?: boolean | ReplicaOptions | undefined;
+}
+
+/** How a client reads from replicas. */
+export interface ReplicaOptions {
+  /**
+   * Milliseconds: rows of a state that is older are refused, and another replica is asked. Default: what each
+   * replica allows.
+   */
+  maxLagMs?: number | undefined;
+  /** What no replica answers is asked of owners. Default: false, it fails with STALE_REPLICA. */
+  owners?: boolean | undefined;
+  /** What every value of a key without a row is. Default: its initial value, as the table says. */
+  missing?: number | undefined;
+}
+
+export const REPLICA_OPTIONS = {
+  maxLagMs: true,
+  owners: true,
+  missing: true,
+} satisfies OptionKeys<ReplicaOptions>;
+
+/** What is known of rows that replicas gave. */
+export interface ReplicaAnswer {
+  /** Everything that was acknowledged so many milliseconds before the pull began is in the rows. */
+  lagMs: number;
+  /**
+   * Of which state the rows of each shard are: the generation of the ownership, and the position in its
+   * stream. Shards that an owner answered are not among them.
+   */
+  states: { pool: string; shard: number; generation: number; position: number }[];
 }
 
 export const CONNECT_OPTIONS = {
@@ -43,6 +78,7 @@ export const CONNECT_OPTIONS = {
   audit: true,
   policy: true,
   log: true,
+  replica: true,
 } satisfies OptionKeys<ConnectOptions>;
 
 /** Options of a pull or a push. */
@@ -55,6 +91,14 @@ export interface RequestOptions {
 }
 
 export const REQUEST_OPTIONS = { signal: true } satisfies OptionKeys<RequestOptions>;
+
+/** Options of a pull. */
+export interface PullOptions extends RequestOptions {
+  /** Called before the pull resolves, if replicas were asked: how old the rows may be. */
+  onAnswer?: ((answer: ReplicaAnswer) => void) | undefined;
+}
+
+export const PULL_OPTIONS = { ...REQUEST_OPTIONS, onAnswer: true } satisfies OptionKeys<PullOptions>;
 
 /** What a table is to be. */
 export interface TableOptions {
@@ -92,7 +136,7 @@ export interface Table {
    * @returns keys.length x dim, row-major, in the order of `keys`
    * @throws what {@link Client.pull} throws
    */
-  pull(keys: BigUint64Array, options?: RequestOptions): Promise<Float32Array>;
+  pull(keys: BigUint64Array, options?: PullOptions): Promise<Float32Array>;
   /**
    * Applies gradients with the table's optimizer; resolves when they are durable.
    * @param gradients keys.length x dim, row-major; those of repeated keys are summed first

@@ -10,15 +10,19 @@ import { PartMemory } from '../transport/index.js';
 import { auditKeys, auditTable } from './audit.js';
 import {
   PULL_INTO,
+  PULL_OPTIONS,
   PULL_REQUEST,
   PUSH_REQUEST,
   type PullInto,
+  type PullOptions,
   type PullRequest,
   type PushCounts,
   type PushRequest,
   REQUEST_OPTIONS,
+  type ReplicaAnswer,
   type RequestOptions,
 } from './options.js';
+import type { ReplicaReads } from './replica-reads.js';
 import {
   encodeRounds,
   type PoolCalls,
@@ -55,6 +59,8 @@ export class Requests {
   constructor(
     private readonly session: Session,
     private readonly audit: boolean,
+    /** Who answers pulls instead of owners. */
+    private readonly replicas?: ReplicaReads | undefined,
   ) {}
 
   /** @throws UNKNOWN_TABLE, BAD_ARGUMENT */
@@ -78,8 +84,8 @@ export class Requests {
 
   // ---- pull
 
-  async pull(requests: readonly PullInto[], mode: Mode, options: RequestOptions): Promise<Float32Array[]> {
-    checkOptions('pull', options, REQUEST_OPTIONS);
+  async pull(requests: readonly PullInto[], mode: Mode, options: PullOptions): Promise<Float32Array[]> {
+    checkOptions('pull', options, PULL_OPTIONS);
     checkArray('pull: requests', requests);
     const calls = requests.map((request): TableCall => {
       checkFields<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
@@ -87,6 +93,36 @@ export class Requests {
       return { spec, table: spec.id, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
     });
     const results = calls.map((call, i) => target(call, requests[i]?.into));
+    if (this.replicas && mode === 'values') await this.pullReplicas(this.replicas, calls, results, options);
+    else await this.pullOwners(calls, results, mode, options);
+    return results;
+  }
+
+  private async pullReplicas(
+    replicas: ReplicaReads,
+    calls: readonly TableCall[],
+    results: readonly Float32Array[],
+    { signal, onAnswer }: PullOptions,
+  ): Promise<void> {
+    const answer: ReplicaAnswer = { lagMs: 0, states: [] };
+    const own = calls.map(({ spec, keys }, i) => ({ spec, keys, into: results[i]! }));
+    const rest = await replicas.pull(own, signal, answer);
+    const left = rest.map((piece): TableCall => {
+      const { spec } = piece.call;
+      return { spec, table: spec.id, keys: replicas.keysOf(piece), width: spec.dim };
+    });
+    const rows = left.map((call) => target(call));
+    await this.pullOwners(left, rows, 'values', { signal });
+    for (const [i, piece] of rest.entries()) replicas.put(piece, rows[i]!);
+    onAnswer?.(answer);
+  }
+
+  private async pullOwners(
+    calls: readonly TableCall[],
+    results: readonly Float32Array[],
+    mode: Mode,
+    options: RequestOptions,
+  ): Promise<void> {
     const pools = this.pools(calls);
     const targets = pools.map(({ calls: mine }) => ({
       rows: mine.map((call) => results[calls.indexOf(call as TableCall)]!),
@@ -106,7 +142,6 @@ export class Requests {
         done();
       }
     }
-    return results;
   }
 
   // ---- push

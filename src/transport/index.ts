@@ -25,6 +25,7 @@ export {
   type DialOptions,
   type HttpAnswer,
   type HttpHandler,
+  type HttpPost,
   LINK_PATH,
   type Link,
   type LinkHandlers,

@@ -80,7 +80,19 @@ export interface LinkHandlers {
 export interface HttpAnswer {
   status: number;
   type: string;
-  body: string;
+  body: string | Uint8Array;
+}
+
+/** What is answered to a POST of one path. */
+export interface HttpPost {
+  path: string;
+  /** A longer body is refused with 413. */
+  maxBytes: number;
+  /** Opens it, as a bearer; without one it is open on loopback and refused beyond. Empty: as without. */
+  token: string | undefined;
+  /** The flag that gives a role this token, for the text of a refusal. */
+  tokenFlag: string;
+  answer(body: Uint8Array, type: string): HttpAnswer;
 }
 
 /** Answers a GET of a path (without its query), or undefined for 404. */
@@ -106,6 +118,7 @@ export interface LinkOptions {
 
 export interface ListenOptions extends LinkOptions {
   http?: HttpHandler | undefined;
+  post?: HttpPost | undefined;
   /** Second secret: who dials with it is a node, and who dials with `token` is none. Needs `token`. */
   nodeToken?: string | undefined;
   /** Opens what HTTP tells of the job, as a bearer. Empty is the same as none. */

@@ -24,8 +24,14 @@ import { describe, KintsugiError } from '../errors.js';
 import { Acceptor, listenError } from './accept.js';
 import { GATE_HEADER } from './auth.js';
 import type { Connection, Socket } from './connection.js';
-import { answerHttp } from './http.js';
-import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } from './types.js';
+import { answerHttp, Body, type HttpRequest, postOf, refusalOfPost } from './http.js';
+import {
+  type HttpAnswer,
+  LINK_PATH,
+  type Listener,
+  type ListenOptions,
+  type TransportLimits,
+} from './types.js';
 
 interface Ws {
   send(message: Uint8Array, isBinary: boolean): number;
@@ -39,7 +45,9 @@ interface Ws {
 interface Response {
   writeStatus(status: string): Response;
   writeHeader(key: string, value: string): Response;
-  end(body: string, closeConnection: boolean): void;
+  end(body: string | Uint8Array, closeConnection: boolean): void;
+  /** The chunk is memory of the library: valid only during the call. */
+  onData(callback: (chunk: ArrayBuffer, isLast: boolean) => void): void;
   cork(callback: () => void): void;
   onAborted(callback: () => void): void;
   upgrade(data: object, key: string, protocol: string, extensions: string, context: unknown): void;
@@ -66,6 +74,8 @@ interface App {
   ws(pattern: string, behavior: Behavior): App;
   any(pattern: string, handler: (response: Response, request: Request) => void): App;
   listen(host: string, port: number, options: number, callback: (token: unknown) => void): App;
+  /** Closes every connection; not in all builds. */
+  close?(): App;
 }
 export interface Uws {
   App(): App;
@@ -190,7 +200,8 @@ export async function listenUws(
     LINK_PATH,
     behavior(uws, acceptor, limits, payloadLossWorkaround, () => bound),
   );
-  app.any('/*', (response, request) => answer(response, request, options));
+  const bodies = { bytes: 0 };
+  app.any('/*', (response, request) => answer(response, request, options, bodies));
   let token: unknown;
   let bound = port;
   for (let attempt = 0; !token && attempt < (port === 0 ? FREE_PORT_ATTEMPTS : 1); attempt++) {
@@ -208,7 +219,8 @@ export async function listenUws(
     close() {
       if (!closed) {
         (uws.us_listen_socket_close ?? uws.closeSocket)!(token);
-        closed = acceptor.close();
+        // Then also connections on which somebody may ask again.
+        closed = acceptor.close().then(() => void (options.post && app.close?.()));
       }
       return closed;
     },
@@ -265,19 +277,44 @@ function behavior(
   };
 }
 
-function answer(response: Response, request: Request, options: ListenOptions): void {
-  let aborted = false;
-  response.onAborted(() => {
-    aborted = true;
-  });
+function answer(
+  response: Response,
+  request: Request,
+  options: ListenOptions,
+  bodies: { bytes: number },
+): void {
   // The request object is valid only now.
-  const path = request.getUrl();
-  const authorization = request.getHeader('authorization');
-  void answerHttp({ method: request.getMethod(), path, authorization }, options).then((it) => {
-    if (aborted) return;
+  const asked: HttpRequest = {
+    method: request.getMethod(),
+    path: request.getUrl(),
+    authorization: request.getHeader('authorization'),
+  };
+  const type = request.getHeader('content-type');
+  let over = false;
+  const give = (it: HttpAnswer, last: boolean) => {
+    if (over) return;
+    over = true;
     response.cork(() => {
-      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, true);
+      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, last);
     });
+  };
+  const post = postOf(asked, options);
+  const body = post && new Body(post, bodies);
+  response.onAborted(() => {
+    over = true;
+    body?.end();
+  });
+  if (!post || !body) return void answerHttp(asked, options).then((it) => give(it, true));
+  const refused = refusalOfPost(asked, post, options);
+  if (refused) return give(refused, true);
+  // Who asks again and again may do so on one connection; one that was refused is closed.
+  response.onData((chunk, isLast) => {
+    if (over) return;
+    const tooMuch = body.add(new Uint8Array(chunk));
+    if (tooMuch) {
+      body.end();
+      give(tooMuch, true);
+    } else if (isLast) give(body.answer(type), false);
   });
 }
 

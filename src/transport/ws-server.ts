@@ -2,16 +2,28 @@
  * The fallback server: `ws` on node:http, for Node versions and platforms that have no uWebSockets.js binary.
  * Same wire, about the same throughput for large frames, more work per small one.
  */
-import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 import { Acceptor, listenError } from './accept.js';
 import { GATE_HEADER } from './auth.js';
-import { answerHttp } from './http.js';
+import { answerHttp, Body, type HttpRequest, postOf, refusalOfPost } from './http.js';
 import { MIN_TLS_VERSION, readServerTls } from './tls.js';
-import { LINK_PATH, type Listener, type ListenOptions, type TransportLimits } from './types.js';
+import {
+  type HttpAnswer,
+  LINK_PATH,
+  type Listener,
+  type ListenOptions,
+  type TransportLimits,
+} from './types.js';
 import { WsSocket } from './ws-socket.js';
 
 export async function listenWs(options: ListenOptions, limits: TransportLimits): Promise<Listener> {
@@ -27,10 +39,13 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   const server = createHttpServer(options, limits);
   const waiting = new Waiting(limits.maxWaiting);
   server.on('connection', (socket: TcpSocket) => waiting.add(socket));
+  const bodies = { bytes: 0 };
   server.on('request', async (request, response) => {
     const { method = '', headers } = request;
-    const { authorization } = headers;
-    const answer = await answerHttp({ method, path: pathOf(request), authorization }, options);
+    const asked = { method, path: pathOf(request), authorization: headers.authorization };
+    const post = postOf(asked, options);
+    if (post) return takePost(asked, new Body(post, bodies), request, response, options);
+    const answer = await answerHttp(asked, options);
     response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close' }).end(answer.body);
   });
 
@@ -70,6 +85,35 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
       return closed;
     },
   };
+}
+
+/** Who asks again and again may do so on one connection; one that was refused is closed. */
+function takePost(
+  asked: HttpRequest,
+  body: Body,
+  request: IncomingMessage,
+  response: ServerResponse,
+  options: ListenOptions,
+): void {
+  const give = ({ status, type, body: content }: HttpAnswer, last: boolean) => {
+    response.writeHead(status, { 'Content-Type': type, ...(last && { Connection: 'close' }) }).end(content);
+    // The rest of what it sends is not read.
+    if (last) request.removeAllListeners('data');
+  };
+  const refused = refusalOfPost(asked, options.post!, options);
+  if (refused) return give(refused, true);
+  response.on('close', () => body.end());
+  let over = false;
+  request.on('data', (chunk: Buffer) => {
+    const tooMuch = body.add(chunk);
+    if (!tooMuch) return;
+    over = true;
+    body.end();
+    give(tooMuch, true);
+  });
+  request.on('end', () => {
+    if (!over) give(body.answer(request.headers['content-type'] ?? ''), false);
+  });
 }
 
 function createHttpServer({ tls }: ListenOptions, limits: TransportLimits): Server {

@@ -1,0 +1,116 @@
+/** `kintsugi replica`: follows shards of a running job and answers pulls. */
+import { hostname } from 'node:os';
+import { type Command, Option } from 'commander';
+import { DEFAULT_REPLICA_POLICY, type ReplicaPolicy } from '../core/replica/replica.js';
+import { KintsugiError } from '../errors.js';
+import { startReplica } from '../runtime/replica.js';
+import { tuneV8 } from '../runtime/v8.js';
+import {
+  duration,
+  loggerOf,
+  metricsTokenOf,
+  pullTokenOf,
+  roleTlsOf,
+  type SharedFlags,
+  tokenOf,
+  withCertificate,
+  withLogFormat,
+  withMetricsToken,
+  withScheduler,
+} from './flags.js';
+import { followLauncher, stopSignal } from './lifetime.js';
+import { withLimits } from './limits.js';
+
+interface Flags extends SharedFlags {
+  scheduler: string;
+  connectTimeout: number;
+  listen: string;
+  advertise?: string;
+  name?: string;
+  share: [part: number, of: number];
+  tables?: string[];
+  maxLag: number;
+  pullTokenFile?: string;
+  limit: Partial<ReplicaPolicy>;
+}
+
+/** "2/3" */
+function shareOf(text: string): [part: number, of: number] {
+  const match = /^(\d{1,6})\/(\d{1,6})$/.exec(text);
+  const [part, of] = [Number(match?.[1]), Number(match?.[2])];
+  if (match && part >= 1 && part <= of) return [part, of];
+  throw new KintsugiError('BAD_ARGUMENT', `--share must be i/n with i from 1 to n, not "${text}"`);
+}
+
+function tablesOf(text: string): string[] {
+  const names = text.split(',').map((name) => name.trim());
+  if (names.every((name) => name !== '')) return [...new Set(names)];
+  throw new KintsugiError('BAD_ARGUMENT', `--tables must be names with commas between, not "${text}"`);
+}
+
+async function run(flags: Flags): Promise<void> {
+  followLauncher();
+  tuneV8();
+  const stopped = stopSignal();
+  const name = flags.name ?? `${hostname()}-${process.pid}`;
+  const log = loggerOf(flags, { role: 'replica', name });
+  let end: (error: Error) => void = () => {};
+  const ended = new Promise<never>((_, reject) => {
+    end = reject;
+  });
+  ended.catch(() => {});
+  const starting = startReplica({
+    scheduler: flags.scheduler,
+    name,
+    listen: flags.listen,
+    advertise: flags.advertise,
+    token: tokenOf(flags),
+    pullToken: pullTokenOf(flags),
+    metricsToken: metricsTokenOf(flags),
+    tls: roleTlsOf(flags),
+    share: flags.share,
+    tables: flags.tables,
+    maxLagMs: flags.maxLag === 0 ? undefined : flags.maxLag,
+    policy: flags.limit,
+    connectTimeoutMs: flags.connectTimeout,
+    log,
+    onStale: end,
+  });
+  const replica = await Promise.race([starting, stopped]);
+  if (typeof replica === 'string') return log.info('replica.stopped');
+  try {
+    await Promise.race([stopped, ended]);
+  } finally {
+    await replica.close();
+  }
+  log.info('replica.stopped');
+}
+
+export function registerReplica(program: Command): void {
+  const command = withScheduler(
+    program
+      .command('replica')
+      .description('Follow shards of a running job and answer pulls from them; pushes never wait for it.'),
+  )
+    .option('--listen <host:port>', 'address to listen on; port 0 takes a free one', '127.0.0.1:0')
+    .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)')
+    .option('--name <name>', 'its name in log records and metrics (default: host name and process id)')
+    .addOption(
+      new Option('--share <i/n>', 'hold every n-th shard, from the i-th on')
+        .argParser(shareOf)
+        .default([1, 1], '1/1'),
+    )
+    .option('--tables <name,...>', 'serve these tables (default: all)', tablesOf)
+    .addOption(
+      new Option('--max-lag <time>', 'refuse a pull (STALE_REPLICA) when its rows are older; 0s = any age')
+        .argParser(duration('--max-lag'))
+        .default(1000, '1s'),
+    )
+    .option(
+      '--pull-token-file <file>',
+      "file with the bearer token of POST /pull, not the job's (default: KINTSUGI_PULL_TOKEN, else " +
+        'loopback only)',
+    );
+  withLimits(command, DEFAULT_REPLICA_POLICY);
+  withLogFormat(withMetricsToken(withCertificate(command))).action(run);
+}
