@@ -26,8 +26,7 @@ export async function run(given: Given<typeof CHAOS_FLAGS>): Promise<void> {
   try {
     const chaotic = await new Run(options, secrets, { machines }).run();
     options.tell('the same pushes without faults');
-    const repeat = chaotic.clients.map((client) => client.pushes);
-    const quiet = await new Run(options, secrets, { repeat }).run();
+    const quiet = await new Run(options, secrets, { repeat: chaotic }).run();
     const report = chaosReport(options, chaotic, quiet);
     report.finish();
     for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);

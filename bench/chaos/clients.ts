@@ -15,6 +15,9 @@ export class LoadClient {
   /** Of the job; known once it runs. */
   id = -1;
   acknowledged = 0;
+  /** Number of the last push that it has begun, and when it saw others acknowledged, as far as it told. */
+  sent = 0;
+  readonly acknowledgedAt = new Map<number, number>();
   /** Milliseconds without an acknowledgement, by its last report. */
   stalledMs = 0;
   private readonly process: ChildProcess;
@@ -58,7 +61,9 @@ export class LoadClient {
         }
       });
     });
-    this.gone = this.done.catch(() => {});
+    // Reports may arrive after the end of the process.
+    const silent = new Promise((resolve) => this.process.once('disconnect', resolve));
+    this.gone = Promise.all([this.done.catch(() => {}), silent]);
   }
 
   private onReport(report: Exclude<LoadReport, LoadDone>): void {
@@ -66,10 +71,22 @@ export class LoadClient {
       this.onWrong(`client ${this.options.client}: ${report.code}: ${report.what}`);
       return;
     }
-    this.id = report.id;
-    this.acknowledged = report.acknowledged;
-    this.stalledMs = report.stalledMs;
-    if (report.acknowledged > 0) this.started();
+    switch (report.kind) {
+      case 'sent':
+        this.sent = report.push;
+        return;
+      case 'acknowledged':
+        this.acknowledgedAt.set(report.push, report.mono);
+        return;
+      case 'connected':
+        this.id = report.id;
+        return;
+      case 'progress':
+        this.id = report.id;
+        this.acknowledged = report.acknowledged;
+        this.stalledMs = report.stalledMs;
+        if (report.acknowledged > 0) this.started();
+    }
   }
 
   /** No new pushes; `done` resolves when those under way are durable. */

@@ -23,6 +23,10 @@ export interface ClusterOptions {
   schedulers: number;
   /** URL of an etcd; undefined: the scheduler has a directory. */
   store: string | undefined;
+  /** Place of checkpoints, and how they are made; undefined: none. */
+  checkpoint: { url: string; every: string; barrier: boolean } | undefined;
+  /** The checkpoint that the job begins with; undefined: it begins empty. */
+  restore?: string | undefined;
   secrets: Secrets;
   places: Places;
   onEvent(event: RoleEvent, line: string): void;
@@ -83,10 +87,14 @@ export class Cluster {
   }
 
   async startScheduler(name: string): Promise<void> {
-    const { ps, code, groups, store } = this.options;
+    const { ps, code, groups, store, checkpoint, restore } = this.options;
     const front = this.fronts.get(name)!;
     const shape = ['--ps', `${ps}`, '--code', code];
     if (groups !== undefined) shape.push('--groups', `${groups}`);
+    if (checkpoint) shape.push('--checkpoint', checkpoint.url, '--every', checkpoint.every);
+    if (checkpoint?.barrier) shape.push('--barrier');
+    // A scheduler that finds a job in its store goes on with that one.
+    if (restore !== undefined) shape.push('--restore', restore);
     const where =
       store === undefined
         ? ['--dir', join(this.directory, 'scheduler')]
@@ -115,7 +123,10 @@ export class Cluster {
   }
 
   private launch(name: string, args: string[], place: Place): Role {
-    if (this.stopping) throw new KintsugiError('ABORTED', 'the run is ending');
+    if (this.stopping) {
+      place.close();
+      throw new KintsugiError('ABORTED', 'the run is ending');
+    }
     const { onEvent, onLeft, onDeath } = this.options;
     const { tls, token, nodeToken } = this.options.secrets;
     if (tls) args.push('--tls-cert', tls.certFile, '--tls-key', tls.keyFile, '--tls-ca', tls.certFile);
@@ -203,8 +214,11 @@ export class Cluster {
     process.off('exit', this.emergency);
   }
 
-  private killAll(): void {
+  /** Every process at once; nothing of the job is left but its checkpoints. Their number. */
+  killAll(): number {
     this.stopping = true;
-    for (const { child } of this.roles.values()) if (child.alive) child.kill();
+    const alive = [...this.roles.values()].filter(({ child }) => child.alive);
+    for (const { child } of alive) child.kill();
+    return alive.length;
   }
 }

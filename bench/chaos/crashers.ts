@@ -12,10 +12,11 @@ import type { LoadOptions } from './load.js';
 import { CRASHED, OWN, PushStream } from './pushes.js';
 
 /** Numbers of their own, so that their rows are nobody else's. */
-const FIRST_CLIENT = 1000;
+const FIRST_CLIENT = 1_000_000;
 
 export class Crashers {
-  private readonly dead: LoadClient[] = [];
+  /** All that were killed, the newest last. */
+  readonly dead: LoadClient[] = [];
   private current: LoadClient | undefined;
 
   constructor(
@@ -25,10 +26,12 @@ export class Crashers {
     private readonly token: string,
     /** What the command line begins with. */
     private readonly prefix: readonly string[],
+    /** So many were killed in earlier lives of the job. */
+    private readonly earlier = 0,
   ) {}
 
   start(): void {
-    const options = { ...this.options, client: FIRST_CLIENT + this.dead.length, crash: true };
+    const options = { ...this.options, client: FIRST_CLIENT + this.earlier + this.dead.length, crash: true };
     this.current = new LoadClient(options, this.onWrong, this.onLine, this.token, this.prefix);
   }
 
@@ -40,6 +43,14 @@ export class Crashers {
     this.dead.push(victim);
     this.start();
     return `client-${victim.options.client}`;
+  }
+
+  /** The last one, too, with all other processes of the job. */
+  killAll(): void {
+    if (!this.current) return;
+    this.current.kill();
+    this.dead.push(this.current);
+    this.current = undefined;
   }
 
   /** The last one crashes, too. */

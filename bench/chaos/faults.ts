@@ -116,9 +116,11 @@ export class Faults implements Struck {
   /** Faults until `until` (monotonic milliseconds) or an abort; then waits until every role is up again. */
   async run(until: number, signal: AbortSignal): Promise<void> {
     this.watching = this.watch();
+    // It is waited for at the end.
+    this.watching.catch(() => {});
     while (monotonicMs() < until && !signal.aborted) {
       await pause(this.between(...this.options.pauseMs));
-      this.strike();
+      if (!signal.aborted) this.strike();
     }
     while (this.open.size > 0) await Promise.all(this.open);
     this.stopped = true;

@@ -3,9 +3,10 @@
  * Without `pushes` it goes on until it is told to stop; with it it repeats the first so many. It leaves when
  * its parent does.
  */
-import { type Client, connect, type PushCounts } from '../../src/client/client.js';
+import { type Client, connect, type PushCounts, type PushRequest } from '../../src/client/client.js';
 import { describe, KintsugiError } from '../../src/errors.js';
 import { createLogger, monotonicMs } from '../../src/runtime/log.js';
+import { isZero, type ShardCounts, ShardsOfPushes, takePart } from './prefix.js';
 import { PushStream } from './pushes.js';
 
 export interface LoadOptions {
@@ -22,10 +23,18 @@ export interface LoadOptions {
   caFile?: string | undefined;
   /** Will be killed: see crashers.ts. */
   crash?: boolean;
+  /** Tells of every push before it is made and when it is acknowledged: the client may be killed. */
+  tellsAll?: boolean;
+  /** Repeats what a checkpoint held of a client: the first so many pushes of each shard. */
+  held?: ShardCounts;
 }
 
 export type LoadReport =
   | { kind: 'progress'; id: number; acknowledged: number; stalledMs: number }
+  | { kind: 'connected'; id: number }
+  | { kind: 'sent'; push: number }
+  /** `mono`: on the clock that the log records have. */
+  | { kind: 'acknowledged'; push: number; mono: number }
   | { kind: 'wrong'; what: string; code: string }
   | {
       kind: 'done';
@@ -65,7 +74,9 @@ class Load {
   }
 
   async run(): Promise<void> {
-    const { pushes, inFlight, pauseMs } = this.options;
+    const { pushes, inFlight, pauseMs, held } = this.options;
+    if (held) return this.repeat(held);
+    tell({ kind: 'connected', id: this.client.id });
     const timer = setInterval(() => {
       const stalledMs = monotonicMs() - this.lastProgress;
       tell({ kind: 'progress', id: this.client.id, acknowledged: this.acknowledged, stalledMs });
@@ -82,6 +93,22 @@ class Load {
     const what = await this.stream.check(this.client, true);
     if (what !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what });
     clearInterval(timer);
+    this.done();
+  }
+
+  /** Nothing is checked here: rows hold a part of what this stream gives. */
+  private async repeat(held: ShardCounts): Promise<void> {
+    const shards = new ShardsOfPushes(this.client.clusterMap);
+    while (!isZero(held)) {
+      while (this.open.size >= this.options.inFlight) await Promise.race(this.open);
+      const part = takePart(shards.of(this.stream.next().requests), held);
+      if (part) this.send(part, () => {});
+    }
+    await Promise.all(this.open);
+    this.done();
+  }
+
+  private done(): void {
     tell({
       kind: 'done',
       id: this.client.id,
@@ -95,9 +122,17 @@ class Load {
 
   private push(): void {
     const { requests, done } = this.stream.next();
+    this.send(requests, done);
+  }
+
+  private send(requests: PushRequest[], done: () => void): void {
+    const push = this.stream.count;
+    const { tellsAll } = this.options;
+    if (tellsAll) tell({ kind: 'sent', push });
     const pushed = this.client.push(requests).then(() => {
       done();
       this.acknowledged++;
+      if (tellsAll) tell({ kind: 'acknowledged', push, mono: monotonicMs() });
       const now = monotonicMs();
       this.longestStallMs = Math.max(this.longestStallMs, now - this.lastProgress);
       this.lastProgress = now;

@@ -1,8 +1,12 @@
 /** What `bench chaos` can be told. */
+import { randomBytes } from 'node:crypto';
+import { absolutePlace } from '../../src/cli/checkpoint-flags.js';
+import { duration } from '../../src/cli/flags.js';
 import { parseCode, poolsFor } from '../../src/runtime/job.js';
 import {
   bad,
   COMMON_FLAGS,
+  type Completed,
   completed,
   type Flags,
   type Given,
@@ -31,6 +35,13 @@ export interface ChaosOptions {
   /** How many schedulers run, and the etcd that they use; undefined: one, on its disk. */
   schedulers: number;
   store: string | undefined;
+  /**
+   * A place of this run alone, and how checkpoints are made there: then every process is killed now and
+   * then. Undefined: neither.
+   */
+  checkpoint: { url: string; every: string; barrier: boolean } | undefined;
+  /** Milliseconds after which every process is killed: evenly distributed between these. */
+  killAllPauseMs: [least: number, most: number];
   /** With certificates, and with two tokens, that are made on the spot. */
   tls: boolean;
   token: boolean;
@@ -49,6 +60,8 @@ export interface ChaosOptions {
 const FAULTS_PER_MINUTE = 40;
 /** Machines that vanish or are parted stay so for seconds. */
 const NETWORK_FAULTS_PER_MINUTE = 20;
+/** While a job is restored nothing else happens to it. */
+const FAULTS_PER_MINUTE_WITH_RESTARTS = 20;
 export const CHAOS_FLAGS = {
   ...COMMON_FLAGS,
   ...QUIET_FLAG,
@@ -64,6 +77,12 @@ export const CHAOS_FLAGS = {
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
   schedulers: { value: 'n', help: 'schedulers, of which one leads; several need --store', standard: '1' },
   store: { value: 'url', help: 'etcd for the scheduler, which runs already: etcd://host:2379/prefix' },
+  checkpoint: {
+    value: 'place',
+    help: 'a directory or s3://bucket/prefix: every process is killed now and then, and restored from there',
+  },
+  every: { value: 'time', help: 'with --checkpoint: a checkpoint so often', standard: '3s', smoke: '500ms' },
+  barrier: { help: 'with --checkpoint: each is of one instant' },
   network: {
     help: 'every role and client on a machine of its own, which may vanish (root)',
   },
@@ -78,6 +97,14 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
   // Who listens at other addresses than loopback asks for a token.
   const token = network || flags.token === true;
   const minutes = number(flags, 'minutes');
+  const checkpoint = checkpointOf(flags);
+  if (checkpoint && network) throw bad('--checkpoint and --network do not go together');
+  const restarts = checkpoint !== undefined;
+  const perMinute = network
+    ? NETWORK_FAULTS_PER_MINUTE
+    : restarts
+      ? FAULTS_PER_MINUTE_WITH_RESTARTS
+      : FAULTS_PER_MINUTE;
   const options: ChaosOptions = {
     minutes,
     seed: whole(flags, 'seed', 0),
@@ -89,7 +116,9 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     pauseMs: numberOrZero(flags, 'pause'),
     faultPauseMs: [100, 1900],
     // A short run must at least have seen some.
-    faultGoal: smoke ? 3 : Math.floor(minutes * (network ? NETWORK_FAULTS_PER_MINUTE : FAULTS_PER_MINUTE)),
+    faultGoal: smoke ? 3 : Math.floor(minutes * perMinute),
+    checkpoint,
+    killAllPauseMs: smoke ? [1000, 4000] : [5000, 40_000],
     schedulers: whole(flags, 'schedulers', 1),
     ...{ network, smoke, tls, token, recoveryRate, json, log, store },
     tell: teller(flags),
@@ -100,4 +129,18 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     throw bad('machines of their own cannot reach etcd at a loopback address; give another one of this host');
   poolsFor(parseCode(options.code), options.ps, options.groups);
   return options;
+}
+
+function checkpointOf({
+  checkpoint,
+  every,
+  barrier = false,
+}: Completed<typeof CHAOS_FLAGS>): ChaosOptions['checkpoint'] {
+  if (checkpoint === undefined) {
+    if (barrier) throw bad('--barrier needs --checkpoint');
+    return undefined;
+  }
+  duration('--every')(every);
+  // What an earlier run has left there is none of this one's.
+  return { url: `${absolutePlace(checkpoint)}/chaos-${randomBytes(4).toString('hex')}`, every, barrier };
 }

@@ -1,6 +1,7 @@
 /** What a run of chaos shows, beside its goals. */
 
 import { BenchReport } from '../common/report.js';
+import { median } from '../common/statistics.js';
 import type { ChaosOptions } from './options.js';
 import type { ChaosRun } from './run.js';
 
@@ -10,6 +11,8 @@ export interface ChaosDetails {
   /** Planned changes among them, and how they ended. */
   changes: ChaosRun['changes'];
   clients: { pushes: number; checks: number; longestStallMs: number; longestPullMs: number }[];
+  /** Every time that all processes were killed. */
+  restarts: ChaosRun['restarts'];
   /** Shard pushes, as in every report: a push counts once per shard that it touches. */
   pushes: ChaosRun['pushes'];
   parity: ChaosRun['parity'];
@@ -39,6 +42,7 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
       longestStallMs: Math.round(client.longestStallMs),
       longestPullMs: Math.round(client.longestPullMs),
     })),
+    restarts: chaotic.restarts,
     pushes,
     parity,
     digest: chaotic.digest.sha256,
@@ -58,6 +62,8 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
     unit: 'ms',
     values: { 'for an acknowledgement': longest('longestStallMs'), 'for rows': longest('longestPullMs') },
   });
+  const { checkpoint } = options;
+  if (checkpoint) addRestarts(report, chaotic.restarts, checkpoint);
   const equal = chaotic.digest.sha256 === quiet.digest.sha256 && chaotic.digest.rows === quiet.digest.rows;
   report.goal(
     'faults',
@@ -65,11 +71,9 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
     options.faultGoal,
   );
   const ends = Object.values(changes);
-  report.goal(
-    'planned changes that were done',
-    ends.reduce((sum, { done }) => sum + done, 0),
-    1,
-  );
+  const done = ends.reduce((sum, each) => sum + each.done, 0);
+  // A short life of a job leaves no time for one.
+  if (!checkpoint || !options.smoke) report.goal('planned changes that were done', done, 1);
   report.goal('acknowledged pushes', pushes.acked, 1);
   report.exactly('lost', pushes.lost, 0);
   report.exactly('duplicated', pushes.duplicated, 0);
@@ -78,4 +82,33 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   report.exactly('wrong reads and failed requests', wrong.length, 0);
   report.exactly('digests that differ from the quiet run', equal ? 0 : 1, 0);
   return report;
+}
+
+function addRestarts(
+  report: BenchReport,
+  restarts: ChaosRun['restarts'],
+  { every, barrier }: NonNullable<ChaosOptions['checkpoint']>,
+): void {
+  Object.assign(report.parameters, { every, barrier });
+  const sum = (of: (restart: ChaosRun['restarts'][number]) => number) =>
+    restarts.reduce((total, each) => total + of(each), 0);
+  report.add({
+    name: 'pushes of killed clients',
+    unit: 'to shards',
+    values: {
+      acknowledged: sum((each) => each.acknowledged),
+      restored: sum((each) => each.restored),
+      'lost after the checkpoint': sum((each) => each.lostAfterCheckpoint),
+      'restored, and not acknowledged': sum((each) => each.untold),
+    },
+  });
+  const seconds = restarts.map((each) => each.seconds);
+  report.add({
+    name: 'from kill to every shard',
+    unit: 's',
+    values: { median: median(seconds), longest: Math.max(0, ...seconds) },
+  });
+  report.goal('times that every process was killed', restarts.length, 1);
+  const before = sum((each) => each.lostBefore);
+  report.exactly('acknowledged before the checkpoint began, and lost', before, 0);
 }

@@ -13,16 +13,19 @@ import { checkPushes, type PushAudit } from '../../src/tools/audit.js';
 import { type Digest, digest } from '../../src/tools/digest.js';
 import { checkParity, type ParityCheck } from '../../src/tools/parity.js';
 import type { Machines } from '../common/machines.js';
-import { type ChangeCounts, Changes } from './changes.js';
+import { type ChangeCounts, type ChangeEnd, type ChangeKind, Changes } from './changes.js';
 import { LoadClient, type LoadDone } from './clients.js';
 import { Cluster } from './cluster.js';
 import { Crashers } from './crashers.js';
 import { Faults } from './faults.js';
+import type { LoadOptions } from './load.js';
 import type { Site } from './network-faults.js';
 import type { ChaosOptions } from './options.js';
 import { pause } from './pause.js';
 import { MachinePlaces, ProxiedPlaces } from './places.js';
 import { TABLES } from './pushes.js';
+import { type Restart, Restarts } from './restarts.js';
+import { changedSince, type Held } from './restored.js';
 import type { Secrets } from './secrets.js';
 import type { FaultKind } from './struck.js';
 
@@ -34,7 +37,12 @@ const HEAL_MS = 120_000;
 const POLL_MS = 200;
 
 export interface ChaosRun {
+  /** Those that came to their end, and the number of the first of them. */
   clients: LoadDone[];
+  firstClient: number;
+  /** Of clients that were killed with everything else, what was restored. */
+  held: Held[];
+  restarts: Restart[];
   pushes: PushAudit;
   parity: ParityCheck;
   digest: Digest;
@@ -45,8 +53,8 @@ export interface ChaosRun {
 }
 
 export interface RunHow {
-  /** Pushes of each client in the run that this one repeats; undefined: this is the one with faults. */
-  repeat?: readonly number[];
+  /** The run that this one repeats; undefined: this is the one with faults. */
+  repeat?: Pick<ChaosRun, 'clients' | 'firstClient' | 'held'>;
   /** Roles and clients are on these, each on its own; undefined: all are on this one. */
   machines?: Machines | undefined;
 }
@@ -54,8 +62,14 @@ export interface RunHow {
 export class Run {
   private readonly abort = new AbortController();
   private readonly wrong: string[] = [];
-  private readonly cluster: Cluster;
+  private readonly faults: ChaosRun['faults'] = {};
+  private readonly changeCounts: ChangeCounts = {};
+  /** Everything is killed now and then, and restored; undefined: it is not. */
+  private readonly restarts: Restarts | undefined;
+  private cluster: Cluster;
   private loads: LoadClient[] = [];
+  private firstClient: number;
+  private crashed = 0;
   /** Of the clients. */
   private readonly sites: Site[] = [];
   private crashers: Crashers | undefined;
@@ -68,14 +82,20 @@ export class Run {
     private readonly secrets: Secrets,
     private readonly how: RunHow,
   ) {
-    this.cluster = new Cluster({
-      ps: options.ps,
-      code: options.code,
-      groups: options.groups,
-      recoveryRate: options.recoveryRate,
-      schedulers: options.schedulers,
-      store: options.store,
-      secrets,
+    const { checkpoint, killAllPauseMs, seed } = options;
+    if (checkpoint && !how.repeat)
+      this.restarts = new Restarts(checkpoint.url, checkpoint.barrier, killAllPauseMs, seed + 2);
+    this.firstClient = how.repeat?.firstClient ?? 0;
+    this.cluster = this.newCluster();
+  }
+
+  /** `restore`: the checkpoint that its job begins with. */
+  private newCluster(restore?: string): Cluster {
+    const { options, secrets, how } = this;
+    const { ps, code, groups, recoveryRate, schedulers, store } = options;
+    return new Cluster({
+      ...{ ps, code, groups, recoveryRate, schedulers, store, secrets, restore },
+      checkpoint: this.restarts && options.checkpoint,
       places: how.machines ? new MachinePlaces(how.machines) : new ProxiedPlaces(),
       onEvent: (event, line) => this.onEvent(event, line),
       onLeft: (role) => {
@@ -102,48 +122,79 @@ export class Run {
   }
 
   private async story(): Promise<ChaosRun> {
-    const { options, cluster } = this;
-    await cluster.start();
-    const { tls, token } = this.secrets;
-    this.client = await connect(cluster.address, {
-      connectTimeoutMs: CONNECT_MS,
-      token: token || undefined,
-      tls: tls && { caFile: tls.certFile },
-    });
-    await this.client.createTables(TABLES);
-    this.loads = Array.from({ length: options.clients }, (_, index) => this.startLoad(index));
-    await this.unlessEnded(Promise.all(this.loads.map((load) => load.running)));
-    const faults = this.how.repeat ? {} : await this.chaos(this.client);
+    await this.cluster.start();
+    await this.connect();
+    await this.client!.createTables(TABLES);
+    if (this.how.repeat) await this.repeatHeld(this.how.repeat.held);
+    await this.startLoads();
+    if (!this.how.repeat) await this.chaos();
+    const client = this.client!;
     const clients = await this.finish();
-    await this.settled(this.client);
-    for (const what of (await this.crashers?.check(this.client)) ?? []) this.violation(what);
+    await this.settled(client);
+    for (const what of (await this.crashers?.check(client)) ?? []) this.violation(what);
+    const { held = [], all: restarts = [] } = this.restarts ?? {};
+    for (const what of await changedSince(client, held)) this.violation(what);
     const counts = clients.map(({ id, counts: own }) => ({ client: id, counts: own }));
-    const pushes = await checkPushes(this.client, counts);
-    const parity = await checkParity(this.client);
+    const pushes = await checkPushes(client, counts);
+    const parity = await checkParity(client);
     return {
-      clients,
-      pushes,
-      parity,
-      digest: await digest(this.client),
-      faults,
-      changes: this.changes?.counts ?? {},
+      ...{ clients, firstClient: this.firstClient, held, restarts, pushes, parity },
+      digest: await digest(client),
+      faults: this.faults,
+      changes: this.changeCounts,
       wrong: this.wrong,
       seconds: (monotonicMs() - this.started) / 1000,
     };
   }
 
+  private async connect(): Promise<void> {
+    const { tls, token } = this.secrets;
+    this.client = await connect(this.cluster.address, {
+      connectTimeoutMs: CONNECT_MS,
+      token: token || undefined,
+      tls: tls && { caFile: tls.certFile },
+    });
+  }
+
+  /** As a whole process each; resolves when all of them have pushes that are durable. */
+  private async startLoads(): Promise<void> {
+    this.loads = Array.from({ length: this.options.clients }, (_, index) => this.startLoad(index));
+    await this.unlessEnded(Promise.all(this.loads.map((load) => load.running)));
+  }
+
+  /** What checkpoints held of clients that were killed, a few at a time. */
+  private async repeatHeld(held: readonly Held[]): Promise<void> {
+    const waiting = held.filter(({ load }) => !load.options.crash).values();
+    const repeats = Array.from({ length: this.options.clients }, async () => {
+      for (const { load, counts } of waiting) {
+        const again = { ...load.options, ...this.where, tellsAll: false, pauseMs: 0, held: counts };
+        await this.loadClient(again, []).done;
+      }
+    });
+    await Promise.all(repeats);
+  }
+
+  /** What every load client is told. */
+  private get where(): Pick<LoadOptions, 'scheduler' | 'caFile'> {
+    return { scheduler: this.cluster.address, caFile: this.secrets.tls?.certFile };
+  }
+
   private startLoad(index: number): LoadClient {
     const { seed, sharedRows, pauseMs } = this.options;
-    const { tls, token } = this.secrets;
-    const caFile = tls?.certFile;
-    const own = { scheduler: this.cluster.address, caFile, seed, client: index, sharedRows, inFlight: 4 };
-    const repeat = this.how.repeat ? { pushes: this.how.repeat[index]!, pauseMs: 0 } : { pauseMs };
+    const own = { seed, client: this.firstClient + index, sharedRows, inFlight: 4, ...this.where };
+    const { repeat } = this.how;
+    const length = repeat ? { pushes: repeat.clients[index]!.pushes, pauseMs: 0 } : { pauseMs };
+    const tellsAll = this.restarts !== undefined;
+    return this.loadClient({ ...own, ...length, tellsAll }, this.site(`client-${index}`));
+  }
+
+  private loadClient(options: LoadOptions, prefix: readonly string[]): LoadClient {
     return new LoadClient(
-      { ...own, ...repeat },
+      options,
       (what) => this.violation(what),
       (line) => this.log(line),
-      token,
-      this.site(`client-${index}`),
+      this.secrets.token,
+      prefix,
     );
   }
 
@@ -162,50 +213,119 @@ export class Run {
     return Promise.race([promise, ...early]);
   }
 
-  private async chaos(client: Client): Promise<Partial<Record<FaultKind, number>>> {
+  private async chaos(): Promise<void> {
+    const until = monotonicMs() + this.options.minutes * 60_000;
+    for (let life = 0; ; life++) {
+      const isKilled = await this.live(life, until);
+      if (!isKilled) return;
+      await this.startAgain();
+    }
+  }
+
+  /** Faults and changes. True: everything is to be killed in the middle of them. */
+  private async live(life: number, until: number): Promise<boolean> {
     const { options, abort } = this;
-    const { seed, sharedRows, pauseMs } = options;
-    const { tls, token } = this.secrets;
-    const caFile = tls?.certFile;
-    const load = { scheduler: this.cluster.address, caFile, seed, sharedRows, pauseMs, inFlight: 4 };
-    this.crashers = new Crashers(
-      load,
+    const client = this.client!;
+    const { sharedRows, pauseMs } = options;
+    const seed = options.seed + life * 1000;
+    /** The job is about to be killed: whatever comes of it. */
+    const over = new AbortController();
+    const onError = (error: Error) => {
+      if (!over.signal.aborted) this.violation(describe(error));
+    };
+    const tellsAll = this.restarts !== undefined;
+    const crashers = new Crashers(
+      { seed: options.seed, sharedRows, pauseMs, inFlight: 4, tellsAll, ...this.where },
       (what) => this.violation(what),
       (line) => this.log(line),
-      token,
+      this.secrets.token,
       this.site('crashers'),
+      this.crashed,
     );
-    this.crashers.start();
+    this.crashers = crashers;
+    crashers.start();
     const { machines } = this.how;
     const faults = new Faults({
       network: machines && { machines, clients: this.sites },
       tell: (text) => this.tell(text),
-      killClient: () => this.crashers?.crash(),
-      cluster: this.cluster,
-      client,
-      seed: options.seed,
-      pauseMs: options.faultPauseMs,
+      killClient: () => crashers.crash(),
+      ...{ cluster: this.cluster, client, seed, pauseMs: options.faultPauseMs },
       onFault: (kind, victims, detail) => {
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'fault', kind, victims, detail }));
         this.tell(`${kind} ${victims.join(', ')} ${detail}`);
       },
-      onError: (error) => this.violation(describe(error)),
+      onError,
     });
-    this.changes = new Changes({
-      ...{ cluster: this.cluster, client, seed: options.seed + 1, ps: options.ps },
+    // What was restored has no redundancy yet.
+    if (life > 0) faults.doubt();
+    const changes = new Changes({
+      ...{ cluster: this.cluster, client, seed: seed + 1, ps: options.ps },
       onChange: (kind, end, detail) => {
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'change', kind, end, detail }));
         this.tell(`${kind} ${detail} ${end}`);
       },
-      onError: (error) => this.violation(describe(error)),
+      onError,
     });
+    this.changes = changes;
     const timer = setInterval(() => this.lookForHangs(client), POLL_MS);
-    const until = monotonicMs() + options.minutes * 60_000;
-    const story = [faults.run(until, abort.signal), this.changes.run(until, abort.signal)];
-    await this.unlessEnded(Promise.all(story));
+    const signal = AbortSignal.any([abort.signal, over.signal]);
+    const story = Promise.all([faults.run(until, signal), changes.run(until, signal)]);
+    const killed = this.restarts?.due().then(() => true) ?? new Promise<never>(() => {});
+    const isKilled = await this.unlessEnded(Promise.race([story.then(() => false), killed]));
     clearInterval(timer);
-    await this.crashers.stop();
-    return faults.counts;
+    over.abort();
+    this.crashed += crashers.dead.length + 1;
+    for (const [kind, count] of Object.entries(faults.counts))
+      this.faults[kind as FaultKind] = (this.faults[kind as FaultKind] ?? 0) + count;
+    addChanges(this.changeCounts, changes.counts);
+    if (!isKilled) await crashers.stop();
+    return isKilled;
+  }
+
+  /** SIGKILL of every process; then the job is started again with its newest checkpoint. */
+  private async startAgain(): Promise<void> {
+    const restarts = this.restarts!;
+    const killedAt = monotonicMs();
+    this.tell(`killAll of ${this.cluster.killAll()} roles and all clients`);
+    this.faults.killAll = (this.faults.killAll ?? 0) + 1;
+    for (const load of this.loads) load.kill();
+    this.crashers!.killAll();
+    const gone = [...this.loads, ...this.crashers!.dead];
+    this.loads = [];
+    await Promise.all(gone.map((load) => load.gone));
+    await this.client!.close();
+    await this.cluster.stop();
+    const newest = await restarts.newest();
+    let again = 0;
+    for (;;) {
+      this.cluster = this.newCluster(`${this.options.checkpoint!.url}@${newest}`);
+      const afterMs = restarts.killedAgainAfter();
+      const started = this.cluster.start().then(() => this.connect());
+      if (afterMs === undefined) {
+        await this.within('the job was not restored', started);
+        break;
+      }
+      again++;
+      const early = started.catch(() => {});
+      await pause(afterMs);
+      this.tell(`killAll of ${this.cluster.killAll()} roles that are restored`);
+      this.faults.killAll++;
+      await early;
+      await this.client!.close();
+      await this.cluster.stop();
+    }
+    const wrong = await this.within(
+      'what was restored could not be read',
+      restarts.check(this.client!, newest, gone, again, killedAt),
+    );
+    for (const what of wrong) this.violation(what);
+    const { seconds, acknowledged, lostAfterCheckpoint } = restarts.all.at(-1)!;
+    this.tell(
+      `restored checkpoint ${newest} in ${seconds.toFixed(1)} s: of ${acknowledged} acknowledged pushes ` +
+        `${lostAfterCheckpoint} came after it`,
+    );
+    this.firstClient += this.options.clients;
+    await this.startLoads();
   }
 
   private tell(text: string): void {
@@ -282,11 +402,20 @@ export class Run {
     this.abort.abort();
   }
 
-  private onEvent(_: RoleEvent, line: string): void {
+  private onEvent(event: RoleEvent, line: string): void {
+    this.restarts?.onEvent(event);
     this.log(line);
   }
 
   private log(line: string): void {
     if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
+  }
+}
+
+function addChanges(sums: ChangeCounts, counts: ChangeCounts): void {
+  for (const [kind, ends] of Object.entries(counts)) {
+    sums[kind as ChangeKind] ??= { done: 0, takenBack: 0, refused: 0 };
+    const sum = sums[kind as ChangeKind]!;
+    for (const [end, count] of Object.entries(ends)) sum[end as ChangeEnd] += count;
   }
 }

@@ -11,6 +11,8 @@ export type ProcessFault =
   | 'killSchedulerAndPs'
   | 'stopScheduler'
   | 'killClient';
+/** Every process of the job at once (restarts.ts). */
+export type JobFault = 'killAll';
 /** Of connections through a proxy (link-faults.ts). */
 export type LinkFault = 'cutPs' | 'holdPs' | 'cutScheduler' | 'holdScheduler';
 /** Of machines of their own (network-faults.ts). */
@@ -28,7 +30,7 @@ export type NetworkFault =
   | 'slowPs'
   | 'slowScheduler'
   | 'slowClient';
-export type FaultKind = ProcessFault | LinkFault | NetworkFault;
+export type FaultKind = ProcessFault | JobFault | LinkFault | NetworkFault;
 
 export type Weights<Kind> = readonly (readonly [kind: Kind, weight: number])[];
 

@@ -1,0 +1,107 @@
+/**
+ * Every process of the job is killed at once, again and again, and the job is started again with its newest
+ * checkpoint. What must be in it is checked each time (restored.ts).
+ */
+import { checkpointNumbers } from '../../src/checkpoint/checkpoints.js';
+import { openPlace } from '../../src/checkpoint/open.js';
+import type { Client } from '../../src/client/client.js';
+import { KintsugiError } from '../../src/errors.js';
+import { numberOf, type RoleEvent } from '../../src/local/events.js';
+import { seededRandom } from '../../src/local/kills.js';
+import { monotonicMs } from '../../src/runtime/log.js';
+import type { LoadClient } from './clients.js';
+import { pause } from './pause.js';
+import { changedSince, damaged, type Held, RestoreChecker, type RestoredCounts } from './restored.js';
+
+/** One time that everything was killed. */
+export interface Restart extends RestoredCounts {
+  /** Number of the checkpoint. */
+  checkpoint: number;
+  /** Clients that were killed since the last time. */
+  clients: number;
+  /** Times that it was killed again while it was restored. */
+  again: number;
+  /** From the kill to a job in which every shard serves. */
+  seconds: number;
+}
+
+/** One restore out of so many is killed, too. */
+const AGAIN_EVERY = 4;
+const AGAIN_MS: [least: number, most: number] = [0, 2000];
+
+export class Restarts {
+  readonly all: Restart[] = [];
+  /** Of all clients that were killed, what is in the job. */
+  readonly held: Held[] = [];
+  /** When each checkpoint began. */
+  private readonly begun = new Map<number, number>();
+  private done: (number: number) => void = () => {};
+  private readonly random: () => number;
+
+  constructor(
+    private readonly url: string,
+    private readonly barrier: boolean,
+    private readonly pauseMs: [least: number, most: number],
+    seed: number,
+  ) {
+    this.random = seededRandom(seed);
+  }
+
+  private between([least, most]: [number, number]): number {
+    return least + ((most - least) * this.random()) / 0x1_0000_0000;
+  }
+
+  onEvent(event: RoleEvent): void {
+    if (event.event === 'checkpoint.begun') this.begun.set(numberOf(event, 'number'), event.mono);
+    if (event.event === 'checkpoint.done') this.done(numberOf(event, 'number'));
+  }
+
+  /**
+   * Resolves when everything is to be killed. Not before a checkpoint has been made, of a time when clients
+   * were at work already.
+   */
+  async due(): Promise<void> {
+    const from = monotonicMs();
+    const made = new Promise<void>((resolve) => {
+      this.done = (number) => {
+        if ((this.begun.get(number) ?? 0) >= from) resolve();
+      };
+    });
+    await pause(this.between(this.pauseMs));
+    if (this.all.length === 0) await made;
+  }
+
+  /** Milliseconds after which a restore that was begun is killed; undefined: it is left alone. */
+  killedAgainAfter(): number | undefined {
+    return this.random() % AGAIN_EVERY === 0 ? this.between(AGAIN_MS) : undefined;
+  }
+
+  /** The newest checkpoint. @throws INTERNAL when one that is listed is damaged, or none is left */
+  async newest(): Promise<number> {
+    const place = await openPlace(this.url);
+    const numbers = await checkpointNumbers(place);
+    await place.close();
+    const wrong = await damaged(this.url, numbers);
+    const newest = numbers.at(-1);
+    if (newest === undefined) wrong.push(`${this.url} has no checkpoint`);
+    if (wrong.length > 0) throw new KintsugiError('INTERNAL', wrong.join('; '));
+    return newest!;
+  }
+
+  /** Compares the job with what the clients that were killed had told. @returns what is wrong */
+  async check(
+    client: Client,
+    checkpoint: number,
+    gone: readonly LoadClient[],
+    again: number,
+    killedAt: number,
+  ): Promise<string[]> {
+    const checker = new RestoreChecker(client, this.begun.get(checkpoint) ?? 0, this.barrier);
+    const { counts, held, wrong } = await checker.check(this.url, checkpoint, gone);
+    wrong.push(...(await changedSince(client, this.held)));
+    this.held.push(...held);
+    const seconds = (monotonicMs() - killedAt) / 1000;
+    this.all.push({ checkpoint, clients: gone.length, again, seconds, ...counts });
+    return wrong;
+  }
+}
