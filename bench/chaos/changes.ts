@@ -23,6 +23,8 @@ export interface ChangesOptions {
   seed: number;
   /** So many PS processes there are without a change. */
   ps: number;
+  /** It begins with one more PS, which is given the time to be done. */
+  first: boolean;
   onChange(kind: ChangeKind, end: ChangeEnd | 'begun', detail: string): void;
   onError(error: Error): void;
 }
@@ -50,7 +52,7 @@ export class Changes {
   }
 
   /**
-   * Changes, the first one at once, until `until` (monotonic milliseconds) or an abort; then waits for what
+   * Changes, one after the other, until `until` (monotonic milliseconds) or an abort; then waits for what
    * is under way.
    */
   async run(until: number, signal: AbortSignal): Promise<void> {
@@ -84,9 +86,10 @@ export class Changes {
 
   private next(): [kind: ChangeKind, detail: string, ask: () => Promise<unknown>] {
     const { cluster, client, ps } = this.options;
-    const change = { timeoutMs: this.total === 0 ? FIRST_TIMEOUT_MS : TIMEOUT_MS };
+    const isFirst = this.options.first && this.total === 0;
+    const change = { timeoutMs: isFirst ? FIRST_TIMEOUT_MS : TIMEOUT_MS };
     const many = cluster.size > ps;
-    const scales = this.total === 0 || this.random() % 2 === 0;
+    const scales = isFirst || this.random() % 2 === 0;
     if (scales && many) return ['scaleIn', `to ${ps}`, () => scale(client, ps, change)];
     if (scales) {
       const name = psName(this.nextName++);

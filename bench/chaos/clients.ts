@@ -50,8 +50,11 @@ export class LoadClient {
     this.done = new Promise((resolve, reject) => {
       let result: LoadDone | undefined;
       this.process.on('message', (report: LoadReport) => {
-        if (report.kind === 'done') result = report;
-        else this.onReport(report);
+        if (report.kind === 'done') {
+          result = report;
+          // It may have had so little to do that it told of no progress.
+          this.started();
+        } else this.onReport(report);
       });
       this.process.on('exit', (code, signal) => {
         if (result) resolve(result);

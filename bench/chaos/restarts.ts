@@ -27,7 +27,9 @@ export interface Restart extends RestoredCounts {
 
 /** One restore out of so many is killed, too. */
 const AGAIN_EVERY = 4;
+/** After it began, or after its PS were ready; then they have something to load. */
 const AGAIN_MS: [least: number, most: number] = [0, 2000];
+const AGAIN_READY_MS: [least: number, most: number] = [0, 600];
 
 export class Restarts {
   readonly all: Restart[] = [];
@@ -71,9 +73,12 @@ export class Restarts {
     if (this.all.length === 0) await made;
   }
 
-  /** Milliseconds after which a restore that was begun is killed; undefined: it is left alone. */
-  killedAgainAfter(): number | undefined {
-    return this.random() % AGAIN_EVERY === 0 ? this.between(AGAIN_MS) : undefined;
+  /** When a restore that begins is killed; undefined: it is left alone. `ready`: its PS are. */
+  killedAgain(ready: Promise<void>): Promise<void> | undefined {
+    if (this.random() % AGAIN_EVERY > 0) return undefined;
+    if (this.random() % 2 === 0) return pause(this.between(AGAIN_MS));
+    const afterMs = this.between(AGAIN_READY_MS);
+    return ready.then(() => pause(afterMs));
   }
 
   /** The newest checkpoint. @throws INTERNAL when one that is listed is damaged, or none is left */

@@ -259,7 +259,7 @@ export class Run {
     // What was restored has no redundancy yet.
     if (life > 0) faults.doubt();
     const changes = new Changes({
-      ...{ cluster: this.cluster, client, seed: seed + 1, ps: options.ps },
+      ...{ cluster: this.cluster, client, seed: seed + 1, ps: options.ps, first: life === 0 },
       onChange: (kind, end, detail) => {
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'change', kind, end, detail }));
         this.tell(`${kind} ${detail} ${end}`);
@@ -299,19 +299,21 @@ export class Run {
     let again = 0;
     for (;;) {
       this.cluster = this.newCluster(`${this.options.checkpoint!.url}@${newest}`);
-      const afterMs = restarts.killedAgainAfter();
-      const started = this.cluster.start().then(() => this.connect());
-      if (afterMs === undefined) {
-        await this.within('the job was not restored', started);
+      const ready = this.cluster.start();
+      const killed = restarts.killedAgain(ready);
+      if (!killed) {
+        await this.within(
+          'the job was not restored',
+          ready.then(() => this.connect()),
+        );
         break;
       }
       again++;
-      const early = started.catch(() => {});
-      await pause(afterMs);
+      const isOver = ready.catch(() => {});
+      await killed;
       this.tell(`killAll of ${this.cluster.killAll()} roles that are restored`);
       this.faults.killAll++;
-      await early;
-      await this.client!.close();
+      await isOver;
       await this.cluster.stop();
     }
     const wrong = await this.within(

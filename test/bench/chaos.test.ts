@@ -46,6 +46,24 @@ test('random failures lose nothing, repeat nothing and leave the bits of a quiet
   expect(report.changes.scaleOut?.done).toBeGreaterThan(0);
 });
 
+test('jobs whose processes are all killed go on from their newest checkpoint', async () => {
+  for (const flags of [
+    ['--seed', '2'],
+    ['--seed', '4', '--barrier'],
+  ]) {
+    const place = ['--checkpoint', join(directory, 'place'), '--ps', '4', '--code', '2+2'];
+    place.push('--minutes', '0.15');
+    const { faults, restarts } = await smoke(...place, ...flags);
+    expect(restarts.length).toBeGreaterThan(0);
+    expect(faults.killAll).toBe(restarts.reduce((sum, { again }) => sum + 1 + again, 0));
+    for (const { acknowledged, restored, lostAfterCheckpoint, lostBefore } of restarts) {
+      expect(lostAfterCheckpoint).toBe(acknowledged - restored);
+      expect(lostBefore).toBe(0);
+    }
+    expect(restarts.some(({ restored }) => restored > 0)).toBe(true);
+  }
+}, 300_000);
+
 test.runIf(why === undefined)(
   'neither do machines that vanish, are parted or slow',
   async () => {
@@ -61,6 +79,9 @@ test('flags that make no sense are refused before anything is started', async ()
   for (const flags of [
     ['--schedulers', '3'],
     ['--minutes', 'x'],
+    ['--barrier'],
+    ['--checkpoint', 'place', '--every', 'often'],
+    ['--checkpoint', 'place', '--network'],
     ['--ps', '2'],
     ['--network', '--store', 'etcd://127.0.0.1:2379/prefix'],
     ['--no-such-flag'],

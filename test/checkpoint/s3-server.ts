@@ -42,11 +42,11 @@ export async function s3Place(
 }
 
 /**
- * What happens to a request. `busy`: 503, and the server never sees it. `halfRequest`: its body is cut on the
- * way. `lost`: the server does it, the answer is lost. `halfAnswer`: the answer is cut. `silent`: nothing
- * happens at all.
+ * What happens to a request. `busy`, `failed`: 503 or 500, and the server never sees it. `halfRequest`: its
+ * body is cut on the way. `lost`: the server does it, the answer is lost. `halfAnswer`: the answer is cut.
+ * `silent`: nothing happens at all.
  */
-export type Fault = 'busy' | 'halfRequest' | 'lost' | 'halfAnswer' | 'silent' | undefined;
+export type Fault = 'busy' | 'failed' | 'halfRequest' | 'lost' | 'halfAnswer' | 'silent' | undefined;
 
 export interface Proxy {
   endpoint: string;
@@ -61,9 +61,10 @@ export async function startProxy(faultOf: (request: IncomingMessage) => Fault): 
     const fault = faultOf(incoming);
     if (fault !== undefined) counts[fault] = (counts[fault] ?? 0) + 1;
     incoming.on('error', () => undefined);
-    if (fault === 'busy') {
+    if (fault === 'busy' || fault === 'failed') {
       incoming.resume();
-      answer.writeHead(503, { 'content-type': 'text/plain', 'content-length': 4 }).end('busy');
+      const status = fault === 'busy' ? 503 : 500;
+      answer.writeHead(status, { 'content-type': 'text/plain', 'content-length': fault.length }).end(fault);
     } else if (fault !== 'silent') forward(incoming, answer, fault);
   });
   server.listen(0, '127.0.0.1');

@@ -125,7 +125,7 @@ describe.skipIf(!ENDPOINT)('an object store', () => {
 
   test('a checkpoint through a bad connection: complete, and every file as it was written', async () => {
     const next = random(11);
-    const faults = ['busy', 'halfRequest', 'lost', 'halfAnswer'] as const;
+    const faults = ['busy', 'failed', 'halfRequest', 'lost', 'halfAnswer'] as const;
     const { endpoint, counts } = await startProxy(() =>
       next() % 100 < 10 ? faults[next() % faults.length] : undefined,
     );

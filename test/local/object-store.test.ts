@@ -1,0 +1,129 @@
+/** Whole jobs whose checkpoints are in an object store that fails requests and cuts answers. */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { listCheckpoints } from '../../src/checkpoint/checkpoints.js';
+import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
+import { type Client, connect } from '../../src/client/client.js';
+import type { KilledReport } from '../../src/local/killed.js';
+import type { Report } from '../../src/local/report.js';
+import { CHECKPOINT_PLAN } from '../../src/protocol/saving.js';
+import { startLocalCluster } from '../../src/runtime/cluster.js';
+import { setSavePlan } from '../../src/tools/checkpoints.js';
+import { writeDemoData } from '../../src/train/demo-data.js';
+import { ENDPOINT, makeBucket, s3Place, startProxy } from '../checkpoint/s3-server.js';
+import { random } from '../checkpoint/support.js';
+import { kintsugi, type Output } from '../cli/support.js';
+
+const SHAPE = ['--ps', '3', '--code', '2+1', '--dim', '8', '--bottom', '16-8', '--top', '16-1'];
+/** Five of a hundred requests fail, and five more break on their way. */
+const [FAILED, BROKEN] = [5, 5];
+let directory = '';
+let data = '';
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-object-store-'));
+  data = join(directory, 'train.tsv');
+  const test = join(directory, 'test.tsv');
+  await writeDemoData({ train: data, test, rows: 6000, testRows: 10, keys: 3000, seed: 1 });
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+function badConnection(): ReturnType<typeof startProxy> {
+  const next = random(5);
+  const refused = ['busy', 'failed'] as const;
+  const broken = ['halfAnswer', 'halfRequest', 'lost'] as const;
+  return startProxy(() => {
+    const at = next() % 100;
+    if (at < FAILED) return refused[next() % refused.length];
+    return at < FAILED + BROKEN ? broken[next() % broken.length] : undefined;
+  });
+}
+
+async function local<T>(name: string, endpoint: string, args: string[]): Promise<[Output, T]> {
+  const json = join(directory, `${name}.json`);
+  const flags = ['local', '--data', data, ...SHAPE, '--epochs', '3', ...args, '--json', json, '--quiet'];
+  // The SDK warns of the versions of Node that it will not run on.
+  const env = { KINTSUGI_S3_ENDPOINT: endpoint, AWS_REGION: 'us-east-1', NODE_NO_WARNINGS: '1' };
+  const output = await kintsugi(flags, env);
+  const report = existsSync(json) ? JSON.parse(readFileSync(json, 'utf8')) : undefined;
+  return [output, report as T];
+}
+
+/** Numbers of all checkpoints of a place, seen without the bad connection: every one of them is whole. */
+async function whole(url: string): Promise<number[]> {
+  const place = await s3Place(url);
+  const numbers: number[] = [];
+  for (const { number, problem } of await listCheckpoints(place)) {
+    expect(problem).toBeUndefined();
+    expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+    numbers.push(number);
+  }
+  return numbers;
+}
+
+describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () => {
+  test('behind a bad connection: killed, verified, and restored, each sample exactly once', async () => {
+    const url = `s3://${await makeBucket()}/job`;
+    const { endpoint, counts } = await badConnection();
+    const place = ['--checkpoint', url, '--every', '200ms', '--keep', '2'];
+    const [killed, before] = await local<KilledReport>('killed', endpoint, [...place, '--kill', 'all@60%']);
+    expect(killed).toMatchObject({ code: 137, stderr: '' });
+    const listed = await whole(url);
+    expect(before.checkpoints!.newest).toBe(listed.at(-1));
+
+    const [output, report] = await local<Report>('restored', endpoint, ['--restore', url, ...place]);
+    expect(output).toMatchObject({ code: 0, stderr: '' });
+    const { samples, pushes, parity, restored, checkpoints } = report;
+    expect(restored).toMatchObject({ place: url, number: listed.at(-1) });
+    expect(samples).toMatchObject({ trained: 18_000, expected: 18_000, exactlyOnce: true, problems: [] });
+    expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+    expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
+    expect((await whole(url)).at(-1)).toBe(checkpoints!.newest);
+    // Every kind of failure was seen, and none cost a checkpoint.
+    expect(Object.keys(counts).sort()).toEqual(['busy', 'failed', 'halfAnswer', 'halfRequest', 'lost']);
+    expect(checkpoints!.failed).toEqual([]);
+  }, 240_000);
+
+  test('two jobs in one place behind it: of two writers of a number one wins', async () => {
+    const url = `s3://${await makeBucket()}/two`;
+    const { endpoint } = await badConnection();
+    vi.stubEnv('KINTSUGI_S3_ENDPOINT', endpoint).stubEnv('AWS_REGION', 'us-east-1');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const jobs = await Promise.all([1, 2].map(() => jobIn(url)));
+    const winners = new Map<number, number>();
+    let taken = 0;
+    for (let round = 0; round < 8; round++) {
+      const outcomes = await Promise.allSettled(jobs.map((job) => job.checkpoint()));
+      for (const [index, outcome] of outcomes.entries()) {
+        if (outcome.status === 'rejected') {
+          // The other one was first: with this number, or with a later one, which removes what is older.
+          expect(outcome.reason).toMatchObject({
+            code: expect.stringMatching(/^(CHECKPOINT_TAKEN|BAD_CHECKPOINT)$/),
+          });
+          taken++;
+        } else {
+          expect(winners).not.toContain(outcome.value.number);
+          winners.set(outcome.value.number, index);
+        }
+      }
+    }
+    expect(taken).toBeGreaterThan(0);
+    expect(new Set(winners.values())).toEqual(new Set([0, 1]));
+    await whole(url);
+  }, 120_000);
+});
+
+/** A job in this process, with a table, whose place this is. */
+async function jobIn(url: string): Promise<Client> {
+  const cluster = await startLocalCluster({ ps: 1, code: 'none' });
+  onTestFinished(() => cluster.close());
+  const job = await connect(cluster.address);
+  onTestFinished(() => job.close());
+  const table = await job.createTable({ name: 'counts', dim: 2, optimizer: { kind: 'sgd', lr: -1 } });
+  const keys = BigUint64Array.from({ length: 1000 }, (_, i) => BigInt(i));
+  await table.push(keys, new Float32Array(2000).fill(1));
+  await setSavePlan(job, CHECKPOINT_PLAN, { url, everyMs: 0, keep: 3, rate: 0, kind: 'full job' });
+  return job;
+}
