@@ -79,7 +79,7 @@ export const CHAOS_FLAGS = {
   store: { value: 'url', help: 'etcd for the scheduler, which runs already: etcd://host:2379/prefix' },
   checkpoint: {
     value: 'place',
-    help: 'a directory or s3://bucket/prefix: every process is killed now and then, and restored from there',
+    help: 'directory or s3://bucket/prefix; all is killed now and then, and restored',
   },
   every: { value: 'time', help: 'with --checkpoint: a checkpoint so often', standard: '3s', smoke: '500ms' },
   barrier: { help: 'with --checkpoint: each is of one instant' },
