@@ -1,7 +1,8 @@
 /**
  * Shards that are loaded from a checkpoint: file after file, oldest first, so that of a row that several of
- * them have the newest stays. A few shards of a node are loaded at a time, one file of each. The scheduler is
- * told when a shard is there, or why it is not; it asks again until the map says that it is (rule 37).
+ * them have the newest stays. A few files are read at once, those of one shard before those of the next one:
+ * so the first shards serve soon. The scheduler is told when a shard is there, or why it is not; it asks
+ * again until the map says that it is (rule 37).
  */
 import { describe, type ErrorCode } from '../../errors.js';
 import { PushStatus } from '../../native.js';
@@ -11,8 +12,10 @@ import type { DedupEntry, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Outbox } from '../shared/outbox.js';
 
-/** Files that are read at once. */
+/** Files that are on their way, or wait for an older one of their shard. */
 const FILES_AT_ONCE = 4;
+/** While files come parities are not built: they would take the time of the shards that are left. */
+const PATIENCE_MS = 1000;
 
 export interface FetchedTable {
   name: string;
@@ -27,25 +30,36 @@ export type FetchAnswer =
   | { kind: 'fetchFailed'; token: number; code: ErrorCode; message: string };
 
 export interface LoadingHost {
+  readonly now: number;
   readonly out: Outbox;
   readonly map: ClusterMap;
   ownerAt(g: number, m: number): Owner | undefined;
 }
 
+type Fetched = FetchAnswer & { kind: 'fetched' };
+
 interface Load {
   owner: Owner;
   message: MessageOf<'loadShard'>;
-  /** The next file, and the one that is read now. */
+  /** Index of the file that is put into the shard next, and of the one that is read next. */
   next: number;
-  token: number | undefined;
+  wanted: number;
+  /** Files that came before an older one, by their index. */
+  early: Map<number, Fetched>;
   /** Of the last file. */
   sessions: readonly DedupEntry[] | undefined;
+  /** Nothing is read until the scheduler asks again. */
+  failed: boolean;
 }
 
 export class Loading {
   /** By `shardKey`. */
   private readonly loads = new Map<number, Load>();
+  /** Files on their way, by their token. */
+  private readonly reading = new Map<number, { load: Load; index: number }>();
   private nextToken = 1;
+  /** When a file was asked for while none was on its way, or came. */
+  private busyAt = 0;
 
   constructor(private readonly host: LoadingHost) {}
 
@@ -55,49 +69,83 @@ export class Loading {
     if (owner?.gen !== gen || owner.phase !== 'RESTORE') return;
     if (owner.isLoaded) return this.tell(owner);
     const key = shardKey(g, m);
+    const known = this.loads.get(key);
     // What is loaded stays: after a failure it goes on at the same file.
-    if (!this.loads.has(key))
-      this.loads.set(key, { owner, message, next: 0, token: undefined, sessions: undefined });
+    if (known) known.failed = false;
+    else {
+      const begin = { next: 0, wanted: 0, early: new Map(), sessions: undefined, failed: false };
+      this.loads.set(key, { owner, message, ...begin });
+    }
     this.pump();
+  }
+
+  /** Rows of data shards are coming. */
+  get isBusy(): boolean {
+    return this.reading.size > 0 && this.host.now - this.busyAt < PATIENCE_MS;
   }
 
   /** The ownership is over. */
   dropped({ group, member }: Owner): void {
-    this.loads.delete(shardKey(group.id, member));
+    const key = shardKey(group.id, member);
+    const load = this.loads.get(key);
+    this.loads.delete(key);
+    if (load) this.forget(load);
+  }
+
+  /** What is on its way for it is not waited for. */
+  private forget(load: Load): void {
+    for (const [token, file] of this.reading) if (file.load === load) this.reading.delete(token);
+    load.early.clear();
+    load.wanted = load.next;
   }
 
   private pump(): void {
-    let reading = 0;
-    for (const { token } of this.loads.values()) if (token !== undefined) reading++;
+    let files = this.reading.size;
+    for (const { early } of this.loads.values()) files += early.size;
     for (const load of this.loads.values()) {
-      if (reading >= FILES_AT_ONCE) return;
-      if (load.token !== undefined) continue;
-      reading++;
-      this.fetchNext(load);
+      const { segments } = load.message;
+      if (!load.failed && load.next === segments.length) this.finish(load);
+      while (files < FILES_AT_ONCE && !load.failed && load.wanted < segments.length) {
+        files++;
+        this.fetchNext(load);
+      }
     }
   }
 
   private fetchNext(load: Load): void {
-    const { owner, message, next } = load;
-    const segment = message.segments[next];
-    if (!segment) return this.finish(load);
-    load.token = this.nextToken++;
+    const { owner, message } = load;
+    const index = load.wanted++;
+    if (this.reading.size === 0) this.busyAt = this.host.now;
+    const token = this.nextToken++;
+    this.reading.set(token, { load, index });
     const { group, member } = owner;
-    this.host.out.fetchFile({ token: load.token, url: message.url, segment, group: group.id, member });
+    const segment = message.segments[index]!;
+    this.host.out.fetchFile({ token, url: message.url, segment, group: group.id, member });
   }
 
   onFetch(answer: FetchAnswer): void {
-    const load = [...this.loads.values()].find(({ token }) => token === answer.token);
-    if (!load) return;
-    load.token = undefined;
-    if (answer.kind === 'fetchFailed') return this.fail(load, answer.code, answer.message);
-    const problem = this.take(load, answer.tables);
-    if (problem)
-      return this.fail(load, problem, `${load.message.segments[load.next]!.name} cannot be loaded`);
-    load.next++;
-    load.sessions = answer.sessions;
-    this.fetchNext(load);
+    const file = this.reading.get(answer.token);
+    if (!file) return;
+    this.reading.delete(answer.token);
+    this.busyAt = this.host.now;
+    const { load, index } = file;
+    if (answer.kind === 'fetchFailed') this.fail(load, answer.code, answer.message);
+    else {
+      load.early.set(index, answer);
+      this.takeEarly(load);
+    }
     this.pump();
+  }
+
+  /** Puts all files into the shard that have no older one before them. */
+  private takeEarly(load: Load): void {
+    for (let file = load.early.get(load.next); file; file = load.early.get(load.next)) {
+      const problem = this.take(load, file.tables);
+      if (problem)
+        return this.fail(load, problem, `${load.message.segments[load.next]!.name} cannot be loaded`);
+      load.early.delete(load.next++);
+      load.sessions = file.sessions;
+    }
   }
 
   private take({ owner }: Load, tables: readonly FetchedTable[]): ErrorCode | undefined {
@@ -124,8 +172,10 @@ export class Loading {
     this.host.out.send(SCHEDULER, { t: 'shardLoaded', g: group.id, m, gen });
   }
 
-  private fail({ owner }: Load, code: ErrorCode, message: string): void {
-    const { group, member: m, gen } = owner;
+  private fail(load: Load, code: ErrorCode, message: string): void {
+    load.failed = true;
+    this.forget(load);
+    const { group, member: m, gen } = load.owner;
     const text = describe(message).slice(0, 1000);
     this.host.out.send(SCHEDULER, { t: 'loadFailed', g: group.id, m, gen, code, message: text });
   }

@@ -387,7 +387,7 @@ export class PsNode implements OwnerHost {
     this.now = now;
     const [owners, sinks] = [[...this.owners.values()], this.sinks.all()];
     const lacking = isLacking(owners, sinks);
-    const decoding = owners.some((owner) => owner.decoding);
+    const decoding = this.loading.isBusy || owners.some((owner) => owner.decoding);
     this.pace.tick(
       now,
       lacking || sinks.some(({ complete }) => !complete),
