@@ -93,6 +93,12 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     to: 'this.loadedDedup = Dedup.from([]);',
   },
   {
+    name: 'restore: files of a shard are put into it in the order in which they come',
+    file: 'node/loading',
+    from: 'load.early.set(index, answer)',
+    to: 'load.early.set(load.next, answer)',
+  },
+  {
     name: 'restore: parities of shards that are loaded count as complete',
     file: 'placement/form',
     from: 'const init = data.every((entry) => entry.init);',
