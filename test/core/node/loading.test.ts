@@ -12,7 +12,7 @@ let fetches: FetchEffect[] = [];
 let sent: Message[] = [];
 /** Files in the order in which they were put into their shards: shard and first key. */
 let taken: string[] = [];
-let status: PushStatus = PushStatus.APPLIED;
+let status: number = PushStatus.APPLIED;
 let loading: Loading;
 
 function ownerOf(m: number): Owner {
