@@ -32,11 +32,14 @@ export class Publisher {
       const place = await this.places.at(url);
       await refuseOlder(place, draft.number);
       const manifest = await publishCheckpoint(place, complete, this.places.signal);
-      // Another job may have removed files between the look at them and the write.
-      await checkFiles(place, manifest).catch(async (error: unknown) => {
-        await place.remove([manifestName(draft.number)]);
-        throw error;
-      });
+      // Another job removes what no manifest lists. One that did not see this manifest has published its own
+      // before, and that is seen here; or it has removed files before they were looked for here.
+      await Promise.all([refuseOlder(place, draft.number), checkFiles(place, manifest)]).catch(
+        async (error: unknown) => {
+          await place.remove([manifestName(draft.number)]);
+          throw error;
+        },
+      );
       return place;
     };
     work().then(

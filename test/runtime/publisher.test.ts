@@ -1,0 +1,39 @@
+/** Manifests of jobs that share a place: what one lists, the other one must not remove. */
+import { expect, test, vi } from 'vitest';
+import { checkpointNumbers, publishCheckpoint } from '../../src/checkpoint/checkpoints.js';
+import { DirectoryPlace } from '../../src/checkpoint/directory.js';
+import { keepNewest } from '../../src/checkpoint/retention.js';
+import type { PublishAnswer } from '../../src/core/scheduler/ledger.js';
+import { manifestName } from '../../src/protocol/checkpoints.js';
+import { Publisher } from '../../src/runtime/publisher.js';
+import { draftOf, temporaryDirectory, writeShards } from '../checkpoint/support.js';
+import { EventLog } from './support.js';
+
+test('a manifest that another job has overtaken meanwhile is taken back', async () => {
+  const url = temporaryDirectory();
+  const place = new DirectoryPlace(url);
+  const [own, other] = [await writeShards(place, 1), await writeShards(place, 2)];
+  // The other job publishes its checkpoint and looks what it can remove, just before ours is written.
+  const put = DirectoryPlace.prototype.put;
+  let overtaken = false;
+  vi.spyOn(DirectoryPlace.prototype, 'put').mockImplementation(async function (
+    this: DirectoryPlace,
+    ...args: Parameters<DirectoryPlace['put']>
+  ) {
+    if (args[0] === manifestName(1) && !overtaken) {
+      overtaken = true;
+      await publishCheckpoint(place, { ...draftOf(2, other), attempt: 'bbbbbbbb' });
+    }
+    return put.apply(this, args);
+  });
+  const answer = await new Promise<PublishAnswer>((resolve) => {
+    const publisher = new Publisher(new EventLog(), resolve);
+    const { createdAt: _, ...draft } = draftOf(1, own);
+    publisher.publish({ kind: 'publish', token: 7, url, keep: 3, draft });
+  });
+  vi.restoreAllMocks();
+  expect(overtaken).toBe(true);
+  expect(answer).toMatchObject({ kind: 'publishFailed', token: 7, code: 'CHECKPOINT_TAKEN', newest: 2 });
+  expect(await checkpointNumbers(place)).toEqual([2]);
+  expect(await keepNewest(place, 3)).toMatchObject({ checkpoints: [], files: 2 });
+});
