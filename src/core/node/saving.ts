@@ -180,7 +180,7 @@ export class Saving {
 
   private begin(): void {
     const { order } = this;
-    if (!order || order.failed || this.saves.length > 0) return;
+    if (!order || order.failed || (this.saves.length > 0 && !order.message.barrier)) return;
     for (const [g, m, gen, since] of order.message.shards) {
       const key = shardKey(g, m);
       const owner = this.host.ownerAt(g, m);

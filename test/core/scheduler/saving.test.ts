@@ -155,6 +155,25 @@ describe('a checkpoint', () => {
     expect(cluster.sent('saveShards', before)).toEqual([]);
   });
 
+  it('is made in the time of a plan that is changed, not in that of the one before', () => {
+    start();
+    save();
+    tell({ t: 'setPlan', id: 1, name: 'all', plan: { ...PLAN, everyMs: 5000 } });
+    cluster.advance(6000);
+    expect(drafts().length).toBe(2);
+    tell({ t: 'setPlan', id: 2, name: 'all', plan: { ...PLAN, everyMs: 3_600_000 } });
+    cluster.advance(20_000);
+    expect(drafts().length).toBe(2);
+    tell({ t: 'setPlan', id: 3, name: 'all', plan: { ...PLAN, everyMs: 5000, keep: 1 } });
+    cluster.advance(6000);
+    expect(drafts().length).toBe(3);
+    tell({ t: 'setPlan', id: 4, name: 'all', plan: { ...PLAN, keep: 1 } });
+    cluster.advance(60_000);
+    expect(drafts().length).toBe(3);
+    // How often, and how many are kept, says nothing about what has changed.
+    expect(drafts().map(({ shards }) => shards[0]!.since > 0)).toEqual([false, true, true]);
+  });
+
   it('goes on with the newest owner when a shard is moved to another', () => {
     start({ spares: 1 });
     push(1, 1);
@@ -218,9 +237,47 @@ describe('an attempt that fails', () => {
   it('because its number is taken goes on behind the newest of the place', () => {
     start();
     cluster.place.publishFails = { code: 'CHECKPOINT_TAKEN', newest: 41 };
-    expect(save()[0]).toMatchObject({ code: 'CHECKPOINT_TAKEN' });
+    expect(save(900)[0]).toMatchObject({ code: 'CHECKPOINT_TAKEN' });
+    // Not again and again without a pause.
+    expect(failures().length).toBe(2);
     cluster.place.publishFails = undefined;
-    expect(save()[0]).toMatchObject({ number: 42 });
+    expect(save()[0]).toMatchObject({ number: 43 });
+  });
+
+  it('because its number is taken is made again for who asked, once', () => {
+    start();
+    push(1, 1);
+    cluster.place.publishFails = { code: 'CHECKPOINT_TAKEN', newest: 41 };
+    tell({ t: 'saveNow', id: nextId++, name: 'all' });
+    while (failures().length === 0) cluster.advance(10);
+    cluster.place.publishFails = undefined;
+    cluster.advance(300);
+    expect(cluster.sent('saveDone').map(({ message }) => [message.number, message.code])).toEqual([
+      [42, undefined],
+    ]);
+    cluster.place.publishFails = { code: 'CHECKPOINT_TAKEN', newest: 50 };
+    expect(save(900).map(({ code }) => code)).toEqual(['CHECKPOINT_TAKEN']);
+  });
+
+  it('on a node ends for all, also when its shard has another owner by then', () => {
+    start({ spares: 1 });
+    push(1, 1);
+    cluster.place.held = true;
+    save();
+    const { data } = cluster.map.groups[0]!;
+    const attempt = cluster.sent('saveShards').at(-1)!.message.id;
+    const fails = (from: number, gen: number) => {
+      const where = { g: 0, m: 0, gen, code: 'LIMIT' as const, message: 'no memory' };
+      const message = { t: 'saveFailed' as const, id: attempt, ...where };
+      cluster.stepScheduler({ kind: 'message', from, role: 'node', message });
+      cluster.settle();
+    };
+    const owners = data.map(({ node }) => node);
+    fails(cluster.map.nodes.find(({ id }) => !owners.includes(id))!.id, data[0]!.gen - 1);
+    expect(failures()).toEqual([]);
+    // It saves no shard of this attempt any more, whichever it has.
+    fails(data[1]!.node, data[0]!.gen - 1);
+    expect(failures()).toEqual(['LIMIT']);
   });
 
   it('because nothing comes further, or a shard is lost, ends', () => {
@@ -270,7 +327,13 @@ describe('an attempt that fails', () => {
     expect(cluster.sent('saveDone')[0]!.message).toMatchObject({ id: 4, code: 'BAD_ARGUMENT' });
     tell({ t: 'setPlan', id: 5, name: '', plan: PLAN });
     expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ id: 5, code: 'BAD_ARGUMENT' });
-    for (let i = 0; i < 20; i++) tell({ t: 'setPlan', id: 6, name: `p${i}`, plan: PLAN });
+    tell({ t: 'setPlan', id: 6, name: 'other', plan: PLAN });
+    expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({
+      ...{ id: 6, code: 'BAD_ARGUMENT' },
+      message: expect.stringContaining('"all"'),
+    });
+    for (let i = 0; i < 20; i++)
+      tell({ t: 'setPlan', id: 6, name: `p${i}`, plan: { ...PLAN, url: `memory/${i}` } });
     expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ code: 'LIMIT' });
   });
 });
@@ -367,6 +430,25 @@ describe('a barrier', () => {
     expect(cluster.sent('resume', since).length).toBe(1);
     expect(drafts()[0]).toMatchObject({ barrier: true });
     expect(cluster.eventsNamed('checkpoint.done')[0]!.pausedMs).toBeGreaterThan(0);
+  });
+
+  it('has a shard begin that becomes complete while others of its node are read', () => {
+    start({ groups: 2 }, BARRIER);
+    push(1, 1);
+    const recovering = cluster.hold(kind('equation'));
+    cluster.crash(0);
+    cluster.advance(1500);
+    cluster.place.held = true;
+    save();
+    held();
+    cluster.advance(600);
+    recovering.release();
+    cluster.advance(900);
+    expect(cluster.sent('resume').length).toBe(1);
+    expect(failures()).toEqual([]);
+    cluster.place.release();
+    cluster.advance(600);
+    expect(drafts().length).toBe(1);
   });
 
   it('that clients do not answer in time is given up, and they go on', () => {

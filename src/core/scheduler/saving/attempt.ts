@@ -16,6 +16,8 @@ import type { Chains, Saved } from './chains.js';
 export interface Waiting {
   peer: PeerId;
   id: number;
+  /** An attempt failed already, because its number was taken. */
+  again?: boolean;
 }
 
 export class Attempt {

@@ -98,16 +98,33 @@ export class Saver {
     // Repeated: what it has begun goes on.
     if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
+    // Each would remove the files of the other one.
+    const other = plan && [...plans.values()].find((each) => each.name !== name && each.url === plan.url);
+    if (other) return refuse('BAD_ARGUMENT', `${plan.url} is the place of "${other.name}"; take another one`);
     if (this.attempt?.plan.name === name) this.fail('ABORTED', 'the save plan was changed');
-    // Files of another place are no parents of what is saved from now on.
-    if (plan?.url !== known?.url || plan?.kind !== known?.kind) this.live.delete(name);
-    else this.live.get(name)?.chains.clear();
+    this.changeLive(name, plan, known);
     if (plan)
       plans.set(name, { ...plan, name, next: Math.max(next, known?.url === plan.url ? known.next : 1) });
     else plans.delete(name);
     ledger.touch(planKey(name));
     ledger.touch(SAVING_KEY);
     ledger.answer(from, { t: 'planSet', id });
+  }
+
+  /** What is known of the plan's checkpoints, as far as the next one can add to them. */
+  private changeLive(name: string, plan: SavePlan | undefined, known: StoredPlan | undefined): void {
+    const live = this.live.get(name);
+    if (!live) return;
+    // Files of another place are no parents of what is saved from now on.
+    if (!plan || plan.url !== known?.url || plan.kind !== known.kind) return void this.live.delete(name);
+    // They have no rows of tables that were not chosen.
+    if (plan.tables?.join() !== known.tables?.join()) live.chains.clear();
+    live.dueAt = this.dueAt(plan);
+  }
+
+  /** Of a plan that begins now. */
+  private dueAt({ everyMs }: SavePlan): number {
+    return everyMs > 0 ? this.now + everyMs : Number.POSITIVE_INFINITY;
   }
 
   private saveNow(from: PeerId, { id, name }: MessageOf<'saveNow'>): void {
@@ -137,13 +154,15 @@ export class Saver {
       return this.goOn(attempt);
     }
     const { g, m, gen } = message;
+    if (message.t === 'saveFailed') {
+      // Such a node saves no shard of this attempt any more.
+      const { groups } = this.host.ledger.map;
+      if (!groups.some(({ data }) => data.some(({ node }) => node === from))) return;
+      return this.fail(message.code, `shard ${m} of group ${g}: ${message.message}`);
+    }
     // What an earlier owner has saved counts if it is heard in time; later the newest one is asked.
     const owner = this.host.ledger.map.groups[g]?.data[m];
     if (owner?.node !== from || owner.gen !== gen) return;
-    if (message.t === 'saveFailed') {
-      const { code, message: reason } = message;
-      return this.fail(code, `shard ${m} of group ${g}: ${reason}`);
-    }
     if (attempt.isLate(this.host.ledger.map)) return this.fail('ABORTED', LATE);
     attempt.savedShard(message, this.now);
     this.goOn(attempt);
@@ -183,8 +202,14 @@ export class Saver {
     let live = this.live.get(name);
     if (!live) {
       const chains = new Chains(this.host.policy.maxIncrements);
-      const dueAt = plan.everyMs > 0 ? this.now + plan.everyMs : Number.POSITIVE_INFINITY;
-      live = { chains, dueAt, failures: 0, waiting: [], last: undefined, failure: undefined };
+      live = {
+        chains,
+        dueAt: this.dueAt(plan),
+        failures: 0,
+        waiting: [],
+        last: undefined,
+        failure: undefined,
+      };
       this.live.set(name, live);
     }
     return live;
@@ -262,11 +287,14 @@ export class Saver {
     const live = this.liveOf(attempt.plan.name)!;
     // Who wrote there, or removed files, is not known: nothing is built upon what this job has there.
     if (answer.code !== 'PLACE_FAILED') live.chains.clear();
+    const again = answer.newest === undefined ? [] : attempt.waiting.filter((each) => !each.again);
+    live.waiting.push(...again.map((each) => ({ ...each, again: true })));
     this.fail(answer.code, answer.message);
     if (answer.newest === undefined) return;
     const plan = this.plans!.get(attempt.plan.name)!;
     this.changePlan({ ...plan, next: Math.max(plan.next, answer.newest + 1) });
-    live.dueAt = this.now;
+    // Where it is taken again and again, somebody else writes there: not faster than after any failure.
+    if (live.failures === 1) live.dueAt = this.now;
   }
 
   private changePlan(plan: StoredPlan): void {
@@ -299,7 +327,9 @@ export class Saver {
     live.failure = { number: attempt.number, code, message };
     const backoff = FIRST_BACKOFF_MS * 2 ** Math.min(live.failures++, 20);
     this.event('checkpoint.failed', attempt, { code, message });
-    this.tell(attempt.waiting, code, message);
+    const isOver = ({ peer, id }: Waiting) =>
+      !live.waiting.some((each) => each.peer === peer && each.id === id);
+    this.tell(attempt.waiting.filter(isOver), code, message);
     this.end(attempt, live, Math.min(attempt.plan.everyMs, backoff));
   }
 
