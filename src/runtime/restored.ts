@@ -2,6 +2,7 @@
 import { checkFiles, readManifest } from '../checkpoint/checkpoints.js';
 import { openPlace } from '../checkpoint/open.js';
 import { type DurableState, restoredJob } from '../core/scheduler/scheduler.js';
+import { KintsugiError } from '../errors.js';
 import type { Manifest } from '../protocol/checkpoints.js';
 import type { PoolOptions, RestoreOptions } from './scheduler-options.js';
 
@@ -14,11 +15,20 @@ export async function readRestorable({ url, number }: RestoreOptions): Promise<M
   const place = await openPlace(url);
   try {
     const manifest = await readManifest(place, number);
+    refuseLost(manifest, url);
     await checkFiles(place, manifest);
     return manifest;
   } finally {
     await place.close();
   }
+}
+
+/** Shards of a partial save would come back empty, as if they had never had rows. @throws BAD_ARGUMENT */
+function refuseLost({ number, lost = [] }: Manifest, url: string): void {
+  if (lost.length === 0) return;
+  const names = lost.map(({ pool, shard }) => `${shard} of pool "${pool}"`).slice(0, 10);
+  const text = `checkpoint ${number} of ${url} lacks ${lost.length} shards: ${names.join(', ')}`;
+  throw new KintsugiError('BAD_ARGUMENT', `${text}; "kintsugi load" fills a job with the others`);
 }
 
 /** @throws what `readRestorable` throws; BAD_ARGUMENT when the job has another number of data shards */

@@ -3,12 +3,18 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { checkpointNumbers, readManifest } from '../../src/checkpoint/checkpoints.js';
+import {
+  checkpointNumbers,
+  publishCheckpoint,
+  readManifest,
+  storeSegment,
+} from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import type { Client } from '../../src/client/client.js';
 import type { SavedShard } from '../../src/protocol/checkpoints.js';
 import { poolsFor } from '../../src/runtime/job.js';
+import { PlaceFiles } from '../../src/runtime/place-files.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import { digest } from '../../src/tools/digest.js';
@@ -178,6 +184,41 @@ it('a job begins with a save: it has no samples, and no push is known', async ()
   const rows = await after.table('counts').pull(firstKeys(5000));
   expect(rows).toEqual(new Float32Array(rows.length).fill(rows[0]!));
   await redundant(after);
+});
+
+it('a save that lacks shards is no beginning of a job', async () => {
+  const url = temporaryDirectory();
+  const job = await client((await cluster({ code: 'none', ps: 1, groups: 2 })).address);
+  await fill(job, 100);
+  await save(job, url);
+  const place = await openPlace(url);
+  const whole = await readManifest(place);
+  const { format: _f, version: _v, parents: _p, rows: _r, bytes: _b, ...draft } = whole;
+  const [{ pool, shard }, ...shards] = whole.shards as [SavedShard, ...SavedShard[]];
+  await publishCheckpoint(place, { ...draft, number: 2, shards, lost: [{ pool, shard }] });
+  const pools = poolsFor({ k: 1, r: 0 }, 1);
+  expect(await rejection(scheduler({ nodes: 1, pools, restore: { url } }))).toMatchObject({
+    code: 'BAD_ARGUMENT',
+    message: expect.stringMatching(/checkpoint 2 of .* lacks 1 shards: 0 of pool "embedding"/),
+  });
+});
+
+it('a file that removes rows is refused: the engine cannot', async () => {
+  const url = temporaryDirectory();
+  const job = await client((await cluster({ code: 'none', ps: 1 })).address);
+  await job.createTable({ name: 'counts', ...COUNTING });
+  const home = { group: 0, member: 0, position: 0 };
+  const table = { name: 'counts', dim: COUNTING.dim, stateParts: [], keys: [], values: [], state: [] };
+  const place = await openPlace(url);
+  const name = '000001/0123abcd-g0-m0-0.safetensors';
+  const segment = await storeSegment(place, name, [{ ...table, removed: [firstKeys(1)] }], [], home);
+  const answer = await new Promise((resolve) => {
+    const files = new PlaceFiles(resolve);
+    onTestFinished(() => files.close());
+    files.fetch({ kind: 'fetch', token: 1, url, segment, group: 0, member: 0 }, job.clusterMap);
+  });
+  const message = `${name}: it removes rows of table "counts"`;
+  expect(answer).toEqual({ kind: 'fetchFailed', token: 1, code: 'BAD_CHECKPOINT', message });
 });
 
 it('a checkpoint that is damaged is not loaded, and status says why', async () => {
