@@ -325,6 +325,11 @@ export interface Stalled extends StreamOf {
   t: 'stalled';
   v: number;
 }
+/** The system refused this node memory for the shard before it had everything: it was dropped. */
+export interface ShardRefused extends ShardOf {
+  t: 'shardRefused';
+  gen: number;
+}
 /** A sink whose bytes are wrong: it is dropped and built anew. */
 export interface ReplaceSink {
   t: 'replaceSink';
@@ -410,6 +415,7 @@ export type Message =
   | Reached
   | UnrecoverableReport
   | Stalled
+  | ShardRefused
   | ReplaceSink
   | SinkReplaced
   | ConfirmedLost

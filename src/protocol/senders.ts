@@ -51,6 +51,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   heartbeat: ['node>scheduler'],
   sessions: ['node>scheduler'],
   stalled: ['node>scheduler'],
+  shardRefused: ['node>scheduler'],
   unrecoverable: ['node>scheduler'],
   moveProgress: ['node>scheduler'],
   reached: ['node>scheduler'],

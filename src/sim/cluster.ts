@@ -27,7 +27,7 @@ import { type Delivery, Network } from './network.js';
 import { Observed } from './observed.js';
 import { Promises } from './promises.js';
 import { proofOf, proven } from './proofs.js';
-import type { Random } from './random.js';
+import { Random } from './random.js';
 import type { CheckpointSide } from './saved.js';
 import type { ReplicaSide, Workload } from './sides.js';
 import { Violation } from './violation.js';
@@ -81,6 +81,8 @@ export class Cluster {
   control!: SchedulerSide;
   traffic!: Workload;
   readonly native: NativeAddon;
+  /** That of nodes: they may be refused memory. */
+  private readonly nodesNative: NativeAddon;
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
@@ -102,7 +104,10 @@ export class Cluster {
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
     this.network = new Network(random, actors, config.duplicate, late);
+    const refusals = new Random(config.refusalSeed);
     this.native = remembering(native);
+    const refuses = () => this.faultsLeft > 0 && refusals.chance(config.refusals);
+    this.nodesNative = remembering(native, refuses);
     this.memory = native.createMemory(0);
     this.observed = new Observed(this);
     this.policy = {
@@ -302,7 +307,7 @@ export class Cluster {
     actor.identity = { id: welcome.id, inc: welcome.inc };
     this.actorOf.set(welcome.id, index);
     if (!actor.node) {
-      actor.node = new PsNode(welcome.id, welcome.inc, this.native, this.memory, this.policy, {
+      actor.node = new PsNode(welcome.id, welcome.inc, this.nodesNative, this.memory, this.policy, {
         discard: (bytes) => this.discarded.push(bytes),
         holds: (session, proof) => proof?.[0] === proofOf(session)[0],
         unacknowledgedMs: (peer) => this.unacknowledged(index, this.actorOf.get(peer)),

@@ -46,6 +46,9 @@ export interface SimConfig {
   killAll: number;
   /** Limit of what a node keeps for a checkpoint. */
   saveBytes: number;
+  /** Chance that the system refuses memory to a shard that is taken over; drawn from its own seed. */
+  refusals: number;
+  refusalSeed: number;
   restartRate: number;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
@@ -234,12 +237,16 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
   }
 }
 
-function drawSaves(random: Random): Pick<SimConfig, 'saveEvery' | 'saveBytes' | 'saveBarrier' | 'killAll'> {
+type Drawn = 'saveEvery' | 'saveBytes' | 'saveBarrier' | 'killAll' | 'refusals' | 'refusalSeed';
+
+function drawSaves(random: Random): Pick<SimConfig, Drawn> {
   return {
     saveEvery: random.chance(0.08) ? random.pick([20, 150]) : 0,
     saveBytes: random.pick([1 << 20, 1 << 20, 30_000]),
     killAll: random.pick([0, 0.002]),
     saveBarrier: random.chance(0.3),
+    refusals: random.pick([0, 0, 0, 0.1, 0.4]),
+    refusalSeed: random.below(1 << 30),
   };
 }
 

@@ -22,6 +22,7 @@ const WATCHED: Record<string, string> = {
   changesTakenBack: 'change.cancelled',
   nodesLeft: 'left',
   stalls: 'sink.stalled',
+  refusals: 'shard.refused',
   schedulerRestarts: 'schedulerRestart',
   clientCrashes: 'clientCrash',
   clientGoodbyes: 'clientDetach',

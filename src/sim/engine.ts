@@ -3,6 +3,8 @@
  * and nearly always nothing has happened since the last time: an answer is kept until a call that may change
  * it. What is asked, changed and computed stays the engine's.
  */
+
+import { KintsugiError } from '../errors.js';
 import type {
   BlockList,
   CompletedBlocks,
@@ -35,7 +37,13 @@ export class RememberingShard implements NativeShard {
   constructor(
     private readonly real: NativeShard,
     private readonly native: NativeAddon,
+    private readonly refuses: () => boolean,
   ) {}
+
+  /** @throws MEMORY_LIMIT, as the engine does where the system refuses memory */
+  private needMemory(): void {
+    if (this.refuses()) throw new KintsugiError('MEMORY_LIMIT', 'the system refuses memory for a shard');
+  }
 
   private forget(): void {
     this.absentKeys = this.absentRows = this.ready = this.open = this.known = undefined;
@@ -48,6 +56,7 @@ export class RememberingShard implements NativeShard {
   }
 
   adopt(table: number, extent: number): void {
+    this.needMemory();
     this.forget();
     this.real.adopt(table, extent);
   }
@@ -137,6 +146,7 @@ export class RememberingShard implements NativeShard {
     blocks: BlockList,
     bytes: Uint8Array,
   ): ReturnType<NativeShard['addEquations']> {
+    this.needMemory();
     this.forget();
     return this.real.addEquations(parityIndex, parityCount, lacking, ok, blocks, bytes);
   }
@@ -325,11 +335,12 @@ class RememberingSink implements NativeSink {
   }
 }
 
-export function remembering(native: NativeAddon): NativeAddon {
+/** `refuses`: the system refuses memory to a shard that is taken over, now. */
+export function remembering(native: NativeAddon, refuses = () => false): NativeAddon {
   return {
     ...native,
     createShard: (memory: NativeMemory, member: number, k: number, r: number) =>
-      new RememberingShard(native.createShard(memory, member, k, r), native),
+      new RememberingShard(native.createShard(memory, member, k, r), native, refuses),
     createSink: (memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean) =>
       new RememberingSink(native.createSink(memory, k, r, parityIndex, complete)),
   };

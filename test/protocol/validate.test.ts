@@ -156,6 +156,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   unrecoverable: { t: 'unrecoverable', g: 0, m: 1, gen: 7, v: 9, blocks: 2 },
   stalled: { t: 'stalled', ...stream, v: 9 },
+  shardRefused: { t: 'shardRefused', g: 0, m: 1, gen: 7 },
   replaceSink: { t: 'replaceSink', id: 5, g: 0, sid: 4 },
   sinkReplaced: { t: 'sinkReplaced', id: 5, done: true },
   reach: { t: 'reach', node: 3, inc: 1 },

@@ -16,7 +16,7 @@ import {
 } from '../../protocol/map.js';
 import { changeBy, hasNewOwner } from '../../protocol/map-diff.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
-import { checkSender, type Role } from '../../protocol/senders.js';
+import { checkSender } from '../../protocol/senders.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
@@ -28,43 +28,18 @@ import { rangesBetween, type SessionRange } from '../shared/session-ranges.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
-import { type FetchAnswer, Loading } from './loading.js';
+import type { NodeHooks, NodeInput } from './inputs.js';
+import { Loading } from './loading.js';
 import { Queries } from './queries.js';
+import { RefusedShards } from './refused.js';
 import { type PushReply, Replies } from './replies.js';
 import { Requests } from './requests.js';
-import { Saving, type StoreAnswer } from './saving.js';
+import { Saving } from './saving.js';
 import { Sinks } from './sinks.js';
-import { stateOf } from './state.js';
+import { type Summary, stateOf, summaryOf } from './state.js';
 import { WaitingMessages } from './waiting-messages.js';
 
-export type NodeInput =
-  /** `role`: of the connection that it came on. */
-  | { kind: 'message'; from: PeerId; role: Role; message: Message; parts: readonly Uint8Array[] }
-  /** A connection to this peer is up (again). */
-  | { kind: 'peerUp'; peer: PeerId }
-  | { kind: 'flush' }
-  /** Background work goes on, while `needsTurn`. */
-  | { kind: 'turn' }
-  /** What became of an effect `store`. */
-  | StoreAnswer
-  /** What became of an effect `fetch`. */
-  | FetchAnswer
-  | { kind: 'tick'; now: number };
-
-/** Memory that a node does not manage itself. */
-export interface NodeHooks {
-  /** Nothing but effects of this step refers to these bytes any more (`CoreHost.discard`). */
-  discard(bytes: Uint8Array): void;
-  /** Has the engine answer a section of a pull: rows, or a status. Default: in memory of its own. */
-  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
-  /** `proof` is that of the session of a range. Default: anything is. */
-  holds(session: PeerId, proof: Uint8Array | undefined): boolean;
-  /**
-   * For how long the machine of a peer has acknowledged nothing of what it was sent; undefined: there is no
-   * link to it. Whoever asks will ask again, so a link without traffic gets some. Default: no links.
-   */
-  unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
-}
+export type { NodeHooks, NodeInput } from './inputs.js';
 
 const EMPTY = new Uint8Array(0);
 
@@ -78,6 +53,7 @@ export class PsNode implements OwnerHost {
   now = 0;
   /** By `shardKey`. */
   readonly owners = new Map<number, Owner>();
+  private readonly refused: RefusedShards;
   private readonly sinks: Sinks;
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
@@ -116,6 +92,7 @@ export class PsNode implements OwnerHost {
     this.saving = new Saving(this);
     this.loading = new Loading(this);
     this.sinks = new Sinks(this, native, memory);
+    this.refused = new RefusedShards(this.out, policy.retryMs, (key, owner) => this.dropOwner(key, owner));
     this.reporter = new Reporter(policy.heartbeatMs);
   }
 
@@ -244,7 +221,7 @@ export class PsNode implements OwnerHost {
       const known = this.owners.get(key);
       const here = entry.node === this.id && entry.inc === this.inc;
       if (known && !(here && known.gen === entry.gen)) this.dropOwner(key, known);
-      if (!here || this.owners.has(key)) continue;
+      if (this.refused.has(key, here ? entry.gen : undefined) || !here || this.owners.has(key)) continue;
       // r is at least 1 for the engine: a shard without parities can be decoded from a mirror, which has
       // the coefficients of parity 0.
       const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
@@ -269,7 +246,10 @@ export class PsNode implements OwnerHost {
   private applyVersions(map: ClusterMap, groups: readonly Group[]): void {
     this.sinks.applyVersions(groups);
     for (const group of groups)
-      for (const m of group.data.keys()) this.owners.get(shardKey(group.id, m))?.onGroup(group, map);
+      for (const m of group.data.keys()) {
+        const owner = this.owners.get(shardKey(group.id, m));
+        if (owner) this.refused.during(owner, () => owner.onGroup(group, map));
+      }
   }
 
   private dropOwner(key: number, owner: Owner): void {
@@ -323,11 +303,11 @@ export class PsNode implements OwnerHost {
       case 'check':
         return this.sinks.unlessRefused(message.sid, () => this.queries.onCheck(from, message));
       case 'openAck':
-        return this.ownerOf(message)?.stream.onOpenAck(message);
+        return this.toOwner(message, (owner) => owner.stream.onOpenAck(message));
       case 'startAck':
-        return this.ownerOf(message)?.stream.onStartAck(message);
+        return this.toOwner(message, (owner) => owner.stream.onStartAck(message));
       case 'applied':
-        return this.ownerOf(message)?.stream.onApplied(message);
+        return this.toOwner(message, (owner) => owner.stream.onApplied(message));
       case 'confirmedLost':
         return this.ownerOf(message)?.onConfirmedLost(message);
       case 'movePace':
@@ -347,13 +327,13 @@ export class PsNode implements OwnerHost {
       case 'want':
         return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
-        return this.ownerOf(message)?.onEquation(message, part(parts, 0), part(parts, 1));
+        return this.toOwner(message, (to) => to.onEquation(message, part(parts, 0), part(parts, 1)));
       case 'follow':
       case 'followWant':
       case 'followProbe':
         return this.queries.onReplica(from, message, part(parts, 0));
       case 'install':
-        return this.ownerOf(message)?.onInstall(part(parts, 0), part(parts, 1));
+        return this.toOwner(message, (owner) => owner.onInstall(part(parts, 0), part(parts, 1)));
       default:
         throw new KintsugiError('BAD_FRAME', `a PS node does not take messages of kind "${message.t}"`);
     }
@@ -363,6 +343,11 @@ export class PsNode implements OwnerHost {
   private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
     const owner = this.owners.get(shardKey(message.g, message.m));
     return owner?.gen === message.gen ? owner : undefined;
+  }
+
+  private toOwner(message: { g: number; m: number; gen: number }, step: (owner: Owner) => void): void {
+    const owner = this.ownerOf(message);
+    if (owner) this.refused.during(owner, () => step(owner));
   }
 
   private onReach({ node, inc }: MessageOf<'reach'>): void {
@@ -395,7 +380,8 @@ export class PsNode implements OwnerHost {
       this.moving.size > 0 && !lacking,
     );
     this.moveRate.tick(now);
-    for (const owner of owners) owner.tick();
+    for (const owner of owners) this.refused.during(owner, () => owner.tick());
+    this.refused.tick(now);
     this.dirty.clear();
     this.sinks.tick();
     this.saving.tick();
@@ -437,10 +423,8 @@ export class PsNode implements OwnerHost {
   }
 
   /** What this node holds, for metrics. */
-  summary(): { owners: number; sinks: number; recovering: number; bytes: number } {
-    let recovering = 0;
-    for (const owner of this.owners.values()) if (!owner.complete) recovering++;
-    return { owners: this.owners.size, sinks: this.sinks.size, recovering, bytes: this.memory.usedBytes };
+  summary(): Summary {
+    return summaryOf([...this.owners.values()], this.sinks.size, this.memory.usedBytes);
   }
 }
 

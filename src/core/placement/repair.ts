@@ -220,12 +220,14 @@ class GroupRepair {
   }
 
   private outside(which: (node: NodeEntry) => boolean): NodeEntry | undefined {
-    const { nodes, avoid } = this.view;
+    const { nodes, avoid, full } = this.view;
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const byId = nodesById(nodes);
     const hosts = new Set([...used].map((id) => byId.get(id)?.host));
     return this.best(
-      nodes.filter((node) => !used.has(node.id) && !avoid?.has(node.id) && which(node)),
+      nodes.filter(
+        (node) => !used.has(node.id) && !avoid?.has(node.id) && !full?.has(node.id) && which(node),
+      ),
       (node) => (hosts.has(node.host) ? 1 : 0),
     );
   }
@@ -236,7 +238,8 @@ class GroupRepair {
    */
   private crowdedNode(): NodeEntry | undefined {
     const holders = new Set(this.data.map((entry) => entry.node));
-    return this.best(this.view.nodes, (node) => (holders.has(node.id) ? 1 : 0));
+    const roomy = this.view.nodes.filter((node) => !this.view.full?.has(node.id));
+    return this.best(roomy, (node) => (holders.has(node.id) ? 1 : 0));
   }
 
   private best(nodes: readonly NodeEntry[], cost: (node: NodeEntry) => number): NodeEntry | undefined {

@@ -4,7 +4,7 @@
  *
  * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
  */
-import type { ClusterMap, Group, PeerId, SinkEntry } from '../../protocol/map.js';
+import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
 import type {
   Heartbeat,
   JobStatus,
@@ -17,14 +17,15 @@ import { checkSender } from '../../protocol/senders.js';
 import type { PlanStatus } from '../../protocol/status.js';
 import { formGroups } from '../placement/form.js';
 import { GroupIndex } from '../placement/group-index.js';
-import { type ClusterView, canDoWithout, isIndispensable } from '../placement/health.js';
-import { keepSinks, repair } from '../placement/repair.js';
+import { type ClusterView, isIndispensable } from '../placement/health.js';
+import { repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { LateMaps } from './late-maps.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
+import { Replacing } from './replacing.js';
 import { Replicas } from './replicas.js';
 import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
@@ -59,8 +60,7 @@ export class Scheduler {
   private readonly membership: Membership;
   private readonly reports: Reports;
   private readonly lateMaps: LateMaps;
-  /** Node -> time until which it gets nothing new. */
-  private readonly avoided = new Map<PeerId, number>();
+  private readonly replacing: Replacing;
   private readonly scaler: Scaler;
   private readonly saver: Saver;
   private readonly restorer: Restorer;
@@ -112,6 +112,14 @@ export class Scheduler {
       isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.membership.forget(node),
+    });
+    this.replacing = new Replacing({
+      ledger: this.ledger,
+      policy,
+      view: () => this.view(),
+      viewOfHeard: () => this.without(this.membership.silentOnes),
+      isLost: (group) => this.reports.isLost(group),
+      reconfigure: (reason) => this.reconfigure(reason),
     });
     this.membership = new Membership(
       {
@@ -258,11 +266,7 @@ export class Scheduler {
       this.membership.tick(now, slept);
     }
     this.samples.tick(now, slept);
-    for (const [node, until] of this.avoided) {
-      if (until > now) continue;
-      this.avoided.delete(node);
-      this.changed();
-    }
+    if (this.replacing.tick(now)) this.changed();
     this.membership.lose();
     this.scaler.tick(now, slept);
     this.saver.tick(now, slept);
@@ -283,9 +287,11 @@ export class Scheduler {
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
       case 'stalled':
-        return this.onStalled(from, message);
+        return this.replacing.onStalled(from, message);
+      case 'shardRefused':
+        return this.replacing.onShardRefused(from, message);
       case 'replaceSink': {
-        const done = this.replaceSink(message.g, message.sid, 'scrub');
+        const done = this.replacing.replaceSink(message.g, message.sid, 'scrub');
         return this.ledger.answer(from, { t: 'sinkReplaced', id: message.id, done });
       }
       case 'scale':
@@ -330,43 +336,14 @@ export class Scheduler {
 
   // ---- placement
 
-  /** A sink that its owner cannot reach, or that is too slow, is replaced if the group can do without it. */
-  private onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
-    const group = this.map.groups[report.g];
-    const owner = group?.data[report.m];
-    if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return;
-    const sink = group.sinks.find((entry) => entry.sid === report.sid);
-    if (!sink) return;
-    if (!this.canDoWithout(group, sink)) return;
-    this.avoided.set(sink.node, this.now + this.policy.avoidMs);
-    this.replaceSink(report.g, report.sid, 'stalled');
-  }
-
-  /** Who is silent may be gone, and then the sink's own node may be the one that comes back. */
-  private canDoWithout(group: Group, sink: SinkEntry): boolean {
-    const view = this.without(this.membership.silentOnes);
-    return this.reports.isLost(group) || canDoWithout(group, sink, this.map.pools[group.pool]!, view);
-  }
-
-  /** Drops a sink; repair puts another in its place. */
-  private replaceSink(g: number, sid: number, reason: string): boolean {
-    const { map } = this.state;
-    const group = map.groups[g];
-    const wrong = group?.sinks.find((sink) => sink.sid === sid);
-    if (!group || !wrong || !this.canDoWithout(group, wrong)) return false;
-    const sinks = keepSinks(group, (sink) => sink.sid !== sid);
-    this.ledger.setGroup({ ...group, sinks }, `replace sink: ${reason}`, { group: g, sid });
-    this.reconfigure(reason);
-    return true;
-  }
-
   private view(): ClusterView {
     return {
       nodes: this.membership.present,
       alive: (id, inc) => this.membership.isAlive(id, inc),
       sinkComplete: (sid) => this.reports.isSinkComplete(sid),
       shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),
-      avoid: new Set(this.avoided.keys()),
+      avoid: this.replacing.avoided,
+      full: this.replacing.full,
       leaving: this.scaler.leaving,
     };
   }

@@ -78,6 +78,11 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
+  /** It had everything once: without it one more member of its group would lack. */
+  get wasComplete(): boolean {
+    return this.announced.complete;
+  }
+
   /** Lost rows are being decoded, and answers come. */
   get decoding(): boolean {
     return this.phase === 'ACTIVE' && this.recovery.decoding;

@@ -181,8 +181,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a sink that has stalled is given up though it is needed',
-    file: 'scheduler/scheduler',
-    from: 'return this.reports.isLost(group) || canDoWithout(group, sink, ',
+    file: 'scheduler/replacing',
+    from: 'return this.host.isLost(group) || canDoWithout(group, sink, ',
     to: 'return true || canDoWithout(group, sink, ',
   },
   {

@@ -89,6 +89,22 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     to: '...stream, committed: this.seq',
   },
   {
+    name: 'a shard that was refused memory begins again in the same generation',
+    file: 'node/refused',
+    from: 'return gen !== undefined;',
+    to: 'return false;',
+    scenario: {
+      test: 'test/core/shard/memory.test.ts',
+      because: 'a group seldom changes between the refusal and the next generation',
+    },
+  },
+  {
+    name: 'a refused shard leaves the node of its mirror',
+    file: 'scheduler/replacing',
+    from: 'const nowhere = stays ? {} : { node: 0, inc: 0 };',
+    to: 'const nowhere = { node: 0, inc: 0 };',
+  },
+  {
     name: 'what breaks an invariant is taken for a bad message',
     file: 'node/node',
     from: 'if (!isRefusal(error))',

@@ -1,0 +1,59 @@
+/**
+ * Data shards of a node that the system refused memory. Each was dropped before it had everything, so nothing
+ * is lost with it; the scheduler is told until the shard has another home.
+ */
+import { describe } from '../../errors.js';
+import { shardKey } from '../../protocol/items.js';
+import { SCHEDULER } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { Owner } from '../shard/owner.js';
+import type { Outbox } from '../shared/outbox.js';
+import { Retry } from '../shared/retry.js';
+
+export class RefusedShards {
+  /** By `shardKey`. */
+  private readonly shards = new Map<number, { message: MessageOf<'shardRefused'>; telling: Retry }>();
+
+  constructor(
+    private readonly out: Outbox,
+    private readonly retryMs: number,
+    private readonly drop: (key: number, owner: Owner) => void,
+  ) {}
+
+  /**
+   * A shard that the system refuses memory before it has everything is dropped, as if its node had died:
+   * nothing of it is needed.
+   */
+  during(owner: Owner, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      if ((error as { code?: unknown } | undefined)?.code !== 'MEMORY_LIMIT' || owner.wasComplete)
+        throw error;
+      const { group, member: m, gen } = owner;
+      const key = shardKey(group.id, m);
+      this.drop(key, owner);
+      const message = { t: 'shardRefused' as const, g: group.id, m, gen };
+      this.shards.set(key, { message, telling: new Retry({ waitMs: this.retryMs }) });
+      this.out.event('shard.refused', { group: group.id, member: m, gen, message: describe(error) });
+    }
+  }
+
+  /**
+   * The map gives this generation of the shard to the node; undefined: none. True if it is one that was
+   * refused: a generation never begins twice.
+   */
+  has(key: number, gen: number | undefined): boolean {
+    if (this.shards.get(key)?.message.gen === gen) return gen !== undefined;
+    this.shards.delete(key);
+    return false;
+  }
+
+  tick(now: number): void {
+    for (const { message, telling } of this.shards.values()) {
+      if (!telling.overdue(now)) continue;
+      telling.asked(now);
+      this.out.send(SCHEDULER, message);
+    }
+  }
+}
