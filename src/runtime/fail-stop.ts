@@ -4,8 +4,8 @@
  * the error to whoever started it. The command line then ends its process with exit code 1; in a library the
  * process of the host lives on.
  *
- * Where the system refuses memory in the midst of a step, for example for a shard that is taken over, the
- * role ends likewise, with MEMORY_LIMIT.
+ * Where the system refuses memory in the midst of a step the role ends likewise, with MEMORY_LIMIT. A shard
+ * that is taken over, and a sink, are given back instead.
  *
  * What is wrong with a message is no such exception: the core throws it before it changes anything, and only
  * the connection that brought the message closes.

@@ -74,6 +74,7 @@ export class Control implements SchedulerSide {
       sessionMs: retry * 10,
       sessionEndsMs: retry,
       maxSessions: 64,
+      maxHeldEffects: 65_536,
       avoidMs: retry * 10,
       maxMoves: 2,
       groupsPerMove: 1,

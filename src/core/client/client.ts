@@ -102,6 +102,11 @@ export class PsClientCore implements ReadsHost {
     return effects;
   }
 
+  /** Messages of pulls and questions whose answers are waited for. */
+  get unanswered(): number {
+    return this.reads.unanswered;
+  }
+
   /** Pushes that have a number and no acknowledgement. */
   get unacknowledged(): number {
     let count = 0;

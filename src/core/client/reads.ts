@@ -19,6 +19,9 @@ import {
 /** A read is repeated after so many times `retryMs`: its answer costs more than an acknowledgement. */
 const READ_RETRIES = 4;
 
+/** Of each ticket the messages of so many rounds are known; what answers an older one is not taken. */
+const MAX_ROUNDS = 32;
+
 /** A section of a pull. */
 interface Item extends Span {
   readonly g: number;
@@ -33,7 +36,10 @@ interface Ticket {
   items: Item[];
   query: Query | undefined;
   readonly queryRetry: Retry;
-  messages: number[];
+  /** Those that are not answered, by their ids. */
+  readonly messages: Set<number>;
+  /** The most that were sent at once. */
+  width: number;
 }
 
 /** What the client lends to its reads. */
@@ -100,7 +106,8 @@ export class Reads {
       items,
       query,
       queryRetry: new Retry({ waitMs: this.waitMs }),
-      messages: [],
+      messages: new Set(),
+      width: 1,
     });
   }
 
@@ -128,6 +135,7 @@ export class Reads {
       asked.items.add(item.g, item.m, item.size);
       asked.spans.push(item);
     }
+    ticket.width = Math.max(ticket.width, byNode.size);
     for (const [to, { indexes, items, spans }] of byNode) {
       const number = this.newMessage(id, indexes);
       const message = { t: 'pull' as const, epoch: this.host.map.epoch, id: number, items: items.bytes() };
@@ -138,8 +146,21 @@ export class Reads {
   private newMessage(ticket: number, items: number[]): number {
     const id = this.nextMessage++;
     this.requests.set(id, { ticket, items });
-    this.tickets.get(ticket)?.messages.push(id);
+    const { messages, width } = this.tickets.get(ticket)!;
+    messages.add(id);
+    if (messages.size > width * MAX_ROUNDS) this.forgetMessage(messages.values().next().value!);
     return id;
+  }
+
+  private forgetMessage(id: number): void {
+    const request = this.requests.get(id);
+    if (request) this.tickets.get(request.ticket)?.messages.delete(id);
+    this.requests.delete(id);
+  }
+
+  /** Messages whose answers are waited for. */
+  get unanswered(): number {
+    return this.requests.size;
   }
 
   private sendQuery(id: number): void {
@@ -204,6 +225,9 @@ export class Reads {
         return;
       }
     }
+    // The rest of a pull may be answered much later, when this has been asked again many times.
+    const all = message.items.length >= request.items.length;
+    if (all && !ticket.query) this.forgetMessage(message.id);
   }
 
   onAnswer(message: Message & { id: number }, parts: readonly Uint8Array[]): void {

@@ -112,6 +112,11 @@ export class Ledger {
     this.gated.push(...effects);
   }
 
+  /** Effects that wait for the store. */
+  get heldEffects(): number {
+    return (this.writing?.effects.length ?? 0) + (this.next?.effects.length ?? 0);
+  }
+
   /** What nothing durable is behind. */
   tell(to: PeerId, message: Message): void {
     this.now({ kind: 'send', to, message, parts: [] });

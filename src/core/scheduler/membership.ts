@@ -116,7 +116,7 @@ export class Membership {
     const { sessions, samples } = this.host;
     const known = attach.id !== undefined;
     const resumed = known && !this.isForeign(attach.job) && sessions.resume(attach.id!, link);
-    const id = known ? (resumed ? attach.id : undefined) : sessions.lease(link);
+    const id = known ? (resumed ? attach.id : undefined) : sessions.lease(link, this.now);
     if (id === undefined) {
       return this.refuse(link, { t: 'stale', code: known ? 'SESSION_EXPIRED' : 'LIMIT' });
     }

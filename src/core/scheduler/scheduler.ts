@@ -25,6 +25,7 @@ import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
+import { isHarmless, refusalOf } from './refusing.js';
 import { Replacing } from './replacing.js';
 import { Replicas } from './replicas.js';
 import { Reports } from './reports.js';
@@ -163,7 +164,9 @@ export class Scheduler {
     };
     const { storeProblem } = this;
     if (storeProblem === undefined) return status;
-    return { ...status, warnings: [...status.warnings, `decisions wait for the store: ${storeProblem}`] };
+    const full = this.isFull ? '; so many that requests are refused' : '';
+    const warning = `decisions wait for the store: ${storeProblem}${full}`;
+    return { ...status, warnings: [...status.warnings, warning] };
   }
 
   /** Undefined: the job has never had a save plan. */
@@ -181,6 +184,7 @@ export class Scheduler {
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
+    if (this.isFull && this.refuse(input)) return this.ledger.commit();
     if (!QUIET.has(input.kind)) this.changed();
     switch (input.kind) {
       case 'join':
@@ -228,6 +232,22 @@ export class Scheduler {
       this.announceRedundancy();
     }
     return this.ledger.commit();
+  }
+
+  /** More than the store can be told soon waits for it. */
+  private get isFull(): boolean {
+    return this.ledger.heldEffects >= this.policy.maxHeldEffects;
+  }
+
+  /** True if the input is not taken. Who comes back, or asks for what cannot be refused, asks again. */
+  private refuse(input: SchedulerInput): boolean {
+    if (input.kind === 'attach' && input.message.id === undefined)
+      this.ledger.now({ kind: 'reply', link: input.link, message: { t: 'stale', code: 'LIMIT' } });
+    if (input.kind === 'attach' || input.kind === 'join') return true;
+    if (input.kind !== 'message' || input.role !== 'client' || isHarmless(input.message)) return false;
+    const refusal = refusalOf(input.message);
+    if (refusal) this.ledger.tell(input.from, refusal);
+    return true;
   }
 
   private changed(): void {

@@ -18,6 +18,8 @@ interface Lease {
 
 export class Sessions {
   private readonly leases = new Map<PeerId, Lease>();
+  /** Those without a connection, in the order in which they lost it. */
+  private readonly absent = new Set<PeerId>();
   private toldAt = Number.NEGATIVE_INFINITY;
 
   constructor(
@@ -26,15 +28,30 @@ export class Sessions {
     private readonly ended: (id: PeerId) => void,
   ) {
     for (const { id, leased } of ledger.state.sessions.values())
-      if (leased) this.leases.set(id, { link: undefined, closedAt: 0 });
+      if (leased) {
+        this.leases.set(id, { link: undefined, closedAt: 0 });
+        this.absent.add(id);
+      }
   }
 
   /** A new session for the client on this connection, which keeps it open. Undefined: there are too many. */
-  lease(link: number): PeerId | undefined {
-    if (this.leases.size >= this.policy.maxSessions) return undefined;
+  lease(link: number, now: number): PeerId | undefined {
+    if (this.leases.size >= this.policy.maxSessions && !this.makeRoom(now)) return undefined;
     const id = this.ledger.openSession(true);
     this.leases.set(id, { link, closedAt: 0 });
     return id;
+  }
+
+  /**
+   * Whoever only comes and goes must not keep others out. So the session ends whose client is away for
+   * longest, unless it may be about to come back.
+   */
+  private makeRoom(now: number): boolean {
+    const [longest] = this.absent;
+    if (longest === undefined || now - this.leases.get(longest)!.closedAt <= this.policy.reconnectMs)
+      return false;
+    this.end(longest);
+    return true;
   }
 
   /** Clients that push, as far as is known: one that has no connection for so long does not. */
@@ -50,6 +67,7 @@ export class Sessions {
 
   end(id: PeerId): void {
     if (!this.leases.delete(id)) return;
+    this.absent.delete(id);
     this.ledger.endSession(id);
     this.ended(id);
   }
@@ -58,6 +76,7 @@ export class Sessions {
   resume(id: PeerId, link: number): boolean {
     const lease = this.leases.get(id);
     if (lease) lease.link = link;
+    this.absent.delete(id);
     return lease !== undefined;
   }
 
@@ -67,6 +86,8 @@ export class Sessions {
     if (!lease || (link !== undefined && link !== lease.link)) return false;
     lease.link = undefined;
     lease.closedAt = now;
+    this.absent.delete(id);
+    this.absent.add(id);
     return true;
   }
 

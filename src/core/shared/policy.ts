@@ -129,9 +129,14 @@ export interface SchedulerPolicy {
   sessionMs: number;
   /** Nodes are told at most so often which sessions have ended, of clients and of ranges of samples. */
   sessionEndsMs: number;
-  /** While so many sessions are open further clients are refused with LIMIT. */
+  /**
+   * While so many sessions are open, a further client ends that of the one that is away for longest; when
+   * none is away for `reconnectMs`, it is refused with LIMIT.
+   */
   maxSessions: number;
-  /** A node whose sink stalled gets nothing new for this time. */
+  /** While so many answers and other effects wait for the store, requests of clients are refused. */
+  maxHeldEffects: number;
+  /** A node whose sink stalled, or that was refused memory for a shard, gets nothing new for this time. */
   avoidMs: number;
   /** Planned moves that are under way at once, each in another group. */
   maxMoves: number;
@@ -168,6 +173,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   sessionMs: 600_000,
   sessionEndsMs: 1000,
   maxSessions: 16_384,
+  maxHeldEffects: 65_536,
   avoidMs: 10_000,
   maxMoves: 4,
   groupsPerMove: 8,

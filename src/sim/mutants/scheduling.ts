@@ -152,6 +152,26 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: 'if (false)',
   },
   {
+    name: 'session: at the limit one with a connection ends',
+    file: 'scheduler/sessions',
+    from: 'const [longest] = this.absent;',
+    to: 'const [longest] = this.leases.keys();',
+    scenario: {
+      test: 'test/core/scheduler/sessions.test.ts',
+      because: 'schedules have fewer clients than sessions',
+    },
+  },
+  {
+    name: 'store: requests are taken however many decisions wait for it',
+    file: 'scheduler/scheduler',
+    from: 'return this.ledger.heldEffects >= this.policy.maxHeldEffects;',
+    to: 'return false;',
+    scenario: {
+      test: 'test/core/scheduler/held.test.ts',
+      because: 'what waits for the disk of a schedule is little',
+    },
+  },
+  {
     name: 'session: an end is told before it is durable',
     file: 'scheduler/scheduler',
     from: 'return this.ledger.answer(from, this.sessions.answer());',

@@ -7,7 +7,7 @@ import type { ClientEffect } from '../../../src/core/client/client.js';
 import { unpackItems } from '../../../src/protocol/items.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { ackMessage, pushesIn, rowsMessage } from '../packed.js';
-import { Client, mapOf, pushes } from './machine.js';
+import { Client, mapOf, POLICY, pushes } from './machine.js';
 
 const pulls = (effects: ClientEffect[]): { to: number; id: number; members: number[] }[] =>
   effects.flatMap((effect) =>
@@ -304,6 +304,33 @@ describe('pulls', () => {
     client.step({ kind: 'forget', ticket: 2 });
     expect(client.message(...rowsMessage(pull!.id, [[0, Uint8Array.of(1)]]))).toEqual([]);
     expect(client.tick(10_000)).toEqual([]);
+  });
+
+  it('that are repeated for long are known by their newest ids', () => {
+    const client = new Client();
+    const ids: number[] = [];
+    client.pull(1, 0, 1, 2);
+    for (let i = 1; i <= 1000; i++) ids.push(...pulls(client.tick(i * 10_000)).map(({ id }) => id));
+    expect(ids).toHaveLength(2000);
+    expect(client.core.unanswered).toBeLessThan(100);
+    expect(done(client.message(...rowsMessage(ids.at(-10)!, [[0, Uint8Array.of(1)]])))).toEqual([]);
+    client.step({ kind: 'forget', ticket: 1 });
+    expect(client.core.unanswered).toBe(0);
+  });
+
+  it('that a node rejects as not its own are known no longer', () => {
+    const client = new Client();
+    let [pull] = pulls(client.pull(1, 0, 1));
+    for (let i = 1; i <= 100; i++) {
+      const items: [number, 'WRONG_OWNER'][] = [
+        [0, 'WRONG_OWNER'],
+        [1, 'WRONG_OWNER'],
+      ];
+      client.message({ t: 'reject', id: pull!.id, items });
+      expect(client.core.unanswered).toBe(0);
+      [pull] = pulls(client.tick(i * POLICY.wrongOwnerMs * 2));
+      expect(client.core.unanswered).toBe(1);
+    }
   });
 
   it('announce the first answer of a shard after its owner changed, once', () => {

@@ -2,12 +2,14 @@
 // more.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dedup } from '../../../src/core/shared/dedup.js';
+import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/shared/policy.js';
 import { rangesBetween } from '../../../src/core/shared/session-ranges.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind } from '../harness.js';
 import { acksIn } from '../packed.js';
 import { FOLLOWED, SPEC } from './book.js';
 
+const { reconnectMs } = DEFAULT_SCHEDULER_POLICY;
 const SESSION_MS = 3000;
 const CHECK_MS = 1000;
 
@@ -251,6 +253,22 @@ describe('the scheduler', () => {
     const message = { t: 'join' as const, name, host, address, standby: false, inc, id: 1, job: 'another' };
     cluster.stepScheduler({ kind: 'join', link: 2000, message });
     expect(cluster.replies.at(-1)?.message).toEqual({ t: 'stale', code: 'STALE_NODE' });
+  });
+
+  it('ends, at the limit, that of the client that is away for longest', () => {
+    start({ schedulerPolicy: { maxSessions: 3, sessionMs: 600_000 } });
+    const [first, second] = both();
+    expect(attach(2000, {})).toMatchObject({ t: 'welcome' });
+    hangUp(1);
+    hangUp(0);
+    // One that has just lost its connection may be back in a moment.
+    expect(attach(2001, {})).toEqual({ t: 'stale', code: 'LIMIT' });
+    cluster.advance(reconnectMs + 300);
+    expect(attach(2002, {})).toMatchObject({ t: 'welcome' });
+    expect(attach(2003, { id: second! })).toEqual({ t: 'stale', code: 'SESSION_EXPIRED' });
+    expect(attach(2004, { id: first! })).toMatchObject({ t: 'welcome', id: first });
+    expect(attach(2005, {})).toEqual({ t: 'stale', code: 'LIMIT' });
+    expect(open()).not.toContain(second);
   });
 
   it('refuses further clients at the limit, and takes one when another has gone', () => {
