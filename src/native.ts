@@ -214,10 +214,9 @@ export interface NativeShard {
     ...asked: [table: number, keys: BigUint64Array, into: Float32Array, initial: boolean, found?: Uint8Array]
   ): number;
   extents(): Extent[];
-  /**
-   * Keys of a table, in slot order, from slot `from`: at most `max` keys; `next` is the slot to go on from,
-   * or -1.
-   */
+  /** Of the tables that have one of these blocks. */
+  extentsOf(blocks: BlockList): Extent[];
+  /** Keys of a table in slot order, from slot `from`, at most `max`; `next`: the slot to go on from, or -1. */
   keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number };
   /**
    * The `max` least keys of a table that are not below `least`, ascending; `next` is the key to go on from,
@@ -225,6 +224,8 @@ export interface NativeShard {
    */
   keysInOrder(table: number, least: bigint, max: number): { keys: BigUint64Array; next: bigint | -1 };
   stats(): TableStats[];
+  /** Of all tables. */
+  readonly rows: number;
   readonly bytes: number;
   /** Frees the memory now, not at the next garbage collection. Later calls throw. */
   close(): void;

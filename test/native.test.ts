@@ -205,6 +205,8 @@ describe('shard', () => {
     expect(shard.keys(3, 0, 10).next).toBe(-1);
     expect(shard.extents()).toEqual([[3, 16, 1]]);
     expect(shard.stats()).toEqual([{ table: 3, rows: 1, extent: 1, absentKeyBlocks: 0, absentRowBlocks: 0 }]);
+    expect(shard.rows).toBe(1);
+    expect(shard.extentsOf(Uint32Array.of(6, 0, 7, 5, 8, 1))).toEqual([[3, 16, 1]]);
     expect(shard.dirty).toBe(true);
     expect(shard.openBytes).toBe(shard.flush().length);
     expect(shard.flush().length).toBe(8);

@@ -62,9 +62,11 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value loadRows(const Napi::CallbackInfo& info);
   Napi::Value readValues(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);
+  Napi::Value extentsOf(const Napi::CallbackInfo& info);
   Napi::Value keys(const Napi::CallbackInfo& info);
   Napi::Value keysInOrder(const Napi::CallbackInfo& info);
   Napi::Value stats(const Napi::CallbackInfo& info);
+  Napi::Value rows(const Napi::CallbackInfo& info);
   Napi::Value bytes(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
 

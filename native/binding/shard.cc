@@ -35,9 +35,11 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::loadRows>("loadRows"),
                       InstanceMethod<&S::readValues>("readValues"),
                       InstanceMethod<&S::extents>("extents"),
+                      InstanceMethod<&S::extentsOf>("extentsOf"),
                       InstanceMethod<&S::keys>("keys"),
                       InstanceMethod<&S::keysInOrder>("keysInOrder"),
                       InstanceMethod<&S::stats>("stats"),
+                      InstanceAccessor<&S::rows>("rows"),
                       InstanceAccessor<&S::bytes>("bytes"),
                       InstanceMethod<&S::close>("close")});
 }
@@ -255,6 +257,14 @@ Napi::Value ShardObject::extents(const Napi::CallbackInfo& info) {
   return toExtents(info.Env(), shard_->extents());
 }
 
+Napi::Value ShardObject::extentsOf(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const BlockList blocks = arguments.blocks();
+  if (!arguments.ok()) return info.Env().Undefined();
+  return toExtents(info.Env(), shard_->extentsOf(blocks));
+}
+
 /** A page of keys, and where the next one begins. */
 static Napi::Value toPage(Napi::Env env, const std::vector<std::uint64_t>& found, Napi::Value next) {
   auto keys = Napi::BigUint64Array::New(env, found.size());
@@ -312,6 +322,11 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
     list.Set(i, item);
   }
   return list;
+}
+
+Napi::Value ShardObject::rows(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), static_cast<double>(shard_->rows()));
 }
 
 Napi::Value ShardObject::bytes(const Napi::CallbackInfo& info) {

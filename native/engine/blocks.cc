@@ -64,25 +64,29 @@ std::uint32_t BlockSet::next(std::uint32_t from) const {
   return static_cast<std::uint32_t>(word * 64 + static_cast<unsigned>(std::countr_zero(bits)));
 }
 
-void sweep(const std::vector<ColumnSet>& columns, Cursor& cursor, std::size_t max, BlockPairs& out) {
-  std::uint64_t left = 0;
-  for (const ColumnSet& c : columns) left += c.set->count();
-  left = std::min<std::uint64_t>(left, max);
+void ColumnSets::changed(std::uint32_t column, const BlockSet& set, std::uint64_t before) {
+  const std::uint64_t now = set.count();
+  count_ += now - before;
+  if (now && !before) columns_.emplace(column, &set);
+  if (before && !now) columns_.erase(column);
+}
+
+void ColumnSets::sweep(Cursor& cursor, std::size_t max, BlockPairs& out) const {
+  auto left = std::min<std::uint64_t>(count_, max);
   if (!left) return;
-  std::size_t at = 0;
-  while (at < columns.size() && columns[at].column < cursor.column) at++;
-  std::uint32_t from = at < columns.size() && columns[at].column == cursor.column ? cursor.index : 0;
+  auto at = columns_.lower_bound(cursor.column);
+  std::uint32_t from = at != columns_.end() && at->first == cursor.column ? cursor.index : 0;
   while (left) {
-    if (at == columns.size()) at = 0, from = 0;
-    const std::uint32_t index = columns[at].set->next(from);
+    if (at == columns_.end()) at = columns_.begin(), from = 0;
+    const std::uint32_t index = at->second->next(from);
     if (index == kNone) {
-      at++;
+      ++at;
       from = 0;
       continue;
     }
-    append(out, {columns[at].column, index});
+    append(out, {at->first, index});
     from = index + 1;
-    cursor = {columns[at].column, from};
+    cursor = {at->first, from};
     left--;
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace kintsugi {
@@ -90,13 +91,21 @@ struct Cursor {
   std::uint32_t index = 0;
 };
 
-struct ColumnSet {
-  std::uint32_t column;
-  const BlockSet* set;
-};
+/** The columns of one kind whose sets have blocks, and the number of these blocks. With thousands of tables
+ * there are few such columns, so nothing here looks at the others. */
+class ColumnSets {
+ public:
+  /** After each change of a column's set, which must stay where it is; `before`: its count until then. */
+  void changed(std::uint32_t column, const BlockSet& set, std::uint64_t before);
+  /** Blocks of all columns. */
+  std::uint64_t count() const { return count_; }
+  /** Appends up to `max` blocks to `out`, from the cursor on, wrapping around, none twice. */
+  void sweep(Cursor& cursor, std::size_t max, BlockPairs& out) const;
+  bool operator==(const ColumnSets& other) const = default;
 
-/** Appends up to `max` blocks of `columns` (ascending) to `out`, from the cursor on, wrapping around, none
- * twice. */
-void sweep(const std::vector<ColumnSet>& columns, Cursor& cursor, std::size_t max, BlockPairs& out);
+ private:
+  std::map<std::uint32_t, const BlockSet*> columns_;  // no set is empty
+  std::uint64_t count_ = 0;
+};
 
 }  // namespace kintsugi

@@ -24,7 +24,11 @@ Status Shard::checkFollowed(const std::vector<DeltaTable>& delta) {
 Status Shard::applyDelta(View delta) {
   if (!parseDelta(delta, delta_)) return Status::BadFrame;
   if (const Status status = checkFollowed(delta_); status != Status::Applied) return status;
-  for (const DeltaTable& d : delta_) find(d.table)->applyDelta(d);
+  for (const DeltaTable& d : delta_) {
+    Table& t = *find(d.table);
+    const Change change(*this, t);
+    t.applyDelta(d);
+  }
   return Status::Applied;
 }
 

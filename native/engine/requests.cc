@@ -18,9 +18,11 @@ Status Shard::checkHeads(const Request& request, bool distinct) {
     const RequestTable& r = request.tables[i];
     plans_[i].table = find(r.table);
     if (!plans_[i].table) return Status::UnknownTable;
-    for (std::size_t j = 0; distinct && j < i; j++) {
-      if (plans_[j].table == plans_[i].table) return Status::BadFrame;
-    }
+  }
+  if (distinct) {
+    ids_.clear();
+    for (const RequestTable& r : request.tables) ids_.push_back(r.table);
+    if (repeats(ids_)) return Status::BadFrame;
   }
   for (std::size_t i = 0; i < request.tables.size(); i++) {
     const TableSpec& spec = plans_[i].table->spec();
@@ -39,10 +41,9 @@ bool Shard::collectTags(const RequestTable& r, Plan& plan) {
 }
 
 void Shard::needKeys(const Table& table) {
-  Cursor cursor;
-  BlockPairs some;
-  sweep({{table.spec().id * 2 + kKeys, &table.absent(kKeys)}}, cursor, kMaxMissingKeyBlocks, some);
-  for (std::size_t i = 0; i < some.size(); i += 2) needed_.push_back(BlockRef{some[i], some[i + 1]}.id());
+  std::vector<std::uint32_t> some;
+  table.absent(kKeys).list(0, kMaxMissingKeyBlocks, some);
+  for (const std::uint32_t index : some) needed_.push_back(BlockRef{table.spec().id * 2 + kKeys, index}.id());
 }
 
 void Shard::needRows(const Plan& plan, std::uint32_t slot) {
@@ -111,6 +112,7 @@ Status Shard::push(View section) {
   if (!makeRoom()) return Status::MemoryLimit;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
+    const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (request_.mode) {

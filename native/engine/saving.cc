@@ -14,6 +14,7 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
   if (dirty()) return badArgument("a snapshot begins after a flush");
   if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
   for (const auto& [id, t] : tables_) {
+    const Change change(*this, *t);
     if (!t->stamps().settle(t->shape(kRows).blocks(t->extent()), snapshots_)) return kNoMemory;
   }
   if (since > snapshots_) since = 0;
@@ -89,6 +90,7 @@ Status Shard::checkLoaded(const LoadedRows& rows, Plan& plan) {
 
 void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKeys) {
   Table& t = *plan.table;
+  const Change change(*this, t);
   t.enter(plan.tags, plan.slots, newKeys);
   const std::size_t stride = t.spec().stride(), values = std::size_t{t.spec().dim} * 4,
                     state = std::size_t{t.spec().width()} * 4 - values;

@@ -1,5 +1,7 @@
 #include "engine/sections.h"
 
+#include <algorithm>
+
 #include "engine/blocks.h"
 
 namespace kintsugi {
@@ -44,6 +46,11 @@ bool slotsBelow(const std::uint8_t* slots, std::uint32_t count, std::uint32_t ex
 }
 
 }  // namespace
+
+bool repeats(std::vector<std::uint32_t>& ids) {
+  std::sort(ids.begin(), ids.end());
+  return std::adjacent_find(ids.begin(), ids.end()) != ids.end();
+}
 
 bool parseRequest(View section, bool withRows, Request& out) {
   out.tables.clear();

@@ -37,6 +37,9 @@ bool parseRequest(View section, bool withRows, Request& out);
  * space. */
 bool parseDelta(View section, std::vector<DeltaTable>& out);
 
+/** Whether an id of a table comes twice. Sorts them. */
+bool repeats(std::vector<std::uint32_t>& ids);
+
 inline constexpr std::size_t kRequestTableBytes = 16;
 inline constexpr std::size_t kDeltaTableBytes = 24;
 

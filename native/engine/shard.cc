@@ -1,7 +1,9 @@
 // Tables, blocks and the stream; requests are in requests.cc.
 #include "engine/shard.h"
 
+#include <algorithm>
 #include <bit>
+#include <set>
 
 #include "kernels/gf256.h"
 
@@ -20,7 +22,9 @@ Fault Shard::addTable(const TableSpec& spec) {
 
 Fault Shard::adopt(std::uint32_t id, std::uint32_t extent) {
   Table* t = find(id);
-  return t ? t->adopt(extent) : Fault{"UNKNOWN_TABLE", "no such table in this shard"};
+  if (!t) return {"UNKNOWN_TABLE", "no such table in this shard"};
+  const Change change(*this, *t);
+  return t->adopt(extent);
 }
 
 Fault Shard::checkExtents(const std::vector<ExtentOf>& extents) const {
@@ -38,46 +42,73 @@ const Table* Shard::table(std::uint32_t id) const {
   return found == tables_.end() ? nullptr : found->second.get();
 }
 
-bool Shard::dirty() const {
-  for (const auto& [id, t] : tables_) {
-    if (!t->batch().empty()) return true;
-  }
-  return false;
+Shard::Figures Shard::figuresOf(const Table& table) {
+  const OpenBatch& batch = table.batch();
+  return {table.index().size(),
+          table.bytes(),
+          batch.empty() ? 0 : kDeltaTableBytes + batch.bytes(),
+          {table.absent(kKeys).count(), table.absent(kRows).count()}};
 }
 
-std::size_t Shard::openBytes() const {
-  std::size_t bytes = 8;
-  for (const auto& [id, t] : tables_) {
-    if (!t->batch().empty()) bytes += kDeltaTableBytes + t->batch().bytes();
+void Shard::count(Table& table, const Figures& before) {
+  const Figures now = figuresOf(table);
+  totals_.rows += now.rows - before.rows;
+  totals_.bytes += now.bytes - before.bytes;
+  totals_.openBytes += now.openBytes - before.openBytes;
+  if (now.openBytes && !before.openBytes) dirty_.push_back(&table);
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    if (now.absent[kind] != before.absent[kind])
+      absent_[kind].changed(table.spec().id * 2 + kind, table.absent(kind), before.absent[kind]);
   }
-  return bytes;
 }
 
+bool Shard::totalsAreRight() const {
+  Figures sum;
+  ColumnSets absent[2];
+  std::vector<const Table*> dirty;
+  for (const auto& [id, t] : tables_) {
+    const Figures f = figuresOf(*t);
+    sum.rows += f.rows;
+    sum.bytes += f.bytes;
+    sum.openBytes += f.openBytes;
+    if (!t->batch().empty()) dirty.push_back(t.get());
+    for (const ColumnKind kind : {kKeys, kRows}) {
+      if (f.absent[kind]) absent[kind].changed(id * 2 + kind, t->absent(kind), 0);
+    }
+    if (t->ready() != (f.absent[kKeys] == 0)) return false;
+  }
+  return sum.rows == totals_.rows && sum.bytes == totals_.bytes && sum.openBytes == totals_.openBytes &&
+         std::is_permutation(dirty.begin(), dirty.end(), dirty_.begin(), dirty_.end()) &&
+         absent[kKeys] == absent_[kKeys] && absent[kRows] == absent_[kRows];
+}
+
+// Tables are in the order of their ids in a delta.
 void Shard::flush(const Allocate& allocate) {
   std::uint8_t* out = allocate(openBytes());
   if (!out) return;
-  std::uint32_t count = 0;
-  for (const auto& [id, t] : tables_) count += !t->batch().empty();
-  storeAt<std::uint32_t>(out, 0, count);
+  std::sort(dirty_.begin(), dirty_.end(),
+            [](const Table* a, const Table* b) { return a->spec().id < b->spec().id; });
+  storeAt<std::uint32_t>(out, 0, static_cast<std::uint32_t>(dirty_.size()));
   storeAt<std::uint32_t>(out, 1, 0);
   std::uint8_t* head = out + 8;
-  std::uint8_t* arrays = head + count * kDeltaTableBytes;
-  for (const auto& [id, t] : tables_) {
-    if (t->batch().empty()) continue;
-    arrays = t->batch().write(head, arrays, id, t->extent());
+  std::uint8_t* arrays = head + dirty_.size() * kDeltaTableBytes;
+  for (const Table* t : dirty_) {
+    arrays = t->batch().write(head, arrays, t->spec().id, t->extent());
     head += kDeltaTableBytes;
-    closeBatch(*t);
   }
+  closeBatches();
 }
 
-void Shard::dropBatch() {
-  for (const auto& [id, t] : tables_) closeBatch(*t);
-}
+void Shard::dropBatch() { closeBatches(); }
 
 // Rows get their stamps once per batch, not once per push. No snapshot begins between a push and this.
-void Shard::closeBatch(Table& table) {
-  if (snapshots_) table.stamps().mark(table.batch().slots(), table.shape(kRows));
-  table.batch().clear();
+void Shard::closeBatches() {
+  for (Table* t : dirty_) {
+    if (snapshots_) t->stamps().mark(t->batch().slots(), t->shape(kRows));
+    t->batch().clear();
+  }
+  dirty_.clear();
+  totals_.openBytes = 0;
 }
 
 Fault Shard::checkList(BlockList blocks, std::size_t* bytes) const {
@@ -118,9 +149,8 @@ Fault Shard::install(BlockList blocks, View bytes, std::uint32_t& installed) {
   if (expected != bytes.size) return badFrame("bytes do not fit the list of blocks");
   const std::uint8_t* from = bytes.data;
   for (std::size_t i = 0; i < blocks.count; i++) {
-    Table* t = find(blocks[i].table());
-    installed += t->install(blocks[i].kind(), blocks[i].index, from);
-    from += t->shape(blocks[i].kind()).blockBytes;
+    installed += installBlock(blocks[i], from);
+    from += table(blocks[i].table())->shape(blocks[i].kind()).blockBytes;
   }
   return {};
 }
@@ -135,22 +165,13 @@ Fault Shard::filterAbsent(BlockList blocks, BlockPairs& out) const {
 }
 
 void Shard::nextAbsent(ColumnKind kind, std::size_t max, BlockPairs& out) {
-  std::vector<ColumnSet> columns;
-  for (const auto& [id, t] : tables_) columns.push_back({id * 2 + kind, &t->absent(kind)});
-  sweep(columns, cursors_[kind], max, out);
+  absent_[kind].sweep(cursors_[kind], max, out);
 }
 
-std::uint64_t Shard::absentBlocks(ColumnKind kind) const {
-  std::uint64_t count = 0;
-  for (const auto& [id, t] : tables_) count += t->absent(kind).count();
-  return count;
-}
-
-bool Shard::keysReady() const {
-  for (const auto& [id, t] : tables_) {
-    if (!t->ready()) return false;
-  }
-  return true;
+bool Shard::installBlock(BlockRef block, const std::uint8_t* bytes) {
+  Table& t = *find(block.table());
+  const Change change(*this, t);
+  return t.install(block.kind(), block.index, bytes);
 }
 
 static Fault checkLacking(const std::vector<std::uint32_t>& lacking, std::uint32_t k, std::uint32_t member,
@@ -177,7 +198,7 @@ Fault Shard::addEquations(std::uint32_t parity, std::uint32_t parityCount,
   std::vector<std::uint8_t> content;
   const std::uint8_t* from = bytes.data;
   for (std::size_t i = 0; i < blocks.count; i++) {
-    Table* t = find(blocks[i].table());
+    const Table* t = table(blocks[i].table());
     const std::size_t size = t->shape(blocks[i].kind()).blockBytes;
     const std::uint8_t* right = from;
     from += size;
@@ -186,7 +207,7 @@ Fault Shard::addEquations(std::uint32_t parity, std::uint32_t parityCount,
     } else if (alone) {
       content.assign(size, 0);
       kernels().mulAdd(content.data(), right, size, factor);
-      result.installed += t->install(blocks[i].kind(), blocks[i].index, content.data());
+      result.installed += installBlock(blocks[i], content.data());
       equations_.forget(blocks[i].id());
     } else {
       Equation equation{mask, true, ok, {}};
@@ -208,7 +229,7 @@ void Shard::takeEquation(BlockRef block, std::uint32_t parity, std::uint32_t par
   for (std::uint32_t left = mask; left; left &= left - 1, x++) {
     const auto member = static_cast<std::uint32_t>(std::countr_zero(left));
     if (member == member_) {
-      result.installed += find(block.table())->install(block.kind(), block.index, contents[x].data());
+      result.installed += installBlock(block, contents[x].data());
       continue;
     }
     auto other = result.others.begin();
@@ -225,18 +246,22 @@ std::vector<ExtentOf> Shard::extents() const {
   return list;
 }
 
+std::vector<ExtentOf> Shard::extentsOf(BlockList blocks) const {
+  std::set<std::uint32_t> ids;
+  for (std::size_t i = 0; i < blocks.count; i++) ids.insert(blocks[i].table());
+  std::vector<ExtentOf> list;
+  for (const std::uint32_t id : ids) {
+    if (const Table* t = table(id)) list.push_back({id, t->spec().stride(), t->extent()});
+  }
+  return list;
+}
+
 std::vector<TableStats> Shard::stats() const {
   std::vector<TableStats> list;
   for (const auto& [id, t] : tables_) {
     list.push_back({id, t->index().size(), t->extent(), t->absent(kKeys).count(), t->absent(kRows).count()});
   }
   return list;
-}
-
-std::size_t Shard::bytes() const {
-  std::size_t bytes = snapshot_ ? snapshot_->memoryBytes() : 0;
-  for (const auto& [id, t] : tables_) bytes += t->bytes();
-  return bytes;
 }
 
 }  // namespace kintsugi

@@ -82,8 +82,10 @@ class Shard {
   Status pull(View section, const Allocate& allocate);
   const BlockPairs& missing() const { return missing_; }
 
-  bool dirty() const;
-  std::size_t openBytes() const;
+  // What is said of all tables together is kept, not counted: with thousands of tables in each of many
+  // shards a walk over them at every tick and every push would be most of what a node does.
+  bool dirty() const { return !dirty_.empty(); }
+  std::size_t openBytes() const { return 8 + totals_.openBytes; }
   void flush(const Allocate& allocate);
   /** Closes the open batch for nobody. */
   void dropBatch();
@@ -96,8 +98,9 @@ class Shard {
   Fault install(BlockList blocks, View bytes, std::uint32_t& installed);
   Fault filterAbsent(BlockList blocks, BlockPairs& out) const;
   void nextAbsent(ColumnKind kind, std::size_t max, BlockPairs& out);
-  std::uint64_t absentBlocks(ColumnKind kind) const;
-  bool keysReady() const;
+  std::uint64_t absentBlocks(ColumnKind kind) const { return absent_[kind].count(); }
+  /** No block of keys is absent, so every table has its index. */
+  bool keysReady() const { return absent_[kKeys].count() == 0; }
 
   Fault addEquations(std::uint32_t parity, std::uint32_t parityCount,
                      const std::vector<std::uint32_t>& lacking, bool ok, BlockList blocks, View bytes,
@@ -122,10 +125,40 @@ class Shard {
   Fault readValues(const WantedValues& wanted, std::size_t& count);
 
   std::vector<ExtentOf> extents() const;
+  /** Of the tables that have one of these blocks. */
+  std::vector<ExtentOf> extentsOf(BlockList blocks) const;
   std::vector<TableStats> stats() const;
-  std::size_t bytes() const;
+  /** Of all tables. */
+  std::uint64_t rows() const { return totals_.rows; }
+  /** What is kept of all tables together is what a walk over them finds. For tests. */
+  bool totalsAreRight() const;
+  std::size_t bytes() const { return totals_.bytes + (snapshot_ ? snapshot_->memoryBytes() : 0); }
 
  private:
+  /** What is counted of one table, and of all. */
+  struct Figures {
+    std::uint64_t rows = 0;
+    std::size_t bytes = 0, openBytes = 0;  // `openBytes`: of the delta, 0 if the batch is empty
+    std::uint64_t absent[2] = {0, 0};      // blocks; of all tables they are in `absent_`
+  };
+  /** Every change of a table is made while one of these lives, but for the end of its batch (`closeBatches`).
+   */
+  class Change {
+   public:
+    Change(Shard& shard, Table& table) : shard_(shard), table_(table), before_(figuresOf(table)) {}
+    ~Change() { shard_.count(table_, before_); }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    Shard& shard_;
+    Table& table_;
+    Figures before_;
+  };
+  static Figures figuresOf(const Table& table);
+  void count(Table& table, const Figures& before);
+  bool installBlock(BlockRef block, const std::uint8_t* bytes);
+
   /** The work on one table of a request between checking and applying. Kept between calls for its memory. */
   struct Plan {
     Table* table = nullptr;
@@ -154,7 +187,7 @@ class Shard {
 
   Status checkFollowed(const std::vector<DeltaTable>& delta);
 
-  void closeBatch(Table& table);
+  void closeBatches();
   Status checkLoaded(const LoadedRows& rows, Plan& plan);
   std::uint32_t planLoad(Plan& plan);
   void applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKeys);
@@ -163,6 +196,9 @@ class Shard {
   std::shared_ptr<Memory> memory_;  // first: everything below charges it until destroyed
   std::uint32_t member_, k_, r_;
   std::map<std::uint32_t, std::unique_ptr<Table>> tables_;
+  Figures totals_;
+  std::vector<Table*> dirty_;  // with an open batch, in the order in which they got it
+  ColumnSets absent_[2];       // by kind
   Equations equations_;
   Cursor cursors_[2];
   BlockPairs missing_;
@@ -172,6 +208,7 @@ class Shard {
   Request request_;
   std::vector<DeltaTable> delta_;
   std::vector<Plan> plans_;
+  std::vector<std::uint32_t> ids_;
   ScratchMap<std::uint64_t> distinct_;
   std::vector<std::uint64_t> needed_;
   // Scratch of one push, kept for its memory. A visit says when a place of the open batch was last touched

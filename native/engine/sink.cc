@@ -26,8 +26,8 @@ Sink::Sums* Sink::obtain(std::uint32_t table, std::uint32_t stride) {
 }
 
 Fault Sink::checkExtents(const std::vector<ExtentOf>& extents) {
-  for (std::size_t i = 0; i < extents.size(); i++) {
-    const ExtentOf& e = extents[i];
+  std::vector<std::uint32_t> ids;
+  for (const ExtentOf& e : extents) {
     if (e.table >> 31 || !e.stride || e.stride % 16 || e.stride > kMaxStride)
       return badFrame("impossible extent");
     if (e.extent > maxSlots(e.stride)) return badFrame("extent is beyond the largest table");
@@ -35,10 +35,9 @@ Fault Sink::checkExtents(const std::vector<ExtentOf>& extents) {
     if (sums && sums->shapes[kRows].stride != e.stride) {
       return {"DIM_MISMATCH", "the members of a group disagree about the rows of a table"};
     }
-    for (std::size_t j = 0; j < i; j++) {
-      if (extents[j].table == e.table) return badFrame("a table is listed twice");
-    }
+    ids.push_back(e.table);
   }
+  if (repeats(ids)) return badFrame("a table is listed twice");
   if (tables_.size() + extents.size() > 2 * kMaxTables) return badFrame("too many tables");
   // Only now anything is created; a refusal leaves empty tables behind, which is harmless.
   for (const ExtentOf& e : extents) {
@@ -50,7 +49,20 @@ Fault Sink::checkExtents(const std::vector<ExtentOf>& extents) {
 void Sink::raise(Sums& sums, Share& share, std::uint32_t extent) {
   share.extent = std::max(share.extent, extent);
   sums.extent = std::max(sums.extent, extent);
-  for (const ColumnKind kind : {kKeys, kRows}) sums.columns[kind].grow(sums.shapes[kind].bytes(extent));
+  for (const ColumnKind kind : {kKeys, kRows}) {
+    Column& column = sums.columns[kind];
+    bytes_ -= column.bytes();
+    column.grow(sums.shapes[kind].bytes(extent));
+    bytes_ += column.bytes();
+  }
+}
+
+/** All blocks below `limit`, and no others. */
+void Sink::exclude(Member& member, std::uint32_t table, Share& share, ColumnKind kind, std::uint32_t limit) {
+  BlockSet& set = share.excluded[kind];
+  const std::uint64_t before = set.count();
+  set.fill(limit);
+  member.excluded[kind].changed(table * 2 + kind, set, before);
 }
 
 Fault Sink::start(std::uint32_t member, const std::vector<ExtentOf>& extents) {
@@ -58,14 +70,14 @@ Fault Sink::start(std::uint32_t member, const std::vector<ExtentOf>& extents) {
   Member& m = members_[member];
   m.started = true;
   for (auto& [id, share] : m.shares) {
-    for (BlockSet& set : share.excluded) set.fill(0);
+    for (const ColumnKind kind : {kKeys, kRows}) exclude(m, id, share, kind, 0);
   }
   for (const ExtentOf& e : extents) {
     Sums& sums = *find(e.table);
     Share& share = m.shares[e.table];
     raise(sums, share, e.extent);
     for (const ColumnKind kind : {kKeys, kRows})
-      share.excluded[kind].fill(sums.shapes[kind].blocks(e.extent));
+      exclude(m, e.table, share, kind, sums.shapes[kind].blocks(e.extent));
   }
   return {};
 }
@@ -173,7 +185,9 @@ Fault Sink::content(std::uint32_t member, BlockList blocks, View bytes, std::uin
     }
     if (outside) {
       kernels().mulAdd(sums.columns[block.kind()].data() + block.index * size, from, size, c);
-      members_[member].shares[block.table()].excluded[block.kind()].remove(block.index);
+      BlockSet& set = members_[member].shares[block.table()].excluded[block.kind()];
+      set.remove(block.index);
+      members_[member].excluded[block.kind()].changed(block.column, set, set.count() + 1);
       included++;
     }
     if (a) settle(*a);

@@ -54,11 +54,15 @@ class Sink {
   void dropAccumulators() { accumulators_.clear(); }
   std::size_t accumulators() const { return accumulators_.size(); }
   void nextExcluded(std::uint32_t member, std::size_t max, BlockPairs& out);
-  std::uint64_t excludedBlocks(std::uint32_t member) const;
+  std::uint64_t excludedBlocks(std::uint32_t member) const {
+    return members_[member].excluded[kKeys].count() + members_[member].excluded[kRows].count();
+  }
   bool complete() const;
   std::vector<ExtentOf> extents(std::uint32_t member) const;
   void allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const;
-  std::size_t bytes() const;
+  /** What is kept of all tables together is what a walk over them finds. For tests. */
+  bool totalsAreRight() const;
+  std::size_t bytes() const { return accumulators_.bytes() + bytes_; }
 
  private:
   /** P of one table. */
@@ -82,12 +86,14 @@ class Sink {
   struct Member {
     bool started = false;
     std::map<std::uint32_t, Share> shares;
+    ColumnSets excluded[2];  // of all shares, by kind
     Cursor cursors[2];
   };
 
   Sums* find(std::uint32_t table) const;
   Sums* obtain(std::uint32_t table, std::uint32_t stride);
   Fault checkExtents(const std::vector<ExtentOf>& extents);
+  void exclude(Member& member, std::uint32_t table, Share& share, ColumnKind kind, std::uint32_t limit);
   void raise(Sums& sums, Share& share, std::uint32_t extent);
   Status checkDelta(const std::vector<DeltaTable>& delta);
   void applyColumn(std::uint32_t member, const DeltaTable& d, ColumnKind kind, BlockPairs& again);
@@ -103,6 +109,7 @@ class Sink {
   std::uint32_t parity_;
   std::vector<Member> members_;
   std::map<std::uint32_t, std::unique_ptr<Sums>> tables_;
+  std::size_t bytes_ = 0;  // of all columns
   Accumulators accumulators_;
   std::vector<DeltaTable> delta_;
 };

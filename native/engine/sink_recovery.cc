@@ -117,19 +117,8 @@ std::vector<CompletedGroup> Sink::takeCompleted() {
 // Keys come first: without them a new owner cannot serve at all.
 void Sink::nextExcluded(std::uint32_t member, std::size_t max, BlockPairs& out) {
   Member& m = members_[member];
-  for (const ColumnKind kind : {kKeys, kRows}) {
-    std::vector<ColumnSet> columns;
-    for (const auto& [id, share] : m.shares) columns.push_back({id * 2 + kind, &share.excluded[kind]});
-    sweep(columns, m.cursors[kind], max - out.size() / 2, out);
-  }
-}
-
-std::uint64_t Sink::excludedBlocks(std::uint32_t member) const {
-  std::uint64_t count = 0;
-  for (const auto& [id, share] : members_[member].shares) {
-    count += share.excluded[kKeys].count() + share.excluded[kRows].count();
-  }
-  return count;
+  for (const ColumnKind kind : {kKeys, kRows})
+    m.excluded[kind].sweep(m.cursors[kind], max - out.size() / 2, out);
 }
 
 bool Sink::complete() const {
@@ -158,10 +147,19 @@ void Sink::allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const
   }
 }
 
-std::size_t Sink::bytes() const {
-  std::size_t bytes = accumulators_.bytes();
+bool Sink::totalsAreRight() const {
+  std::size_t bytes = 0;
   for (const auto& [id, sums] : tables_) bytes += sums->columns[kKeys].bytes() + sums->columns[kRows].bytes();
-  return bytes;
+  for (const Member& m : members_) {
+    for (const ColumnKind kind : {kKeys, kRows}) {
+      ColumnSets excluded;
+      for (const auto& [id, share] : m.shares) {
+        if (share.excluded[kind].count()) excluded.changed(id * 2 + kind, share.excluded[kind], 0);
+      }
+      if (!(excluded == m.excluded[kind])) return false;
+    }
+  }
+  return bytes == bytes_;
 }
 
 }  // namespace kintsugi

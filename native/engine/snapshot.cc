@@ -99,10 +99,16 @@ void Snapshot::add(const Table& table, std::uint32_t since) {
   parts_.push_back(std::move(part));
 }
 
-void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
+Snapshot::Part* Snapshot::find(const Table& table) {
   const auto found =
-      std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.table == &table; });
-  if (found == parts_.end() || !found->left.count()) return;
+      std::lower_bound(parts_.begin(), parts_.end(), table.spec().id,
+                       [](const Part& p, std::uint32_t id) { return p.table->spec().id < id; });
+  return found == parts_.end() || found->table != &table ? nullptr : &*found;
+}
+
+void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
+  Part* const found = find(table);
+  if (!found || !found->left.count()) return;
   Part& part = *found;
   slots_.clear();
   for (const std::uint32_t slot : slots) {
@@ -142,20 +148,19 @@ void Snapshot::giveUp() {
 }
 
 // The first table that is not read to its end, so that pieces are as large as they may be; but if more is
-// kept than fits a piece, the table with most of it. nullptr when there is nothing left.
+// kept than fits a piece, the table with most of it. nullptr when there is nothing left. What is left of a
+// table only becomes less; when nothing is left of any, what is kept only becomes less, too. So tables that
+// are done are passed once.
 Snapshot::Part* Snapshot::choose(std::size_t maxBytes) {
   const auto bytesIn = [](const Part& p) { return p.kept * rowBytes(p.table->spec()); };
   if (charge_.bytes() > maxBytes) {
     return &*std::max_element(parts_.begin(), parts_.end(),
                               [&](const Part& a, const Part& b) { return bytesIn(a) < bytesIn(b); });
   }
-  for (Part& part : parts_) {
-    if (part.left.count()) return &part;
-  }
-  for (Part& part : parts_) {
-    if (part.kept) return &part;
-  }
-  return nullptr;
+  while (left_ < parts_.size() && !parts_[left_].left.count()) left_++;
+  if (left_ < parts_.size()) return &parts_[left_];
+  while (kept_ < parts_.size() && !parts_[kept_].kept) kept_++;
+  return kept_ < parts_.size() ? &parts_[kept_] : nullptr;
 }
 
 bool Snapshot::read(std::size_t maxBytes, const AllocateRows& allocate) {

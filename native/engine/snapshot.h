@@ -54,7 +54,8 @@ class Snapshot {
  public:
   explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides), sets_(memory, Counts::Besides) {}
 
-  /** Before the first `keep` and `read`: row blocks of `table` whose stamp is at least `since`; 0 for all. */
+  /** Before the first `keep` and `read`: row blocks of `table` whose stamp is at least `since`; 0 for all.
+   * Tables come in the order of their ids. */
   void add(const Table& table, std::uint32_t since);
   /** Rows, and bytes of their keys, values and state, in all of it. */
   std::uint64_t rows() const { return rows_; }
@@ -88,13 +89,15 @@ class Snapshot {
     std::deque<Page> pages;  // the last one takes more rows
   };
 
+  Part* find(const Table& table);
   Page* pageFor(Part& part, std::size_t rows);
   Part* choose(std::size_t maxBytes);
   void takeKept(Part& part, std::size_t rows, RowArrays to);
   void giveUp();
 
   Charge charge_, sets_;
-  std::deque<Part> parts_;
+  std::deque<Part> parts_;            // by id of the table
+  std::size_t left_ = 0, kept_ = 0;   // see `choose`
   std::vector<std::uint32_t> slots_;  // scratch
   std::uint64_t rows_ = 0, bytes_ = 0;
   bool broken_ = false;

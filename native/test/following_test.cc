@@ -37,6 +37,7 @@ class Story {
         takeBack(1 + random_.below(4));
       else if (what < 90)
         begin();
+      CHECK(leader_->totalsAreRight() && follower_->totalsAreRight());
       if (complete()) compare();
     }
     fill(1u << 20);

@@ -35,6 +35,7 @@ class Group {
     const Bytes section = encode(mode, parts, true);
     const std::size_t open = member.shard->openBytes();
     const Status status = member.shard->push(view(section));
+    CHECK(member.shard->totalsAreRight());
     if (status == Status::Absent) {
       CHECK_EQ(member.shard->openBytes(), open);
       CHECK(!member.shard->missing().empty());
@@ -56,7 +57,7 @@ class Group {
     Member& member = members_[m];
     const Bytes delta = flushed(*member.shard);
     for (TableModel& model : member.models) model.send();
-    CHECK(!member.shard->dirty());
+    CHECK(!member.shard->dirty() && member.shard->totalsAreRight());
     for (auto& sink : sinks_) {
       for (int times = timesOf(*sink); times; times--) apply(*sink, m, delta);
     }
@@ -71,6 +72,7 @@ class Group {
     std::uint32_t included = 0;
     CHECK(!sink.content(m, list(result.present), view(bytes), included));
     CHECK(!sink.lacking(m, list(result.lacking)));
+    CHECK(sink.totalsAreRight());
   }
 
   std::uint64_t absent(std::uint32_t m) const {
@@ -85,6 +87,7 @@ class Group {
     for (TableModel& model : fresh.models) model.lose();
     // Any parity knows the extents; a new one has them from the owner's Start.
     for (const ExtentOf& e : sinks_[0]->extents(m)) CHECK(!fresh.shard->adopt(e.table, e.extent));
+    CHECK(fresh.shard->totalsAreRight());
     members_[m] = std::move(fresh);
     for (auto& sink : sinks_) sink->dropAccumulators();
   }
@@ -96,6 +99,7 @@ class Group {
     for (std::uint32_t m = 0; m < k_; m++) {
       CHECK(!fresh->complete());
       CHECK(!fresh->start(m, members_[m].shard->extents()));
+      CHECK(fresh->totalsAreRight());
     }
     sinks_[j] = std::move(fresh);
   }
@@ -137,6 +141,7 @@ class Group {
         CHECK(!members_[m].shard->addEquations(j, r_, lacking, group.ok, list(group.blocks),
                                                view(group.bytes()), result));
         stuck += result.stuck.size() / 2;
+        CHECK(members_[m].shard->totalsAreRight());
         for (const auto& other : result.others) {
           std::uint32_t installed = 0;
           CHECK(!members_[other.member].shard->install(list(other.blocks), view(other.bytes), installed));
@@ -214,6 +219,7 @@ class Group {
   void apply(Sink& sink, std::uint32_t m, const Bytes& delta) {
     BlockPairs again;
     CHECK(sink.apply(m, view(delta), again) == Status::Applied);
+    CHECK(sink.totalsAreRight());
     if (!again.empty()) answerWant(sink, m, again);
   }
 };

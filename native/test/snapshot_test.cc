@@ -131,6 +131,7 @@ class History {
     }
     const Bytes section = encode(mode, parts, true);
     CHECK(shard_->push(view(section)) == Status::Applied);
+    CHECK(shard_->totalsAreRight());
     if (!flush) return;
     if (random_.chance(50)) {
       flushed(*shard_);
@@ -150,7 +151,7 @@ class History {
       piece.state.insert(piece.state.end(), row + t.spec.dim, row + data.width);
     }
     CHECK(load(*shard_, piece) == Status::Applied);
-    CHECK(!shard_->dirty());
+    CHECK(!shard_->dirty() && shard_->totalsAreRight());
     t.model.push(1, data);
     t.keys.insert(data.keys.begin(), data.keys.end());
   }
@@ -179,6 +180,7 @@ class History {
       CHECK(!back->install(list(blocks), view(bytes), installed));
       CHECK_EQ(installed, blocks.size() / 2);
     }
+    CHECK(back->totalsAreRight());
     shard_ = std::move(back);
   }
 

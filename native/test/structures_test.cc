@@ -151,9 +151,13 @@ TEST(blockSetsAndSweeps) {
     // Sweeps of three visit everything once before anything twice.
     Cursor cursor;
     BlockPairs all;
+    ColumnSets columns;
+    columns.changed(4, a, 0);
+    columns.changed(6, b, 0);
+    CHECK_EQ(columns.count(), count + 10);
     for (std::uint64_t left = count + 10; left;) {
       const std::size_t step = std::min<std::uint64_t>(3, left);
-      sweep({{4, &a}, {6, &b}}, cursor, step, all);
+      columns.sweep(cursor, step, all);
       left -= step;
     }
     std::vector<std::uint64_t> ids;
@@ -162,7 +166,7 @@ TEST(blockSetsAndSweeps) {
     CHECK(std::unique(ids.begin(), ids.end()) == ids.end());
     CHECK_EQ(ids.size(), count + 10);
     BlockPairs once;
-    sweep({{4, &a}, {6, &b}}, cursor, 1000, once);
+    columns.sweep(cursor, 1000, once);
     CHECK_EQ(once.size(), 2 * (count + 10));
   }
 }

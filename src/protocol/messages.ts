@@ -249,7 +249,10 @@ export interface Lacking extends StreamOf {
   seq: number;
   v: number;
 }
-/** parts: BLOCKS. `extents`: the sink may not know a table whose only deltas it never got or took back. */
+/**
+ * parts: BLOCKS. `extents`: of the tables of these blocks, because the sink may not know a table whose only
+ * deltas it never got or took back.
+ */
 export interface Recover extends StreamOf {
   t: 'recover';
   seq: number;

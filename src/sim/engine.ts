@@ -204,6 +204,10 @@ export class RememberingShard implements NativeShard {
     return this.real.extents();
   }
 
+  extentsOf(blocks: BlockList): Extent[] {
+    return this.real.extentsOf(blocks);
+  }
+
   keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number } {
     return this.real.keys(table, from, max);
   }
@@ -215,6 +219,10 @@ export class RememberingShard implements NativeShard {
   stats(): TableStats[] {
     this.known ??= this.real.stats();
     return this.known;
+  }
+
+  get rows(): number {
+    return this.real.rows;
   }
 
   get bytes(): number {

@@ -21,7 +21,7 @@ export type ReportedOwner = Pick<
   Owner,
   'group' | 'member' | 'gen' | 'complete' | 'requests' | 'recoveryStats'
 > & {
-  native: Pick<Owner['native'], 'stats' | 'bytes'>;
+  native: Pick<Owner['native'], 'rows' | 'bytes'>;
 };
 export type ReportedSink = Pick<Sink, 'sid' | 'complete' | 'followsOne' | 'groupId' | 'seat' | 'deltas'> & {
   native: Pick<Sink['native'], 'bytes'>;
@@ -102,8 +102,7 @@ export class Reporter {
       report.rows += before!.rows;
       return;
     }
-    let rows = 0;
-    for (const table of owner.native.stats()) rows += table.rows;
+    const { rows } = owner.native;
     this.told.set(owner, { complete, rows, count, at: now });
     report.rows += rows;
     // Statistics of an incomplete shard are too low.

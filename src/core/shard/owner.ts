@@ -394,7 +394,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
         gen: this.gen,
         seq: this.stream.seq,
         v: this.group.version,
-        extents: this.native.extents(),
+        extents: this.native.extentsOf(blocks),
       },
       [bytes(blocks)],
     );

@@ -115,6 +115,20 @@ describe('every loss that the code covers', () => {
   });
 });
 
+it('tells a sink of the tables that it asks about, and of no others', () => {
+  const tables = Array.from({ length: 40 }, (_, i) => tableSpec(`t${i}`));
+  start({ tables });
+  for (const table of [7, 31]) cluster.client.push({ 0: [{ table, keys: keys(5), value: table }] });
+  cluster.settle();
+  cluster.crash(0);
+  cluster.settle();
+  expect(cluster.owner(0).complete).toBe(true);
+  const asked = cluster.sent('recover').map(({ message }) => message.extents.map(([table]) => table));
+  expect(asked.length).toBeGreaterThan(0);
+  expect(asked.every((named) => named.length > 0)).toBe(true);
+  expect(new Set(asked.flat())).toEqual(new Set([7, 31]));
+});
+
 describe('rule 18: content is the state after the newest delta', () => {
   it('an owner that is asked flushes its open batch first', () => {
     start();
