@@ -15,6 +15,8 @@ type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStats
 /** A question without the fields that the client fills in. */
 type Question<M> = M extends Asked ? Omit<M, 'id' | 'epoch'> : never;
 
+const OVER = 'over';
+
 /** Of each session the status that is on its way. A scheduler that is away is not asked again and again. */
 const coming = new WeakMap<Session, Promise<JobStatus>>();
 
@@ -38,7 +40,8 @@ export function unlessLost<T>(
   { m, signal }: { m?: number } & RequestOptions = {},
 ): Promise<T> {
   const stop = new AbortController();
-  const abort = () => stop.abort();
+  // With a reason of its own an abort makes no error, which would cost more than the question.
+  const abort = () => stop.abort(OVER);
   if (signal?.aborted) abort();
   signal?.addEventListener('abort', abort);
   return new Promise<T>((resolve, reject) => {

@@ -143,17 +143,20 @@ async function* pagesFrom(
  * All keys of a table, ascending, in runs of about `size` keys. In each round every shard gives its least
  * keys that have not been seen. What is not above the last of any of them is complete; the others are asked
  * for again. Owners read all their keys in every round, so this is for tables that are at rest.
+ * @param rows of the table, about
  */
 export async function* keysInOrder(
   session: Session,
   spec: TableSpec,
   size: number,
+  rows: number,
 ): AsyncGenerator<BigUint64Array> {
   let open = numbersTo(shardCount(poolOfTable(session.map, spec)));
+  const small = rows <= SMALL_SHARD * open.length;
   for (let from = 0n; open.length > 0; ) {
     const max = Math.min(PAGE_KEYS, Math.max(MIN_ORDERED, Math.ceil(size / open.length)));
     const pages = new Map<number, Page>();
-    const asked = pipelined(ORDERED_AT_ONCE, open, async (shard) => {
+    const asked = pipelined(small ? SMALL_AT_ONCE : ORDERED_AT_ONCE, open, async (shard) => {
       pages.set(shard, await askPage(session, spec, shard, { order: 'key', from, max }, {}));
     });
     for await (const _ of asked);
@@ -172,8 +175,14 @@ export async function* keysInOrder(
 
 /** A round with fewer keys per shard would cost more for the asking than for the keys. */
 const MIN_ORDERED = 256;
-/** Shards that are asked for their least keys at once. */
+/**
+ * Shards that are asked for their least keys at once: of large ones few, because an owner answers nobody else
+ * while it reads its keys. Of small ones many: a question then costs more than its answer.
+ */
 const ORDERED_AT_ONCE = 8;
+const SMALL_AT_ONCE = 64;
+/** Rows of a shard that take no time worth mentioning to read. */
+const SMALL_SHARD = 4096;
 /** 2^64-1 is no key. */
 const GREATEST_KEY = 2n ** 64n - 2n;
 

@@ -391,6 +391,7 @@ export class Session {
       switch (effect.kind) {
         case 'send':
           if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
+          else if (effect.parts.length === 0) this.question(effect.to, effect.message);
           else this.peers.send(effect.to, this.proven(effect.message), effect.parts);
           break;
         case 'event':
@@ -412,6 +413,12 @@ export class Session {
     for (const ticket of released) this.released(ticket);
     // The caller closes the connection that the message came on.
     if (unreadable) throw unreadable;
+  }
+
+  /** Questions are small. Those that are asked at once go to a node in one frame. */
+  private question(to: PeerId, message: Message): void {
+    if (!this.peers.anyPosted) process.nextTick(() => this.peers.flush());
+    this.peers.post(to, message, []);
   }
 
   /** Hands an answer to who waits for it. Returns what is wrong with it, after rejecting the request. */

@@ -67,7 +67,7 @@ async function addTable(client: Client, spec: TableSpec, rows: number, hash: Has
   hash.update(tableHeader(spec.name, width, rows));
   let read = 0;
   if (rows === 0) return read;
-  for await (const keys of keysInOrder(internalsOf(client).session, spec, KEYS_AT_ONCE)) {
+  for await (const keys of keysInOrder(internalsOf(client).session, spec, KEYS_AT_ONCE, rows)) {
     read += keys.length;
     for await (const batch of pullRows(client, spec, keys)) hash.update(interleave(batch, width));
   }

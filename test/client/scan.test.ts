@@ -132,11 +132,17 @@ describe('a scan', () => {
 });
 
 describe('keys in order', () => {
-  test.each([1, 1000, 1 << 20])('are complete and ascending, in runs of about %d', async (size) => {
+  test.each([
+    [1, 5000],
+    [1000, 5000],
+    [1 << 20, 5000],
+    [1000, 1 << 20],
+  ])('are complete and ascending, in runs of about %d, of about %d rows', async (size, rows) => {
     const { client } = await startJob({ ps: 3, code: '2+1', groups: 3 });
     const table = await filled(client, 5000);
     const runs: BigUint64Array[] = [];
-    for await (const run of keysInOrder(internalsOf(client).session, table.spec, size)) runs.push(run);
+    const { session } = internalsOf(client);
+    for await (const run of keysInOrder(session, table.spec, size, rows)) runs.push(run);
     expect(concatenate(runs)).toEqual(keysOf(5000).sort());
     if (size === 1) expect(runs.length).toBeGreaterThan(2);
     if (size > 5000) expect(runs).toHaveLength(1);

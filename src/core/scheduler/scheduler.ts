@@ -36,7 +36,7 @@ import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import type { Change, DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
-import { addTables } from './tables.js';
+import { TableBook } from './tables.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
 export { stateOf } from './entries.js';
@@ -67,6 +67,7 @@ export class Scheduler {
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
   private readonly groups = new GroupIndex();
+  private readonly tables = new TableBook();
   private readonly redundancy = new RedundancyIndex();
   private now = 0;
   /** Undefined when something changed since. */
@@ -400,7 +401,7 @@ export class Scheduler {
 
   private onCreateTables(from: PeerId, message: MessageOf<'createTables'>): void {
     const { map } = this.state;
-    const { all, asked, problem } = addTables(map, message.specs, this.policy.maxTables);
+    const { all, asked, problem } = this.tables.add(map, message.specs, this.policy.maxTables);
     if (all.length > map.tables.length) this.ledger.setMap({ tables: all }, 'tables');
     this.ledger.answer(from, { t: 'tablesCreated', id: message.id, tables: asked, ...problem });
   }

@@ -74,39 +74,53 @@ export function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
   };
 }
 
-/**
- * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a
- * problem nothing is added, whatever came before it in the list.
- */
-export function addTables(
-  map: ClusterMap,
-  specs: readonly Omit<TableSpec, 'id'>[],
-  limit: number,
-): { all: TableSpec[]; asked: TableSpec[]; problem?: { code: ErrorCode; message: string } } {
-  const refuse = (code: ErrorCode, message: string) => ({
-    all: map.tables,
-    asked: [],
-    problem: { code, message },
-  });
-  if (specs.length > limit) return refuse('LIMIT', `at most ${limit} tables`);
-  const all = [...map.tables];
-  const byName = new Map(all.map((table) => [table.name, table]));
-  const asked: TableSpec[] = [];
-  for (const spec of specs) {
-    const problem = tableProblem(spec, map.pools);
-    if (problem) return refuse('BAD_ARGUMENT', problem);
-    const known = byName.get(spec.name);
-    const wanted = onlyKnown(spec);
-    if (known && !sameTable(known, wanted)) {
-      return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
-    }
-    if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
-    const table = known ?? { ...wanted, id: all.length + 1 };
-    if (!known) {
-      all.push(table);
-      byName.set(table.name, table);
-    }
-    asked.push(table);
+/** Finds tables by name, and adds them. */
+export class TableBook {
+  private readonly byName = new Map<string, TableSpec>();
+  private seen = 0;
+
+  /** Tables are only added, so of each list those are new that come after the ones before. */
+  private known({ tables }: ClusterMap): ReadonlyMap<string, TableSpec> {
+    for (; this.seen < tables.length; this.seen++)
+      this.byName.set(tables[this.seen]!.name, tables[this.seen]!);
+    return this.byName;
   }
-  return { all, asked };
+
+  /**
+   * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a
+   * problem nothing is added, whatever came before it in the list. `map` is the newest one.
+   */
+  add(
+    map: ClusterMap,
+    specs: readonly Omit<TableSpec, 'id'>[],
+    limit: number,
+  ): { all: TableSpec[]; asked: TableSpec[]; problem?: { code: ErrorCode; message: string } } {
+    const refuse = (code: ErrorCode, message: string) => ({
+      all: map.tables,
+      asked: [],
+      problem: { code, message },
+    });
+    if (specs.length > limit) return refuse('LIMIT', `at most ${limit} tables`);
+    const all = [...map.tables];
+    const names = this.known(map);
+    const added = new Map<string, TableSpec>();
+    const asked: TableSpec[] = [];
+    for (const spec of specs) {
+      const problem = tableProblem(spec, map.pools);
+      if (problem) return refuse('BAD_ARGUMENT', problem);
+      const known = names.get(spec.name) ?? added.get(spec.name);
+      const wanted = onlyKnown(spec);
+      if (known && !sameTable(known, wanted)) {
+        return refuse('TABLE_EXISTS', `table "${spec.name}" exists with another specification`);
+      }
+      if (!known && all.length >= limit) return refuse('LIMIT', `at most ${limit} tables`);
+      const table = known ?? { ...wanted, id: all.length + 1 };
+      if (!known) {
+        all.push(table);
+        added.set(table.name, table);
+      }
+      asked.push(table);
+    }
+    return { all, asked };
+  }
 }
