@@ -216,7 +216,7 @@ export interface NativeShard {
   extents(): Extent[];
   /** Of the tables that have one of these blocks. */
   extentsOf(blocks: BlockList): Extent[];
-  /** Keys of a table in slot order, from slot `from`, at most `max`; `next`: the slot to go on from, or -1. */
+  /** Keys of a table in slot order, from slot `from` on, at most `max`; `next`: where to go on, or -1. */
   keys(table: number, from: number, max: number): { keys: BigUint64Array; next: number };
   /**
    * The `max` least keys of a table that are not below `least`, ascending; `next` is the key to go on from,
