@@ -78,3 +78,8 @@ export function describe(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text.replace(/\s*\n\s*/g, ' ');
 }
+
+/** What a request throws when its signal fires. */
+export function aborted(): KintsugiError {
+  return new KintsugiError('ABORTED', 'the operation was aborted');
+}

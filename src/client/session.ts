@@ -9,7 +9,7 @@ import {
   type Query,
   type SectionList,
 } from '../core/client/client.js';
-import { describe, type ErrorCode, KintsugiError } from '../errors.js';
+import { aborted, describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
 import { parseAddresses } from '../runtime/address.js';
@@ -20,6 +20,7 @@ import { Peers } from '../runtime/peers.js';
 import { Uplink } from '../runtime/uplink.js';
 import { Holding } from './holding.js';
 import type { ConnectOptions, RequestOptions } from './options.js';
+import { Room } from './room.js';
 
 const TICK_MS = 20;
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
@@ -67,8 +68,7 @@ export class Session {
   private readonly replies = new Map<number, (message: Message) => void>();
   private readonly mapWaiters = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
-  private inFlightBytes = 0;
-  private readonly room: (() => void)[] = [];
+  private readonly room: Room;
   /** Sections that count against `maxInFlightBytes`, by ticket, whether somebody waits for them or not. */
   private readonly held = new Map<number, Sections>();
   /** Set when the session has ended: the error of everything that is asked later. */
@@ -78,6 +78,7 @@ export class Session {
     private readonly scheduler: string,
     private readonly options: ConnectOptions,
   ) {
+    this.room = new Room(options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES);
     this.core = new PsClientCore({ ...DEFAULT_CLIENT_POLICY, ...options.policy });
     this.log = options.log ?? createLogger('none', {});
     this.peers = new Peers({
@@ -114,31 +115,6 @@ export class Session {
   }
 
   /**
-   * Reserves `bytes` of `maxInFlightBytes`. The test and the reservation are one synchronous step; otherwise
-   * pushes that begin at once would all find the same free bytes.
-   */
-  private async takeRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
-    const limit = this.options.maxInFlightBytes ?? DEFAULT_IN_FLIGHT_BYTES;
-    while (this.inFlightBytes > 0 && this.inFlightBytes + bytes > limit) {
-      if (signal?.aborted) throw aborted();
-      let wake = () => {};
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-        this.room.push(wake);
-        signal?.addEventListener('abort', wake);
-      });
-      signal?.removeEventListener('abort', wake);
-      if (this.closed) throw this.closed;
-    }
-    this.inFlightBytes += bytes;
-  }
-
-  private freeRoom(bytes: number): void {
-    this.inFlightBytes -= bytes;
-    for (const waiter of this.room.splice(0)) waiter();
-  }
-
-  /**
    * Pushes sections when `maxInFlightBytes` allows. Their bytes are free again when no section is kept any
    * more, which may be after this settles: a push that was aborted is still delivered, and one that failed at
    * a shard may be under way to another.
@@ -148,7 +124,7 @@ export class Session {
     options: RequestOptions,
     whose?: { client: PeerId; check(): void; numbered(): void },
   ): Promise<void> {
-    await this.takeRoom(sections.bytes, options.signal);
+    await this.room.take(sections.bytes, options.signal);
     let begun = false;
     try {
       whose?.check();
@@ -178,7 +154,7 @@ export class Session {
 
   /** No section of it will be sent (again). */
   private letGo({ bytes, done }: Sections): void {
-    this.freeRoom(bytes);
+    this.room.free(bytes);
     done();
   }
 
@@ -197,7 +173,7 @@ export class Session {
     for (const waiting of this.waiting.values()) waiting.reject(error);
     this.waiting.clear();
     this.held.clear();
-    for (const waiter of this.room.splice(0)) waiter();
+    this.room.end(error);
     this.holding.end();
     for (const waiter of this.mapWaiters) waiter();
     for (const reply of this.replies.values()) reply({ t: 'stale', code: 'SESSION_EXPIRED' });
@@ -305,8 +281,8 @@ export class Session {
 
   /** Who pushes under the session of a range, or releases it, shows that it was leased to this client. */
   private proven(message: Message): Message {
-    const range =
-      message.t === 'push' ? message.client : message.t === 'release' ? message.session : undefined;
+    const { t } = message;
+    const range = t === 'push' ? message.client : t === 'release' ? message.session : undefined;
     const proof = range !== undefined && this.leased.get(range);
     return proof ? ({ ...message, proof } as Message) : message;
   }
@@ -391,8 +367,7 @@ export class Session {
       switch (effect.kind) {
         case 'send':
           if (effect.to === SCHEDULER) this.uplink?.send(effect.message);
-          else if (effect.parts.length === 0) this.question(effect.to, effect.message);
-          else this.peers.send(effect.to, this.proven(effect.message), effect.parts);
+          else this.send(effect.to, this.proven(effect.message), effect.parts);
           break;
         case 'event':
           this.log.info(effect.name, effect.fields);
@@ -415,8 +390,9 @@ export class Session {
     if (unreadable) throw unreadable;
   }
 
-  /** Questions are small. Those that are asked at once go to a node in one frame. */
-  private question(to: PeerId, message: Message): void {
+  /** Questions are small and have no parts. Those that are asked at once go to a node in one frame. */
+  private send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    if (parts.length > 0) return this.peers.send(to, message, parts);
     if (!this.peers.anyPosted) process.nextTick(() => this.peers.flush());
     this.peers.post(to, message, []);
   }
@@ -444,8 +420,4 @@ export class Session {
     if (error) waiting?.reject(new KintsugiError(error.code, error.message));
     else waiting?.resolve();
   }
-}
-
-export function aborted(): KintsugiError {
-  return new KintsugiError('ABORTED', 'the operation was aborted');
 }
