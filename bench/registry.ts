@@ -9,6 +9,7 @@ import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Give
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
+import { REPLICA_FLAGS } from './replica/options.js';
 import { ROLLING_FLAGS } from './rolling/options.js';
 import { SCALING_FLAGS } from './scaling/options.js';
 import { SCAN_FLAGS } from './scan/options.js';
@@ -70,6 +71,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'every PS of a job under load restarted, one after the other',
     ROLLING_FLAGS,
     () => import('./rolling/bench.js'),
+  ),
+  replica: benchmark(
+    'a replica under pushes: how old its answers are, and what it costs',
+    REPLICA_FLAGS,
+    () => import('./replica/bench.js'),
   ),
   tables: benchmark(
     'as many tables as a job may have, and SIGKILL of one PS',

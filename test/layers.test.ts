@@ -150,6 +150,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/overhead/',
     'bench/recovery/',
     'bench/scaling/',
+    'bench/replica/',
     'bench/rolling/',
     'bench/tables/',
     'bench/scan/',

@@ -6,8 +6,10 @@
 import { type Client, connect, type PushCounts, type PushRequest } from '../../src/client/client.js';
 import { describe, KintsugiError } from '../../src/errors.js';
 import { createLogger, monotonicMs } from '../../src/runtime/log.js';
+import { pause } from './pause.js';
 import { isZero, type ShardCounts, ShardsOfPushes, takePart } from './prefix.js';
 import { PushStream } from './pushes.js';
+import { type AuditCounts, ReplicaAudit } from './replica-audit.js';
 
 export interface LoadOptions {
   scheduler: string;
@@ -27,6 +29,8 @@ export interface LoadOptions {
   tellsAll?: boolean;
   /** Repeats what a checkpoint held of a client: the first so many pushes of each shard. */
   held?: ShardCounts;
+  /** Own rows are read from replicas, too. */
+  replicas?: boolean;
 }
 
 export type LoadReport =
@@ -44,10 +48,14 @@ export type LoadReport =
       counts: PushCounts[];
       longestStallMs: number;
       longestPullMs: number;
+      /** Undefined: there are no replicas. */
+      audit: AuditCounts | undefined;
     };
 
 const PROGRESS_MS = 250;
 const CONNECT_MS = 60_000;
+/** Between two questions to replicas that are behind or away. */
+const AUDIT_PAUSE_MS = 20;
 /** A check of own rows for every so many pushes. */
 const CHECK_EVERY = 4;
 
@@ -64,13 +72,18 @@ class Load {
   private acknowledged = 0;
   private checks = 0;
   private checking: Promise<void> | undefined;
+  private readonly audit: ReplicaAudit | undefined;
+  private auditing: Promise<void> | undefined;
   stopped = false;
 
   constructor(
     private readonly client: Client,
     private readonly options: LoadOptions,
+    /** Reads from replicas. */
+    reader: Client | undefined,
   ) {
     this.stream = new PushStream(options.seed, options.client, options.sharedRows, options.crash);
+    this.audit = reader && new ReplicaAudit(reader, this.stream.own);
   }
 
   async run(): Promise<void> {
@@ -86,10 +99,13 @@ class Load {
       while (this.open.size >= inFlight) await Promise.race(this.open);
       this.push();
       if (this.stream.count % CHECK_EVERY === 0) this.checking ??= this.check();
+      this.auditing ??= this.checkReplicas();
       if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }
     await Promise.all(this.open);
     await this.checking;
+    await this.auditing;
+    await this.untilReplicasHaveAll();
     const what = await this.stream.check(this.client, true);
     if (what !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what });
     clearInterval(timer);
@@ -117,12 +133,39 @@ class Load {
       counts: this.client.pushCounts(),
       longestStallMs: this.longestStallMs,
       longestPullMs: this.longestPullMs,
+      audit: this.audit?.counts,
     });
   }
 
+  private async checkReplicas(): Promise<void> {
+    try {
+      const found = await this.audit?.check();
+      if (found?.wrong !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what: found.wrong });
+      // Where there are none it is asked again at the next push.
+      if (this.audit && !found?.complete) await pause(AUDIT_PAUSE_MS);
+    } catch (error) {
+      wrong(error, 'pull of a replica');
+    }
+    this.auditing = undefined;
+  }
+
+  /** No more is pushed: a little later all of it must be there. */
+  private async untilReplicasHaveAll(): Promise<void> {
+    for (;;) {
+      const found = await this.audit?.check();
+      if (found?.wrong !== undefined) tell({ kind: 'wrong', code: 'MISMATCH', what: found.wrong });
+      if (!found || found.complete || found.wrong !== undefined) return;
+      this.lastProgress = monotonicMs();
+      await pause(AUDIT_PAUSE_MS);
+    }
+  }
+
   private push(): void {
-    const { requests, done } = this.stream.next();
-    this.send(requests, done);
+    const { requests, rows, done } = this.stream.next();
+    this.send(requests, () => {
+      done();
+      this.audit?.durable(rows);
+    });
   }
 
   private send(requests: PushRequest[], done: () => void): void {
@@ -175,11 +218,14 @@ async function main(): Promise<void> {
   const tls = caFile === undefined ? undefined : { caFile };
   const token = process.env.KINTSUGI_TOKEN || undefined;
   const client = await connect(scheduler, { connectTimeoutMs: CONNECT_MS, audit: true, log, tls, token });
-  const load = new Load(client, options);
+  const reading = { connectTimeoutMs: CONNECT_MS, log, tls, token, replica: true };
+  const reader = options.replicas ? await connect(scheduler, reading) : undefined;
+  const load = new Load(client, options, reader);
   process.on('message', (message) => {
     if (message === 'stop') load.stopped = true;
   });
   await load.run();
+  await reader?.close();
   await client.close();
 }
 

@@ -25,6 +25,8 @@ export interface ChaosOptions {
   code: string;
   groups: number | undefined;
   clients: number;
+  /** Processes that follow the shards, and whose answers the clients audit. */
+  replicas: number;
   sharedRows: number;
   /** Milliseconds between two pushes of a client. */
   pauseMs: number;
@@ -72,6 +74,7 @@ export const CHAOS_FLAGS = {
   code: { value: 'k+r', help: 'code of the job', standard: '3+2' },
   groups: { value: 'n', help: 'groups of the job (default: as of "kintsugi scheduler")' },
   clients: { value: 'n', help: 'clients that push', standard: '3' },
+  replicas: { value: 'n', help: 'replicas, whose answers the clients audit', standard: '0' },
   rows: { value: 'n', help: 'rows that the clients share', standard: '20000' },
   pause: { value: 'ms', help: 'between two pushes of a client', standard: '8' },
   recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
@@ -112,6 +115,7 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     code: flags.code,
     groups: groups === undefined ? undefined : whole({ groups }, 'groups', 1),
     clients: whole(flags, 'clients', 1),
+    replicas: whole(flags, 'replicas', 0),
     sharedRows: whole(flags, 'rows', 1),
     pauseMs: numberOrZero(flags, 'pause'),
     faultPauseMs: [100, 1900],
@@ -123,6 +127,8 @@ export function parseChaosOptions(given: Given<typeof CHAOS_FLAGS>): ChaosOption
     ...{ network, smoke, tls, token, recoveryRate, json, log, store },
     tell: teller(flags),
   };
+  if (options.replicas > 0 && options.checkpoint)
+    throw bad('--replicas and --checkpoint do not go together: a replica does not outlive its job');
   if (options.schedulers > 1 && store === undefined)
     throw bad('several schedulers need --store etcd://host:2379/prefix');
   if (network && /\/\/(.*@)?(127\.|localhost|\[::1\])/.test(store ?? ''))

@@ -9,6 +9,7 @@
  */
 import type { Client, PushRequest, TableOptions } from '../../src/client/client.js';
 import { seededRandom } from '../../src/local/kills.js';
+import type { AuditedRows } from './replica-audit.js';
 
 const OWN_ROWS = 256;
 const OWN_PER_PUSH = 8;
@@ -82,8 +83,14 @@ export class PushStream {
     return (BigInt(this.client + 1) << 40n) | BigInt(row);
   }
 
-  /** The next push, and what to call when it is durable. */
-  next(): { requests: PushRequest[]; done: () => void } {
+  /** Own rows, for who audits them elsewhere. */
+  get own(): AuditedRows {
+    const keys = this.keys();
+    return { table: this.table, dim: OWN.dim, keys, sent: (row) => this.sent[row]!, sum: prefixSum };
+  }
+
+  /** The next push, its own rows, and what to call when it is durable. */
+  next(): { requests: PushRequest[]; rows: number[]; done: () => void } {
     this.number++;
     const random = seededRandom(this.seed * 1_000_003 + this.client * 7919 + this.number * 104_729);
     const rows = distinct(OWN_PER_PUSH, OWN_ROWS, random);
@@ -100,7 +107,7 @@ export class PushStream {
     const done = () => {
       for (const row of rows) this.acknowledged[row]!++;
     };
-    if (this.crash) return { requests: [own], done };
+    if (this.crash) return { requests: [own], rows, done };
     const moments = request(
       MOMENTS.name,
       MOMENTS.dim,
@@ -119,6 +126,7 @@ export class PushStream {
         request(SHARED.name, SHARED.dim, shared, integer),
         request(MIRRORED.name, MIRRORED.dim, mirrored, integer),
       ],
+      rows,
       done,
     };
   }

@@ -3,6 +3,7 @@
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import type { ChaosOptions } from './options.js';
+import type { AuditCounts } from './replica-audit.js';
 import type { ChaosRun } from './run.js';
 
 /** Fields of the JSON that only this measurement has. */
@@ -13,6 +14,8 @@ export interface ChaosDetails {
   clients: { pushes: number; checks: number; longestStallMs: number; longestPullMs: number }[];
   /** Every time that all processes were killed. */
   restarts: ChaosRun['restarts'];
+  /** Faults of replicas, pulls that they answered and refused, and the oldest answer; undefined: none. */
+  replicas: (NonNullable<ChaosRun['replicas']> & AuditCounts) | undefined;
   /** Shard pushes, as in every report: a push counts once per shard that it touches. */
   pushes: ChaosRun['pushes'];
   parity: ChaosRun['parity'];
@@ -23,17 +26,40 @@ export interface ChaosDetails {
   seconds: number;
 }
 
+/** Of all clients. */
+function auditOf({ clients }: ChaosRun): AuditCounts {
+  const audits = clients.flatMap(({ audit }) => audit ?? []);
+  const sum = (field: keyof AuditCounts) => audits.reduce((total, audit) => total + audit[field], 0);
+  const longestLagMs = Math.max(0, ...audits.map((audit) => audit.longestLagMs));
+  return { reads: sum('reads'), refused: sum('refused'), longestLagMs };
+}
+
 export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: ChaosRun): BenchReport {
-  const { minutes, seed, ps, code, clients, sharedRows, pauseMs, recoveryRate, tls, token, network } =
-    options;
+  const {
+    minutes,
+    seed,
+    ps,
+    code,
+    clients,
+    replicas: following,
+    sharedRows,
+    pauseMs,
+    recoveryRate,
+    tls,
+    token,
+    network,
+  } = options;
   const { pushes, parity, faults, changes } = chaotic;
   const report = new BenchReport('chaos', options);
   const [least, most] = options.faultPauseMs;
   Object.assign(report.parameters, { minutes, seed, ps, code, clients, sharedRows, pauseMs });
   Object.assign(report.parameters, { faultPauseMs: `${least}-${most}`, tls, token, network });
+  if (following > 0) report.parameters.replicas = following;
   report.parameters.recoveryRate = recoveryRate ?? 'default';
   const wrong = [...chaotic.wrong, ...quiet.wrong];
+  const replicas = chaotic.replicas && { ...chaotic.replicas, ...auditOf(chaotic) };
   const details: ChaosDetails = {
+    replicas,
     faults,
     changes,
     clients: chaotic.clients.map((client) => ({
@@ -64,6 +90,10 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   });
   const { checkpoint } = options;
   if (checkpoint) addRestarts(report, chaotic.restarts, checkpoint);
+  if (replicas) {
+    report.add({ name: 'replicas', unit: '', values: { ...replicas } });
+    report.goal('pulls that replicas answered', replicas.reads, 1);
+  }
   const equal = chaotic.digest.sha256 === quiet.digest.sha256 && chaotic.digest.rows === quiet.digest.rows;
   report.goal(
     'faults',

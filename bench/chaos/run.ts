@@ -24,6 +24,7 @@ import type { ChaosOptions } from './options.js';
 import { pause } from './pause.js';
 import { MachinePlaces, ProxiedPlaces } from './places.js';
 import { TABLES } from './pushes.js';
+import { type ReplicaFault, Replicas } from './replicas.js';
 import { type Restart, Restarts } from './restarts.js';
 import { changedSince, type Held } from './restored.js';
 import type { Secrets } from './secrets.js';
@@ -48,6 +49,8 @@ export interface ChaosRun {
   digest: Digest;
   faults: Partial<Record<FaultKind, number>>;
   changes: ChangeCounts;
+  /** Undefined: there were none. */
+  replicas: Partial<Record<ReplicaFault, number>> | undefined;
   wrong: string[];
   seconds: number;
 }
@@ -75,6 +78,7 @@ export class Run {
   private crashers: Crashers | undefined;
   private client: Client | undefined;
   private changes: Changes | undefined;
+  private replicas: Replicas | undefined;
   private readonly started = monotonicMs();
 
   constructor(
@@ -116,6 +120,7 @@ export class Run {
     } finally {
       for (const load of this.loads) load.kill();
       await this.crashers?.stop();
+      await this.replicas?.stop();
       await this.client?.close();
       await this.cluster.stop();
     }
@@ -125,6 +130,7 @@ export class Run {
     await this.cluster.start();
     await this.connect();
     await this.client!.createTables(TABLES);
+    if (this.options.replicas > 0 && !this.how.repeat) await this.startReplicas();
     if (this.how.repeat) await this.repeatHeld(this.how.repeat.held);
     await this.startLoads();
     if (!this.how.repeat) await this.chaos();
@@ -142,6 +148,7 @@ export class Run {
       digest: await digest(client),
       faults: this.faults,
       changes: this.changeCounts,
+      replicas: this.replicas?.counts,
       wrong: this.wrong,
       seconds: (monotonicMs() - this.started) / 1000,
     };
@@ -184,8 +191,8 @@ export class Run {
     const own = { seed, client: this.firstClient + index, sharedRows, inFlight: 4, ...this.where };
     const { repeat } = this.how;
     const length = repeat ? { pushes: repeat.clients[index]!.pushes, pauseMs: 0 } : { pauseMs };
-    const tellsAll = this.restarts !== undefined;
-    return this.loadClient({ ...own, ...length, tellsAll }, this.site(`client-${index}`));
+    const watched = { tellsAll: this.restarts !== undefined, replicas: this.replicas !== undefined };
+    return this.loadClient({ ...own, ...length, ...watched }, this.site(`client-${index}`));
   }
 
   private loadClient(options: LoadOptions, prefix: readonly string[]): LoadClient {
@@ -196,6 +203,21 @@ export class Run {
       this.secrets.token,
       prefix,
     );
+  }
+
+  private async startReplicas(): Promise<void> {
+    const { options, secrets } = this;
+    this.replicas = new Replicas({
+      ...{ count: options.replicas, scheduler: this.cluster.address, seed: options.seed + 2, secrets },
+      machines: this.how.machines,
+      onLine: (line) => this.log(line),
+      onFault: (kind, name) => {
+        this.log(JSON.stringify({ mono: monotonicMs(), event: 'fault', kind, victims: [name] }));
+        this.tell(`${kind} ${name}`);
+      },
+      onError: (error) => this.violation(describe(error)),
+    });
+    await this.replicas.start();
   }
 
   /** A place for a client: what its command line begins with. */
@@ -269,7 +291,9 @@ export class Run {
     this.changes = changes;
     const timer = setInterval(() => this.lookForHangs(client), POLL_MS);
     const signal = AbortSignal.any([abort.signal, over.signal]);
-    const story = Promise.all([faults.run(until, signal), changes.run(until, signal)]);
+    const stories = [faults.run(until, signal), changes.run(until, signal)];
+    if (this.replicas) stories.push(this.replicas.run(until, signal));
+    const story = Promise.all(stories);
     const killed = this.restarts?.due().then(() => true) ?? new Promise<never>(() => {});
     const isKilled = await this.unlessEnded(Promise.race([story.then(() => false), killed]));
     clearInterval(timer);
