@@ -100,7 +100,7 @@ export class ReplicaAudit {
         return `${where} holds ${found[0]}, which no prefix of ${sent(row)} pushes gives`;
       const least = countBefore(this.acknowledged[row]!, before);
       if (pushes < least)
-        return `${where} has ${pushes} pushes and says that it is ${lagMs} ms old: ${least} were acknowledged`;
+        return `${where} has ${pushes} of ${least} acknowledged pushes and says that it is ${lagMs} ms old`;
       const state = stateOf.get(this.shardOf(row));
       if (!state) return `${where}: the answer does not say of which state it is`;
       const key = `${state.shard}/${state.generation}/${row}`;

@@ -65,5 +65,5 @@ it('refuses everything else', async () => {
   auditor.durable([0]);
   const now = monotonicMs();
   while (monotonicMs() === now);
-  expect(await wrong({ values: [0, 0], position: 4, lagMs: 0 })).toContain('1 were acknowledged');
+  expect(await wrong({ values: [0, 0], position: 4, lagMs: 0 })).toContain('0 of 1 acknowledged');
 });
