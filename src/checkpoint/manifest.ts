@@ -4,6 +4,7 @@
  * learning rate is noticed just as one in a row: `tail -n +2 manifest.json | sha256sum`.
  */
 import { createHash } from 'node:crypto';
+import { datasetProblem } from '../core/scheduler/samples/ranges.js';
 import { tableProblem } from '../core/scheduler/tables.js';
 import { describe, KintsugiError } from '../errors.js';
 import {
@@ -81,5 +82,25 @@ function problemOf(value: unknown): string | undefined {
     if (wrong !== undefined) return wrong;
   }
   if (new Set(tables.map(({ name }) => name)).size < tables.length) return 'a table occurs twice';
+  return samplesProblem(value as Manifest);
+}
+
+function samplesProblem({ samples }: Manifest): string | undefined {
+  const datasets = samples?.datasets ?? [];
+  if (new Set(datasets.map(({ name }) => name)).size < datasets.length) return 'a data set occurs twice';
+  for (const { name, spec, next, open, samples: counts, growth } of datasets) {
+    const problem = datasetProblem(spec);
+    if (problem !== undefined) return `data set "${name}": ${problem}`;
+    const files = spec.files.length;
+    if (counts.length !== spec.epochs) return `data set "${name}" has samples of another number of epochs`;
+    if ((growth?.length ?? 0) !== (spec.follow ? files : 0))
+      return `data set "${name}" has another number of files that grow`;
+    if (new Set(open.map(({ number }) => number)).size < open.length)
+      return `data set "${name}" has a range twice`;
+    const isUnknown = open.find(({ number, piece }) => {
+      return number >= next || (piece ? piece.file >= files : spec.follow === true);
+    });
+    if (isUnknown) return `data set "${name}" has handed out no range ${isUnknown.number}`;
+  }
   return undefined;
 }

@@ -269,6 +269,11 @@ export function manifestProblem(value: unknown): string | undefined {
 
 function poolProblem({ pools }: Manifest): string | undefined {
   if (new Set(pools.map(({ name }) => name)).size < pools.length) return 'a pool occurs twice';
+  let next = 0;
+  for (const { name, firstGroup, groups } of pools) {
+    if (firstGroup !== next) return `the first group of pool "${name}" is ${firstGroup}, not ${next}`;
+    next += groups;
+  }
   return undefined;
 }
 

@@ -39,6 +39,7 @@ export function start(
   env: NodeJS.ProcessEnv = {},
   stdin: 'ignore' | 'pipe' = 'ignore',
   fileBytes?: number,
+  cwd?: string,
 ): Running {
   // Ignored, the signal of the limit becomes an error of the write, as on a full disk.
   const limited = [
@@ -49,6 +50,7 @@ export function start(
   ];
   const [command, before] = fileBytes === undefined ? [process.execPath, []] : ['/bin/sh', limited];
   const child = spawn(command, [...before, CLI, ...args], {
+    cwd,
     env: { ...process.env, KINTSUGI_TOKEN: '', KINTSUGI_NODE_TOKEN: '', ...env },
     stdio: [stdin, 'pipe', 'pipe'],
   });

@@ -27,7 +27,7 @@ export interface FuzzReport {
 }
 
 /** xorshift32: the same frames for the same seed, everywhere. */
-class Random {
+export class Random {
   private state: number;
   constructor(seed: number) {
     this.state = Math.imul(seed, 0x9e3779b1) >>> 0 || 1;
@@ -273,6 +273,7 @@ export const SAMPLES: readonly object[] = Object.entries(FIELDS).map(([t, fields
 const NASTY: readonly unknown[] = [
   -1,
   0.5,
+  2 ** 31,
   2 ** 53,
   Number.NaN,
   2n ** 64n - 1n,
@@ -292,7 +293,7 @@ const NASTY: readonly unknown[] = [
 ];
 
 /** Replaces something somewhere in the header; what was right stays right around it. */
-function retype(random: Random, value: unknown, depth = 0): unknown {
+export function retype(random: Random, value: unknown, depth = 0): unknown {
   if (depth > 0 && (random.below(3) === 0 || typeof value !== 'object' || value === null))
     return random.of(NASTY);
   if (Array.isArray(value)) {
@@ -312,7 +313,7 @@ function retype(random: Random, value: unknown, depth = 0): unknown {
 }
 
 /** Flips, overwrites, inserts, removes, repeats or cuts bytes. */
-function mutate(random: Random, frame: Uint8Array): Uint8Array {
+export function mutate(random: Random, frame: Uint8Array): Uint8Array {
   const bytes = [...frame];
   for (let n = 1 + random.below(4); n > 0 && bytes.length > 0; n--) {
     // Half of all changes hit the first bytes, where lengths are.

@@ -18,8 +18,9 @@ const ROWS = 500;
 const TOKEN = 'of clients';
 const SECRETS = { KINTSUGI_TOKEN: TOKEN, KINTSUGI_NODE_TOKEN: 'of nodes' };
 
-function run(args: string[], dead: string[]): Running {
-  const running = start(args, SECRETS);
+/** In a directory of the test: there is no telling where a plan of an impostor has checkpoints. */
+function run(args: string[], dead: string[], directory: string): Running {
+  const running = start(args, SECRETS, 'ignore', undefined, directory);
   let expected = false;
   onTestFinished(() => {
     expected = true;
@@ -43,10 +44,10 @@ it('a client that sends what it likes harms nobody', { timeout: 3_600_000 }, asy
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const dead: string[] = [];
   const shape = ['--listen', '127.0.0.1:0', '--ps', `${NODES}`, '--code', '2+1', '--dir', directory];
-  const leader = run(['scheduler', ...shape], dead);
+  const leader = run(['scheduler', ...shape], dead, directory);
   const scheduler = String((await record(leader, 'scheduler.ready')).address);
   const nodes = Array.from({ length: NODES }, (_, i) =>
-    run(['ps', '--scheduler', scheduler, '--name', `ps-${i}`, '--host-label', `host-${i}`], dead),
+    run(['ps', '--scheduler', scheduler, '--name', `ps-${i}`, '--host-label', `host-${i}`], dead, directory),
   );
   for (const node of nodes) await record(node, 'ps.ready');
 

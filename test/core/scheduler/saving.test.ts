@@ -1,5 +1,6 @@
 /** Checkpoints: what is asked of whom, what counts, and what a manifest has. */
 import { describe, expect, it } from 'vitest';
+import { decodeManifest, encodeManifest } from '../../../src/checkpoint/manifest.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { kind } from '../harness.js';
 import { cluster, DATASET, drafts, failures, PLAN, push, save, start, tell } from './saves.js';
@@ -190,6 +191,33 @@ describe('samples in a checkpoint', () => {
     ]);
     expect(cluster.disk.sessions.has(early!.session)).toBe(false);
     expect(cluster.disk.sessions.has(since!.session)).toBe(false);
+  });
+
+  it('make a manifest that is read again, also of files that grow', () => {
+    start();
+    const growing = { ...DATASET, follow: true, files: [{ ...DATASET.files[0]!, size: 0 }] };
+    for (const [name, spec] of Object.entries({ d: DATASET, e: growing }))
+      tell({ t: 'openDataset', id: 1, name, spec });
+    tell({ t: 'extendDataset', id: 1, name: 'e', sizes: [70] });
+    const lease = (id: number, name: string) => tell({ t: 'acquire', id, name, clock: 0 });
+    for (const [id, name] of ['d', 'd', 'e'].entries()) lease(id + 2, name);
+    cluster.place.held = true;
+    save();
+    for (const [id, name] of ['d', 'e', 'e'].entries()) lease(id + 12, name);
+    cluster.place.release();
+    cluster.advance(300);
+    const { samples, ...draft } = drafts()[0]!;
+    expect(samples!.datasets.map(({ open, next }) => [open.length, next])).toEqual([
+      [3, 3],
+      [3, 3],
+    ]);
+    // The place of the test gives no hashes.
+    const shards = draft.shards.map((shard) => {
+      return { ...shard, segments: shard.segments.map((ref) => ({ ...ref, sha256: '0'.repeat(64) })) };
+    });
+    const createdAt = new Date(0).toISOString();
+    const file = encodeManifest({ ...draft, shards, samples: samples!, createdAt });
+    expect(decodeManifest(file, draft.number).samples).toEqual(samples);
   });
 
   it('a scheduler that is started again ends the sessions that were held', () => {
