@@ -142,4 +142,34 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
       because: 'few schedules have both a barrier and a client that comes in the middle of it',
     },
   },
+  {
+    name: 'barrier: a shard that becomes complete waits for the others of its node',
+    file: 'node/saving',
+    from: 'this.saves.length > 0 && !order.message.barrier',
+    to: 'this.saves.length > 0',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'the attempt ends in time, and another one begins',
+    },
+  },
+  {
+    name: 'checkpoint: tables that were not chosen before have what changed since',
+    file: 'scheduler/saving/saver',
+    from: 'live.chains.clear();\n        live.dueAt',
+    to: '{}\n        live.dueAt',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'plans of the simulator save everything',
+    },
+  },
+  {
+    name: 'checkpoint: a node that has given up is waited for when its shard has another owner',
+    file: 'scheduler/saving/saver',
+    from: 'if (!groups.some(({ data }) => data.some(({ node }) => node === from)))',
+    to: 'if (groups[g]?.data[m]?.node !== from || groups[g]?.data[m]?.gen !== gen)',
+    scenario: {
+      test: 'test/core/scheduler/saving-failures.test.ts',
+      because: 'the attempt ends in time, and another one begins',
+    },
+  },
 ];
