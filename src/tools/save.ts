@@ -101,6 +101,12 @@ export async function saveTo(
     // Whether the manifest is there is not known when its answer was lost: then all files stay.
     const isKnown = error instanceof KintsugiError && error.code !== 'PLACE_FAILED';
     if (isKnown) await place.remove(writing.written).catch(() => undefined);
+    // What was just written is missing: another save was complete first, and removed what it did not need.
+    if (isKnown && error.code === 'BAD_CHECKPOINT')
+      throw new KintsugiError(
+        'CHECKPOINT_TAKEN',
+        `another save to ${place.url} was first (${error.message})`,
+      );
     throw error;
   }
 }

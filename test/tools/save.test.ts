@@ -186,6 +186,17 @@ describe('the place', () => {
     expect(await digest(other)).toEqual(await digest(client));
   });
 
+  test('of two saves at once has one', async () => {
+    const { client, directory } = await saved(30);
+    rmSync(join(directory, '000001', 'manifest.json'));
+    const both = await Promise.allSettled([save(client, directory), save(client, directory)]);
+    const failed = both.flatMap((each) => (each.status === 'rejected' ? [each.reason] : []));
+    expect(failed).toMatchObject([{ code: 'CHECKPOINT_TAKEN' }]);
+    expect((await verifyCheckpoint(new DirectoryPlace(directory))).bad).toEqual([]);
+    const files = filesOf(await manifestOf(directory));
+    expect(stored(directory)).toHaveLength(files.length + 1);
+  });
+
   test('has every shard, and no audit table', async () => {
     const { client, directory } = await saved();
     const manifest = await manifestOf(directory);
