@@ -5,6 +5,7 @@
 import { Command } from 'commander';
 import { checkWritable } from '../src/local/options.js';
 import { CHAOS_FLAGS } from './chaos/options.js';
+import { CHECKPOINT_FLAGS } from './checkpoint/options.js';
 import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
@@ -76,6 +77,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'a replica under pushes: how old its answers are, and what it costs',
     REPLICA_FLAGS,
     () => import('./replica/bench.js'),
+  ),
+  checkpoint: benchmark(
+    'what checkpoints cost training, and how soon a restored job serves',
+    CHECKPOINT_FLAGS,
+    () => import('./checkpoint/bench.js'),
   ),
   tables: benchmark(
     'as many tables as a job may have, and SIGKILL of one PS',

@@ -155,6 +155,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/tables/',
     'bench/scan/',
     'bench/chaos/',
+    'bench/checkpoint/',
     'bench/vanish/',
   ],
   ['bench/registry.ts'],

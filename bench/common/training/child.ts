@@ -34,6 +34,8 @@ export type ClientReport =
   /** The job cannot go on: a shard is lost for ever. */
   | { kind: 'lost'; mono: number; samples: number }
   | { kind: 'saved'; rows: number }
+  /** `train`: nothing is asked for until it is told to go on. */
+  | { kind: 'paused' }
   | { kind: 'done'; samples: number; id: number; counts: PushCounts[]; cpuSeconds: number; seconds: number };
 
 const CONNECT_MS = 120_000;
@@ -81,6 +83,8 @@ class Training {
   private lost = false;
   private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
+  private paused: Promise<void> | undefined;
+  resume: () => void = () => {};
   private readonly arithmetic: Arithmetic | undefined;
 
   constructor(
@@ -96,7 +100,23 @@ class Training {
   }
 
   stop(): void {
+    this.resume();
     this.stopped = true;
+  }
+
+  /** No further request until `resume`. */
+  pause(): void {
+    this.paused = new Promise((resolve) => {
+      this.resume = resolve;
+    });
+  }
+
+  /** When all requests that are under way are answered the parent is told. */
+  private async rest(paused: Promise<void>): Promise<void> {
+    await Promise.all(this.open);
+    tell({ kind: 'paused' });
+    await paused;
+    this.paused = undefined;
   }
 
   async run(): Promise<void> {
@@ -113,6 +133,7 @@ class Training {
     let next = this.pull(stream.next());
     while (!this.stopped && !this.lost) {
       const keys = await next;
+      if (this.paused) await this.rest(this.paused);
       next = this.pull(stream.next());
       await this.arithmetic?.compute(compute);
       while (this.open.size >= IN_FLIGHT) await Promise.race(this.open);
@@ -198,7 +219,11 @@ async function main(): Promise<void> {
   else if (options.job === 'restore') await restoreCheckpoint(client, TABLE, options.directory!);
   else {
     const training = new Training(client, options);
-    process.on('message', () => training.stop());
+    process.on('message', (order) => {
+      if (order === 'pause') training.pause();
+      else if (order === 'resume') training.resume();
+      else training.stop();
+    });
     await training.run();
     samples = training.trained;
   }

@@ -54,7 +54,7 @@ export class BenchClient {
     }
   }
 
-  send(order: 'stop' | 'save'): void {
+  send(order: 'stop' | 'save' | 'pause' | 'resume'): void {
     if (this.process.connected) this.process.send(order);
   }
 

@@ -1,0 +1,51 @@
+/** What the disk and the processors can do at most, for comparison. */
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { monotonicMs } from '../../src/runtime/log.js';
+
+const MEBIBYTE = 2 ** 20;
+const HASHED_BYTES = 256 * MEBIBYTE;
+
+function secondsOf(work: () => void): number {
+  const from = monotonicMs();
+  work();
+  return (monotonicMs() - from) / 1000;
+}
+
+/** GB/s of one sequential write by dd, until it is on the disk. */
+export function ddRate(directory: string, bytes: number): number {
+  const file = join(directory, 'dd');
+  const count = Math.max(1, Math.round(bytes / MEBIBYTE));
+  execFileSync('sync');
+  const args = ['if=/dev/zero', `of=${file}`, 'bs=1M', `count=${count}`, 'conv=fdatasync'];
+  const seconds = secondsOf(() => execFileSync('dd', args, { stdio: 'ignore' }));
+  rmSync(file);
+  return (count * MEBIBYTE) / seconds / 1e9;
+}
+
+/** GB/s of SHA-256 on one processor. */
+export function hashRate(): number {
+  const bytes = new Uint8Array(HASHED_BYTES);
+  return HASHED_BYTES / secondsOf(() => createHash('sha256').update(bytes).digest()) / 1e9;
+}
+
+/** What is read of these files next comes from the disk, where the system keeps to what it is asked. */
+export function dropFromMemory(directory: string): void {
+  const each = 'for file; do dd if="$file" iflag=nocache count=0 status=none; done';
+  execFileSync('sync');
+  execFileSync('sh', ['-c', each, 'sh', ...filesOf(directory)], { stdio: 'ignore' });
+}
+
+/** Seconds to read all files of a directory one after the other. */
+export function readSeconds(directory: string): number {
+  const files = filesOf(directory);
+  return secondsOf(() => execFileSync('cat', files, { stdio: 'ignore', maxBuffer: 1 }));
+}
+
+function filesOf(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, encoding: 'utf8' })
+    .map((name) => join(directory, name))
+    .filter((file) => statSync(file).isFile());
+}
