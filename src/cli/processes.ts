@@ -49,7 +49,7 @@ export function processesOf(
   });
 }
 
-/** Until all have left the job, or a signal comes. @throws LIMIT, and what made a process end */
+/** Until all have left the job, or a signal comes. @throws what one was refused for at its start */
 export async function runProcesses(flags: ProcessesFlags): Promise<void> {
   followLauncher();
   const stopped = stopSignal();
@@ -69,10 +69,8 @@ export async function runProcesses(flags: ProcessesFlags): Promise<void> {
       throw error instanceof KintsugiError ? new RunFailure(error.code, error.message) : error;
     });
   } catch (error) {
-    // What the others hold is not given up with the one that failed.
+    // What the others hold is not given up with the one that was refused.
     await supervisor.stop('SIGTERM').catch(() => {});
-    throw error instanceof KintsugiError && error.code === 'LIMIT'
-      ? new RunFailure(error.code, error.message)
-      : error;
+    throw error;
   }
 }

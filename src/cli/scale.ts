@@ -4,7 +4,7 @@ import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { bytesText, table } from '../local/text.js';
 import type { ChangeStatus, JobStatus } from '../protocol/messages.js';
-import { drain, plannedMoves, rebalance, scale, targetOf } from '../tools/scaling.js';
+import { drain, plannedMoves, rebalance, scale, statusIn, targetOf } from '../tools/scaling.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
 import { duration, integer, withScheduler } from './flags.js';
@@ -51,7 +51,7 @@ async function follow(
   };
   const [change, status] = await withClient(flags, async (client) => [
     await work(client, onProgress).catch((error: unknown) => Promise.reject(takenBack(error))),
-    await client.status(),
+    await statusIn(client, flags.timeout),
   ]);
   process.stdout.write(flags.json ? `${JSON.stringify(change)}\n` : `${done(change, status)}\n`);
 }
@@ -77,7 +77,7 @@ async function runScale(flags: ScaleFlags): Promise<void> {
   await follow(
     flags,
     async (client, onProgress) => {
-      const status = await client.status();
+      const status = await statusIn(client, timeout);
       const before = targetOf(status);
       const to = Math.max(0, ps ?? before + (add ?? 0) - (remove ?? 0));
       const missing = to - status.scaling.serving;
@@ -110,7 +110,7 @@ async function runRebalance(flags: RebalanceFlags): Promise<void> {
       (change) => `balanced; ${moved(change)}`,
     );
   }
-  const moves = await withClient(flags, plannedMoves);
+  const moves = await withClient(flags, (client) => plannedMoves(client, { timeoutMs: flags.timeout }));
   if (flags.json) process.stdout.write(`${JSON.stringify(moves)}\n`);
   else if (moves.length === 0) process.stdout.write('balanced: nothing would move\n');
   else {

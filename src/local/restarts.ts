@@ -11,7 +11,8 @@ import type { Exit } from './child.js';
  * - `refused`: it never served, and said why with a code. It would say it again.
  * - `away`: it served once, and no scheduler answers now. It is started again as often as it takes, because
  *   the others still serve.
- * - `crashed`: anything else. It is started again, as an empty node, after a pause.
+ * - `crashed`: anything else. It is started again, as an empty node, after a pause that doubles with each
+ *   crash in a row.
  */
 export type Ending = 'left' | 'restart' | 'refused' | 'away' | 'crashed';
 
@@ -27,20 +28,21 @@ export function endingOf({ code }: Exit, served: boolean, said?: ErrorCode): End
 /** Before a process looks for its scheduler again, which it does for `--connect-timeout`. */
 export const AWAY_PAUSE_MS = 250;
 
-/** So many crashes in so long a time are too many. */
-export const MAX_CRASHES = 5;
-export const CRASH_WINDOW_MS = 60_000;
+/** A process that has lived for so long has begun well: what crashed before it counts no more. */
+export const STEADY_MS = 60_000;
+/** From so many crashes in a row on somebody should look. */
+export const FAILING_CRASHES = 5;
 const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 5000;
+const LONGEST_PAUSE_MS = 60_000;
 
-/** The crashes of one process. */
+/** The crashes of one process. It is started again as often as it takes: the others still serve. */
 export class Crashes {
-  private times: number[] = [];
+  /** Those that none has lived `STEADY_MS` between. */
+  inARow = 0;
 
-  /** Notes one. Returns the pause before the next start; undefined: there were too many. */
-  add(nowMs: number): number | undefined {
-    this.times = [...this.times.filter((time) => nowMs - time < CRASH_WINDOW_MS), nowMs];
-    if (this.times.length > MAX_CRASHES) return undefined;
-    return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.times.length - 1));
+  /** Notes one, of a process that lived for so long. Returns the pause before the next start. */
+  add(livedMs: number): number {
+    this.inARow = livedMs >= STEADY_MS ? 1 : this.inARow + 1;
+    return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.inARow - 1));
   }
 }

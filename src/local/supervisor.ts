@@ -1,12 +1,13 @@
 /**
  * Several PS of one machine under one process, for as long as the job lasts. One that crashes is started
- * again, all are told to end together, and none survives the supervisor, however that ends (child.ts).
+ * again, after longer and longer pauses, and the others do not notice. All are told to end together, and none
+ * survives the supervisor, however that ends (child.ts).
  */
-import { KintsugiError } from '../errors.js';
+import type { KintsugiError } from '../errors.js';
 import { type Logger, monotonicMs } from '../runtime/log.js';
 import { Child, type Exit } from './child.js';
 import type { RoleEvent } from './events.js';
-import { AWAY_PAUSE_MS, CRASH_WINDOW_MS, Crashes, endingOf } from './restarts.js';
+import { AWAY_PAUSE_MS, Crashes, endingOf, FAILING_CRASHES } from './restarts.js';
 
 export interface SupervisorOptions {
   /** Of each process: its name, and its arguments of the command line. */
@@ -25,13 +26,14 @@ interface Place {
   readonly args: string[];
   readonly crashes: Crashes;
   child: Child | undefined;
+  startedAt: number;
   /** It was ready once, in this life or an earlier one. */
   served: boolean;
   timer: NodeJS.Timeout | undefined;
 }
 
 export class Supervisor {
-  /** Resolves when every process has left the job; rejects when one cannot be kept running. */
+  /** Resolves when every process has left the job; rejects when one is refused at its start. */
   readonly ended: Promise<void>;
   private readonly places: Place[];
   private leaving = false;
@@ -47,7 +49,7 @@ export class Supervisor {
     this.ended.catch(() => {});
     this.places = options.processes.map(({ name, args }) => ({
       ...{ name, args, crashes: new Crashes() },
-      ...{ child: undefined, served: false, timer: undefined },
+      ...{ child: undefined, startedAt: 0, served: false, timer: undefined },
     }));
     for (const place of this.places) this.start(place);
   }
@@ -64,6 +66,7 @@ export class Supervisor {
       onOther: (line) => options.onLine(line, name),
     });
     place.child = child;
+    place.startedAt = monotonicMs();
     options.log.info('process.started', { process: name, pid: child.pid });
     void child.exited.then((exit) => {
       if (!this.leaving) this.onExit(place, child, exit);
@@ -73,7 +76,7 @@ export class Supervisor {
   private onExit(place: Place, child: Child, exit: Exit): void {
     const ending = endingOf(exit, place.served, child.deathOf(exit).code);
     const againMs = ending === 'away' ? AWAY_PAUSE_MS : 0;
-    const pauseMs = ending === 'crashed' ? place.crashes.add(monotonicMs()) : againMs;
+    const pauseMs = ending === 'crashed' ? place.crashes.add(monotonicMs() - place.startedAt) : againMs;
     const fields = { process: place.name, pid: child.pid, ...exit, ending };
     switch (ending) {
       case 'left':
@@ -84,16 +87,18 @@ export class Supervisor {
       case 'refused':
         return this.reject(child.deathOf(exit));
       default:
-        if (pauseMs === undefined) return this.giveUp(place, child, exit);
         if (ending !== 'restart') this.options.log.warn('process.ended', { ...fields, pauseMs });
         else this.options.log.info('process.ended', fields);
+        if (ending === 'crashed') this.sayFailing(place, child.deathOf(exit), pauseMs);
         place.timer = setTimeout(() => this.start(place), pauseMs);
     }
   }
 
-  private giveUp(place: Place, child: Child, exit: Exit): void {
-    const often = `${place.name} ended again and again within ${CRASH_WINDOW_MS / 1000} s`;
-    this.reject(new KintsugiError('LIMIT', `${often}, at last: ${child.deathOf(exit).message}`));
+  /** One that crashes again and again would go unnoticed among the others. */
+  private sayFailing({ name, crashes }: Place, { message }: KintsugiError, pauseMs: number): void {
+    const { inARow } = crashes;
+    if (inARow < FAILING_CRASHES) return;
+    this.options.log.error('process.failing', { process: name, crashes: inARow, pauseMs, message });
   }
 
   /**

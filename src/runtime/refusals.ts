@@ -4,9 +4,10 @@
  */
 import { KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
-import type { Message } from '../protocol/messages.js';
+import type { Message, MessageOf } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
 import type { Link } from '../transport/index.js';
+import { NODE_NAME, parseAddress } from './address.js';
 import type { Logger } from './log.js';
 import { hostOf } from './probe.js';
 
@@ -48,4 +49,17 @@ export class Refusals {
     if (this.logged.size > MAX_LOGGED) this.logged.delete(this.logged.values().next().value!);
     this.log.warn('sender.refused', { peer: peer ?? null, remote: link.remote, kind, message });
   }
+}
+
+/** Checks what the map is going to tell every node and client. @throws BAD_FRAME */
+export function checkJoin(join: MessageOf<'join'>): void {
+  try {
+    parseAddress(join.address);
+  } catch {
+    throw new KintsugiError(
+      'BAD_FRAME',
+      `a node joins with an address that is none: "${join.address.slice(0, 80)}"`,
+    );
+  }
+  if (!NODE_NAME.test(join.name)) throw new KintsugiError('BAD_FRAME', 'a node joins with a malformed name');
 }

@@ -16,18 +16,19 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { maySend, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { type Link, type Listener, listen } from '../transport/index.js';
-import { formatAddress, NODE_NAME, parseAddress } from './address.js';
+import { formatAddress, parseAddress } from './address.js';
 import { Checkpoints } from './checkpoints.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { monotonicMs } from './log.js';
 import { hostOf, pauseAfter, probe } from './probe.js';
-import { checkProved, Refusals } from './refusals.js';
+import { checkJoin, checkProved, Refusals } from './refusals.js';
 import { restoredState } from './restored.js';
 import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 import { SessionProofs } from './session-proofs.js';
 import { Standby } from './standby.js';
+import { StatusAnswers } from './status-answers.js';
 
 export type { PoolOptions, RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 
@@ -39,19 +40,6 @@ const NODE_PING_MS = 200;
 const CLIENT_PING_MS = 500;
 /** A client's machine is gone when it has acknowledged nothing for so long. */
 const CLIENT_GONE_MS = 1000;
-
-/** Checks what the map is going to tell every node and client. @throws BAD_FRAME */
-function checkJoin(join: MessageOf<'join'>): void {
-  try {
-    parseAddress(join.address);
-  } catch {
-    throw new KintsugiError(
-      'BAD_FRAME',
-      `a node joins with an address that is none: "${join.address.slice(0, 80)}"`,
-    );
-  }
-  if (!NODE_NAME.test(join.name)) throw new KintsugiError('BAD_FRAME', 'a node joins with a malformed name');
-}
 
 class SchedulerRuntime {
   private listener: Listener | undefined;
@@ -71,6 +59,7 @@ class SchedulerRuntime {
   private doubtful = false;
   private readonly failStop: FailStop;
   private readonly checkpoints: Checkpoints;
+  private readonly answers: StatusAnswers;
   /** Of the last tick. */
   private silent = 0;
   address = '';
@@ -86,6 +75,11 @@ class SchedulerRuntime {
       step: (input) => this.step(input),
       send: (to, message) => this.byPeer.get(to)?.send(message),
       plans: () => core.plans(),
+    });
+    this.answers = new StatusAnswers({
+      make: () => core.status(),
+      version: () => this.version(),
+      clock: () => performance.now(),
     });
     this.failStop = new FailStop({
       role: 'scheduler',
@@ -191,6 +185,13 @@ class SchedulerRuntime {
     if (links.length + this.silent > 0) this.step({ kind: 'silent', links });
     this.silent = links.length;
     this.step({ kind: 'tick', now: monotonicMs() });
+    this.answers.tick();
+  }
+
+  /** Of what a status tells that others are told at once. */
+  private version(): string {
+    const { redundancy, nodesAlive, reasons } = this.core.summary();
+    return `${this.core.map.epoch} ${redundancy} ${nodesAlive} ${reasons.length}`;
   }
 
   private notReady(): string | undefined {
@@ -204,10 +205,10 @@ class SchedulerRuntime {
     this.refusals.during(link, known.peer, message, () => {
       if (message.t === 'release' && known.role === 'client') this.checkRange(message);
       if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
-      else if (message.t === 'status' && !known.role) {
-        // For whoever only looks: a session would wait for the store.
+      else if (message.t === 'status' && known.role !== 'node') {
+        // Also for whoever only looks: a session would wait for the store.
         checkProved(link, 'client');
-        link.send({ t: 'statusReply', id: message.id, status: this.core.status() });
+        this.answers.ask(link, message.id);
       } else if (known.role && known.peer !== undefined) {
         const { peer: from, role } = known;
         if (!this.checkpoints.intercept(from, role, message))
@@ -264,6 +265,7 @@ class SchedulerRuntime {
   private onClose(link: Link): void {
     const known = this.links.get(link.id);
     this.links.delete(link.id);
+    this.answers.closed(link);
     if (known?.peer === undefined || this.byPeer.get(known.peer) !== link) return;
     this.byPeer.delete(known.peer);
     this.step({ kind: 'closed', peer: known.peer, inc: known.inc ?? 0, link: link.id });
@@ -272,6 +274,8 @@ class SchedulerRuntime {
   private step(input: SchedulerInput): void {
     if (this.closed) return;
     const refusable = 'message' in input;
+    if (input.kind !== 'tick' && input.kind !== 'silent' && !('role' in input && input.role === 'node'))
+      this.answers.outdated();
     const effects = this.failStop.run(() => this.core.step(input), refusable) ?? [];
     each(effects, this.options.log, (effect) => this.execute(effect));
   }

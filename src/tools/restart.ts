@@ -8,7 +8,7 @@ import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
 import type { JobStatus, NodeStatus } from '../protocol/messages.js';
-import { drainToRestart, rebalance } from './scaling.js';
+import { drainToRestart, rebalance, statusIn } from './scaling.js';
 
 /** Options of {@link restart}. */
 export interface RestartOptions {
@@ -16,7 +16,7 @@ export interface RestartOptions {
   nodes?: readonly string[] | undefined;
   /**
    * Milliseconds for each step: to empty a node, which sets the pace of the moves, until it is back, and to
-   * balance in the end. Default: 60,000.
+   * balance in the end. When no scheduler answers for so long this ends with UNREACHABLE. Default: 60,000.
    */
   timeoutMs?: number | undefined;
   /** Called when a node is back. */
@@ -49,14 +49,14 @@ const POLL_MS = 100;
  * Restarts PS one after the other. Resolves when all are back and what they hold is balanced.
  * @throws NOT_ENOUGH_NODES when the job cannot do without one of them, TIMEOUT when a node cannot be emptied
  * or does not come back, or redundancy is not complete before a step; then nothing is lost, and no further PS
- * ends. BAD_ARGUMENT, CLOSED
+ * ends. UNREACHABLE when no scheduler answers. BAD_ARGUMENT, CLOSED
  */
 export async function restart(client: Client, options: RestartOptions = {}): Promise<RestartedNode[]> {
   checkOptions('restart', options, RESTART_OPTIONS);
   const { timeoutMs = 60_000, nodes } = options;
   checkInteger('restart: timeoutMs', timeoutMs, 1);
   for (const node of nodes ?? []) checkText('restart: nodes', node);
-  const targets = chosen(await client.status(), nodes);
+  const targets = chosen(await statusIn(client, timeoutMs), nodes);
   const done: RestartedNode[] = [];
   for (const target of targets) {
     const before = await until(client, timeoutMs, ({ redundancy, reasons }) =>
@@ -119,7 +119,7 @@ async function until(
 ): Promise<JobStatus> {
   const end = performance.now() + timeoutMs;
   for (;;) {
-    const status = await client.status();
+    const status = await statusIn(client, Math.max(1, Math.ceil(end - performance.now())));
     const problem = missing(status);
     if (problem === undefined) return status;
     if (performance.now() > end) throw new KintsugiError('TIMEOUT', problem);

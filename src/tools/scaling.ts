@@ -9,8 +9,9 @@ import type { ChangeStatus, JobStatus, MessageOf, MoveStatus } from '../protocol
 export interface ChangeOptions {
   /**
    * Milliseconds in which the change is to be done: they set the pace of its moves. Without any progress for
-   * so long the scheduler takes it back. 0: its moves leave room for requests, and it is never taken back.
-   * Default: 0.
+   * so long the scheduler takes it back. When no scheduler answers for so long, and for a second at least,
+   * this ends with UNREACHABLE; a change that was begun goes on. 0: its moves leave room for requests, it is
+   * never taken back, and an answer is waited for as long as it takes. Default: 0.
    */
   timeoutMs?: number | undefined;
   /** Called with every new state of the change. */
@@ -20,10 +21,22 @@ export interface ChangeOptions {
 const CHANGE_OPTIONS = { timeoutMs: true, onProgress: true } satisfies OptionKeys<ChangeOptions>;
 
 const POLL_MS = 100;
+/** An answer takes a moment even where moves have less. */
+const LEAST_ANSWER_MS = 1000;
+
+/** For how long the scheduler is waited for; undefined: as long as it takes. */
+function answerMs(timeoutMs: number): number | undefined {
+  return timeoutMs === 0 ? undefined : Math.max(LEAST_ANSWER_MS, timeoutMs);
+}
+
+/** The status, for whoever waits `timeoutMs` for a change. @throws UNREACHABLE, CLOSED */
+export function statusIn(client: Client, timeoutMs: number): Promise<JobStatus> {
+  return internalsOf(client).session.status(answerMs(timeoutMs));
+}
 
 /**
  * Makes `ps` PS serve. Resolves when they do, and what they hold is balanced.
- * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
+ * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), UNREACHABLE, LIMIT, BAD_ARGUMENT, CLOSED
  */
 export async function scale(client: Client, ps: number, options: ChangeOptions = {}): Promise<ChangeStatus> {
   checkInteger('scale: ps', ps, 0);
@@ -32,7 +45,7 @@ export async function scale(client: Client, ps: number, options: ChangeOptions =
 
 /**
  * Empties a node, by name or id. Resolves when it holds nothing and was told to leave.
- * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
+ * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), UNREACHABLE, LIMIT, BAD_ARGUMENT, CLOSED
  */
 export async function drain(
   client: Client,
@@ -54,15 +67,21 @@ export async function drainToRestart(
 
 /**
  * Evens out what the nodes hold, by bytes and by load.
- * @throws TIMEOUT (it was taken back), BAD_ARGUMENT, CLOSED
+ * @throws TIMEOUT (it was taken back), UNREACHABLE, LIMIT, BAD_ARGUMENT, CLOSED
  */
 export async function rebalance(client: Client, options: ChangeOptions = {}): Promise<ChangeStatus> {
   return change(client, options, (id, timeoutMs) => ({ t: 'rebalance', id, dryRun: false, timeoutMs }));
 }
 
-/** What `rebalance` would move now. @throws CLOSED */
-export async function plannedMoves(client: Client): Promise<MoveStatus[]> {
-  const { moves } = await ask(client, (id) => ({ t: 'rebalance', id, dryRun: true, timeoutMs: 0 }));
+/** What `rebalance` would move now. Of the options `timeoutMs` counts. @throws UNREACHABLE, LIMIT, CLOSED */
+export async function plannedMoves(client: Client, options: ChangeOptions = {}): Promise<MoveStatus[]> {
+  const timeoutMs = timeoutOf(options);
+  const { moves } = await ask(client, timeoutMs, (id) => ({
+    t: 'rebalance',
+    id,
+    dryRun: true,
+    timeoutMs: 0,
+  }));
   return moves;
 }
 
@@ -73,17 +92,26 @@ async function change(
   options: ChangeOptions,
   build: (id: number, timeoutMs: number) => Change,
 ): Promise<ChangeStatus> {
-  checkOptions('a change', options, CHANGE_OPTIONS);
-  // Validate here: the scheduler treats a malformed message as a broken peer and closes the connection.
-  const timeoutMs = options.timeoutMs ?? 0;
-  checkInteger('a change: timeoutMs', timeoutMs, 0);
-  const reply = await ask(client, (id) => build(id, timeoutMs));
-  return waitForChange(client, reply.change, options);
+  const timeoutMs = timeoutOf(options);
+  const reply = await ask(client, timeoutMs, (id) => build(id, timeoutMs));
+  return waitForChange(client, reply.change, timeoutMs, options);
 }
 
-/** @throws the code of a refusal */
-async function ask(client: Client, build: (id: number) => Change): Promise<MessageOf<'changeReply'>> {
-  const reply = await internalsOf(client).session.ask(build);
+/** Validates here: the scheduler treats a malformed message as a broken peer and closes the connection. */
+function timeoutOf(options: ChangeOptions): number {
+  checkOptions('a change', options, CHANGE_OPTIONS);
+  const timeoutMs = options.timeoutMs ?? 0;
+  checkInteger('a change: timeoutMs', timeoutMs, 0);
+  return timeoutMs;
+}
+
+/** @throws the code of a refusal, UNREACHABLE */
+async function ask(
+  client: Client,
+  timeoutMs: number,
+  build: (id: number) => Change,
+): Promise<MessageOf<'changeReply'>> {
+  const reply = await internalsOf(client).session.ask(build, answerMs(timeoutMs));
   if (reply.t !== 'changeReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
   if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
   return reply;
@@ -95,10 +123,15 @@ export function targetOf({ scaling }: JobStatus): number {
   return running?.to ?? scaling.wanted;
 }
 
-async function waitForChange(client: Client, id: number, options: ChangeOptions): Promise<ChangeStatus> {
+async function waitForChange(
+  client: Client,
+  id: number,
+  timeoutMs: number,
+  options: ChangeOptions,
+): Promise<ChangeStatus> {
   let before = '';
   for (;;) {
-    const status = await client.status();
+    const status = await statusIn(client, timeoutMs);
     const change = status.scaling.changes.find((entry) => entry.id === id);
     if (!change) throw new KintsugiError('CLOSED', `change ${id} is too long ago: nobody knows how it went`);
     const now = JSON.stringify(change);

@@ -139,7 +139,7 @@ test('what one refuses at its start ends all, with its code', async () => {
   expect(b.said.join()).toMatch(/^kintsugi: BAD_ARGUMENT: --listen 127.0.0.1:65535 leaves no port/);
 }, 120_000);
 
-test('one that crashes again and again is given up: the others are drained, exit 1 and LIMIT', async () => {
+test('one that crashes again and again is said to fail and comes back; the others serve on', async () => {
   const address = await startScheduler('1+1', 2);
   const others = role(flags(address, 2, 'b'));
   await Promise.all([ready(others, 'b-0'), ready(others, 'b-1')]);
@@ -153,10 +153,12 @@ test('one that crashes again and again is given up: the others are drained, exit
     after = Number(begun.mono);
     process.kill(Number(begun.pid), 'SIGKILL');
   }
-  const { code, said } = await a.ended;
-  expect(code).toBe(1);
-  expect(said.join()).toMatch(
-    /^kintsugi: LIMIT: a-1 ended again and again within 60 s, at last: a-1 was ended by SIGKILL/,
-  );
-  await recordOf(a, (each) => each.event === 'ps.drained' && each.name === 'a-0');
+  const failing = await recordOf(a, (each) => each.event === 'process.failing' && each.crashes === 6);
+  expect(failing).toMatchObject({ process: 'a-1', pauseMs: 3200 });
+  expect(failing.message).toMatch(/^a-1 was ended by SIGKILL/);
+  await ready(a, 'a-1', after);
+  a.process.kill('SIGTERM');
+  expect((await a.ended).code).toBe(0);
+  const drained = (name: string) => recordOf(a, (each) => each.event === 'ps.drained' && each.name === name);
+  await Promise.all([drained('a-0'), drained('a-1')]);
 }, 120_000);

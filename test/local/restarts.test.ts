@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { processesOf } from '../../src/cli/processes.js';
-import { CRASH_WINDOW_MS, Crashes, endingOf, MAX_CRASHES } from '../../src/local/restarts.js';
+import { Crashes, endingOf, FAILING_CRASHES, STEADY_MS } from '../../src/local/restarts.js';
 import { Supervisor } from '../../src/local/supervisor.js';
 
 test('what the end of a PS means', () => {
@@ -63,12 +63,52 @@ test('one that served is started again as long as its scheduler is away', async 
   expect(endings).toEqual(['crashed', ...new Array(8).fill('away'), 'left']);
 });
 
-test('pauses grow with the crashes of the last minute, of which there are so many at most', () => {
+test('pauses double with each crash, up to the longest; one that has lived for a while begins anew', () => {
   const crashes = new Crashes();
-  const pauses = Array.from({ length: MAX_CRASHES + 1 }, (_, i) => crashes.add(1000 + i));
-  expect(pauses).toEqual([100, 200, 400, 800, 1600, undefined]);
-  const rare = new Crashes();
-  for (let i = 0; i < 20; i++) expect(rare.add((i * CRASH_WINDOW_MS) / 2)).toBeLessThanOrEqual(200);
+  const pauses = Array.from({ length: 12 }, () => crashes.add(STEADY_MS - 1));
+  expect(pauses).toEqual([...[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map((i) => 100 * 2 ** i), 60_000, 60_000]);
+  expect(crashes.inARow).toBe(12);
+  expect(crashes.add(STEADY_MS)).toBe(100);
+  expect(crashes.inARow).toBe(1);
+});
+
+test('one that crashes again and again is said to fail, and the others live on', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-restarts-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const records: Record<string, unknown>[] = [];
+  let seen = (): void => {};
+  const failing = new Promise<void>((resolve) => {
+    seen = resolve;
+  });
+  const note = (event: string, fields: object = {}) => {
+    records.push({ event, ...fields });
+    if (event === 'process.failing') seen();
+  };
+  const supervisor = new Supervisor({
+    processes: [
+      { name: 'a', args: ['crash'] },
+      { name: 'b', args: ['live'] },
+    ],
+    cliPath: fileURLToPath(new URL('../fixtures/crash-or-live.mjs', import.meta.url)),
+    onEvent: () => {},
+    onLine: () => {},
+    log: { info: note, warn: note, error: note },
+  });
+  onTestFinished(() => supervisor.stop('SIGINT'));
+  await Promise.race([failing, supervisor.ended]);
+  const crashes = records.filter(({ ending }) => ending === 'crashed');
+  expect(crashes.map(({ process, pauseMs }) => [process, pauseMs])).toEqual(
+    Array.from({ length: FAILING_CRASHES }, (_, i) => ['a', 100 * 2 ** i]),
+  );
+  expect(records.filter(({ event }) => event === 'process.failing')).toMatchObject([
+    {
+      process: 'a',
+      crashes: FAILING_CRASHES,
+      pauseMs: 1600,
+      message: expect.stringContaining('exit code 3'),
+    },
+  ]);
+  expect(records.filter(({ process, event }) => process === 'b' && event !== 'process.started')).toEqual([]);
 });
 
 test('what each process is told', () => {

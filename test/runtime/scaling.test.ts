@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import type { LocalClusterOptions } from '../../src/runtime/cluster.js';
 import { checkParity } from '../../src/tools/parity.js';
+import { restart } from '../../src/tools/restart.js';
 import { drain, plannedMoves, rebalance, scale } from '../../src/tools/scaling.js';
 import {
   client,
@@ -91,6 +92,28 @@ describe('what cannot be done', () => {
     const { scaling, redundancy } = await observer.status();
     expect({ wanted: scaling.wanted, redundancy }).toEqual({ wanted: 3, redundancy: 'full' });
     await check();
+  });
+
+  it('with a scheduler that is away each change fails at its time', async () => {
+    const { address, close } = await scheduler({ nodes: 1 });
+    await ps({ scheduler: address });
+    const alone = await client(address);
+    const growing = rejection(scale(alone, 2, { timeoutMs: 3000 }));
+    await statusWhere(alone, 'the change', ({ scaling }) => scaling.changes.length > 0);
+    await close();
+    const timeoutMs = 50;
+    const failures = await Promise.all([
+      growing,
+      rejection(scale(alone, 3, { timeoutMs })),
+      rejection(drain(alone, 'ps-0', { timeoutMs })),
+      rejection(rebalance(alone, { timeoutMs })),
+      rejection(restart(alone, { timeoutMs })),
+      rejection(plannedMoves(alone, { timeoutMs })),
+    ]);
+    for (const { code, message } of failures) {
+      expect(code).toBe('UNREACHABLE');
+      expect(message).toContain(address);
+    }
   });
 
   it('a node that asks to leave is told why it cannot', async () => {
