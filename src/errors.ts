@@ -31,6 +31,7 @@ export const ERROR_CODES = {
   SESSION_EXPIRED: 'the client session is not known any more',
   UNRECOVERABLE: 'more members of a group are lost than its code can restore',
   STALE_REPLICA: 'the replica is further behind than is allowed, or does not have the rows',
+  NOT_READY: 'something has to end first; ask again later',
   ABORTED: 'the caller aborted the operation',
   CLOSED: 'the client or node is closed',
   TIMEOUT: 'the operation did not finish in time',

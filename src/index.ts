@@ -17,6 +17,8 @@ export {
   type ReplicaAnswer,
   type ReplicaOptions,
   type RequestOptions,
+  type RestoredLost,
+  type RestoreLostOptions,
   type ScanBatch,
   type ScanOptions,
   type Table,
@@ -48,6 +50,7 @@ export type {
   Redundancy,
   ReplicaStatus,
   RestoreStatus,
+  SavedCopy,
   ScalingStatus,
 } from './protocol/messages.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';

@@ -73,8 +73,8 @@ export function withCheckpoint(command: Command): Command {
 export function withRestore(command: Command): Command {
   return command.option(
     '--restore <place[@number]>',
-    'the job begins with this checkpoint (without a number: the newest one there), in the same number of ' +
-      'data shards; PS, parities and workers may be others (default: empty)',
+    'the job begins with this checkpoint (without a number: the newest one there); PS, code, groups and ' +
+      'workers may be others than those that made it (default: empty)',
   );
 }
 

@@ -12,6 +12,7 @@ import { registerLocal } from './local.js';
 import { registerPs } from './ps.js';
 import { registerReplica } from './replica.js';
 import { registerRestart } from './restart.js';
+import { registerRestore } from './restore.js';
 import { registerSave } from './save.js';
 import { registerScale } from './scale.js';
 import { registerScheduler } from './scheduler.js';
@@ -44,6 +45,7 @@ export function createProgram(): Command {
   registerScale(program);
   registerRestart(program);
   registerCheckpoint(program);
+  registerRestore(program);
   registerExport(program);
   registerSave(program);
   registerScrub(program);

@@ -9,6 +9,7 @@ import type {
   ReplicaStatus,
   RestoreStatus,
 } from '../protocol/messages.js';
+import type { SavedCopy } from '../protocol/status.js';
 import { askStatus } from '../runtime/ask-status.js';
 import type { ConnectFlags } from './connected.js';
 import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
@@ -29,9 +30,11 @@ function changeLine(change: ChangeStatus): string {
   return `  ${change.kind}${numbers}: ${progressLine(change) ?? 'beginning'}`;
 }
 
-function restoreLine({ url, number, shardsLeft, failure }: RestoreStatus): string {
+function restoreLine({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }: RestoreStatus): string {
   const why = failure ? `: ${failure.code}: ${failure.message}` : '';
-  return `loading checkpoint ${number} of ${url}, ${shardsLeft} shards are left${why}`;
+  const lost = onlyLost ? 'lost shards from ' : '';
+  const again = atLeastOnce ? '; some samples are trained again' : '';
+  return `loading ${lost}checkpoint ${number} of ${url}, ${shardsLeft} shards are left${again}${why}`;
 }
 
 /** What is saved where, how old it is, and why it is not newer. */
@@ -91,9 +94,16 @@ export function renderStatus(status: JobStatus): string {
       `recovering group ${g} shard ${m}: ${done} of ${blocksLost} blocks, ${blocksOnDemand} on demand`,
     );
   }
-  for (const { g, m, blocks, rows } of status.unrecoverable)
+  for (const { g, m, blocks, rows, checkpoint } of status.unrecoverable) {
     lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks, ${rows} rows`);
+    if (checkpoint) lines.push(`  ${copyLine(checkpoint)}`);
+  }
   return `${lines.join('\n').trimEnd()}\n`;
+}
+
+function copyLine({ url, number, rows, agoMs }: SavedCopy): string {
+  const from = `checkpoint ${number} has ${rows} rows of it, ${timeText(agoMs)} old`;
+  return `${from}: kintsugi restore ${url}@${number} --only-lost`;
 }
 
 async function run(flags: Flags): Promise<void> {

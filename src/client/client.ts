@@ -30,6 +30,7 @@ import {
 } from './options.js';
 import { type ReplicaHost, ReplicaReads } from './replica-reads.js';
 import { Requests } from './requests.js';
+import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import { Session } from './session.js';
 
@@ -49,6 +50,7 @@ export type {
   Table,
   TableOptions,
 } from './options.js';
+export type { RestoredLost, RestoreLostOptions } from './restore.js';
 
 let create: (session: Session, audit: boolean, replicas: ReplicaReads | undefined) => Client;
 
@@ -263,6 +265,24 @@ export class Client {
     const { code, message, number, rows, bytes, tookMs } = reply;
     if (code) throw new KintsugiError(code, message ?? code);
     return { number, rows, bytes, tookMs };
+  }
+
+  /**
+   * Loads the shards of the running job that are beyond repair from a checkpoint, and waits until they serve.
+   * They are then as they were when it was taken; everything else stays as it is. Clients go on: what they
+   * were told of later pushes to these shards is lost, and what was not acknowledged is pushed again.
+   *
+   * @param place a directory, or `s3://bucket/prefix`, as the scheduler and all PS see it
+   * @example
+   * ```ts
+   * const { number, agoMs, shards } = await client.restore('/mnt/shared/job', { onlyLost: true });
+   * ```
+   * @throws NOT_READY while a shard of the same group is still being recovered, or another restore is under
+   * way; CHECKPOINT_MISSING, BAD_CHECKPOINT with the name of the file, PLACE_FAILED, DEPENDENCY_MISSING;
+   * BAD_ARGUMENT when the checkpoint has other tables or is an export; MEMORY_LIMIT, ABORTED, CLOSED
+   */
+  restore(place: string, options: RestoreLostOptions): Promise<RestoredLost> {
+    return restoreLost(this.#session, place, options);
   }
 
   /** What this client numbered and saw acknowledged, per shard that it pushed to. */

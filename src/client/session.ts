@@ -282,7 +282,8 @@ export class Session {
   /** Who pushes under the session of a range, or releases it, shows that it was leased to this client. */
   private proven(message: Message): Message {
     const { t } = message;
-    const range = t === 'push' ? message.client : t === 'release' ? message.session : undefined;
+    const pushes = t === 'push' || t === 'skipTo';
+    const range = pushes ? message.client : t === 'release' ? message.session : undefined;
     const proof = range !== undefined && this.leased.get(range);
     return proof ? ({ ...message, proof } as Message) : message;
   }

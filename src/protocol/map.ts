@@ -41,6 +41,11 @@ export interface DataEntry {
   init: boolean;
   /** It is to be loaded from a checkpoint: nobody has it, and its owner serves nothing yet. */
   restore?: true;
+  /**
+   * It was loaded from a checkpoint without all the numbers that clients have used. A gap in them is told
+   * with a mark, and closed by `skipTo` (rule 41).
+   */
+  rewound?: true;
 }
 
 /** Where a parity of a group, or a mirror of one of its data shards, is. */
@@ -133,6 +138,11 @@ export function shardCount(pool: Pool): number {
 /** Shard number within a pool -> (group id, member). */
 export function locate(pool: Pool, shard: number): { group: number; member: number } {
   return { group: pool.firstGroup + Math.floor(shard / pool.k), member: shard % pool.k };
+}
+
+/** The other way round. */
+export function shardAt(pool: Pool, group: number, member: number): number {
+  return (group - pool.firstGroup) * pool.k + member;
 }
 
 export function poolOf(map: ClusterMap, name: string): Pool | undefined {

@@ -54,6 +54,7 @@ export type {
   Redundancy,
   ReplicaStatus,
   RestoreStatus,
+  SavedCopy,
   ScalingStatus,
 } from './status.js';
 
@@ -62,8 +63,10 @@ export type Refusal = ErrorCode;
 export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
 /** A tombstone: the sessions first..last have ended, and nothing of them is taken any more (rule 31). */
 export type EndedSessions = [first: PeerId, last: PeerId, mark: 'ENDED'];
+/** Pushes of a client up to `last` are gone with what the shard has forgotten (rule 41). */
+export type SkippedPushes = [client: PeerId, last: number, mark: 'SKIPPED'];
 /** What a batch carries besides its delta. */
-export type StreamId = PushId | EndedSessions;
+export type StreamId = PushId | EndedSessions | SkippedPushes;
 /**
  * De-duplication state of one client at one stream position: its last number and recent refusals; or who has
  * ended.
@@ -142,10 +145,12 @@ export interface PushAck {
   items: Uint8Array;
   refused?: [index: number, code: Refusal][];
 }
+/** `rewound`: the shard may have forgotten pushes that were answered. The client answers with `skipTo`. */
 export interface Gap extends ShardOf {
   t: 'gap';
   client?: PeerId;
   expected: number;
+  rewound?: true;
 }
 /**
  * `items`: (index into the pull's items, bytes), packed. part: their ROWS sections, one after the other.

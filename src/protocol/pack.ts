@@ -16,8 +16,9 @@ const PROTECTS = 2;
 const ACKNOWLEDGES = 4;
 const MOVES = 8;
 const RESTORE = 2;
+const REWOUND = 4;
 /** The highest sum of flags of each entry. */
-const DATA_FLAGS = INIT | RESTORE;
+const DATA_FLAGS = INIT | RESTORE | REWOUND;
 const SINK_FLAGS = INIT | PROTECTS | ACKNOWLEDGES | MOVES;
 
 /** Bytes of the largest number: 53 bits. */
@@ -102,11 +103,11 @@ export function packGroups(groups: readonly Group[]): Uint8Array {
     out.number(pool);
     out.number(version);
     out.number(data.length);
-    for (const { node, inc, gen, init, restore } of data) {
+    for (const { node, inc, gen, init, restore, rewound } of data) {
       out.number(node);
       out.number(inc);
       out.number(gen);
-      out.number((init ? INIT : 0) | (restore ? RESTORE : 0));
+      out.number((init ? INIT : 0) | (restore ? RESTORE : 0) | (rewound ? REWOUND : 0));
     }
     out.number(sinks.length);
     for (const sink of sinks) packSink(sink, out);
@@ -147,7 +148,9 @@ export function unpackGroups(bytes: Uint8Array): Group[] {
 function unpackData(from: Reader): DataEntry {
   const [node, inc, gen, flags] = [from.number(), from.number(), from.number(), from.flags(DATA_FLAGS)];
   const entry: DataEntry = { node, inc, gen, init: (flags & INIT) !== 0 };
-  return (flags & RESTORE) === 0 ? entry : { ...entry, restore: true };
+  if ((flags & RESTORE) !== 0) entry.restore = true;
+  if ((flags & REWOUND) !== 0) entry.rewound = true;
+  return entry;
 }
 
 function unpackSink(from: Reader): SinkEntry {

@@ -5,6 +5,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { SegmentRef } from './checkpoints.js';
+import type { PeerId } from './map.js';
 import type { RangeProgress } from './samples.js';
 
 /** Name of the save plan of everything, which flags and commands are about. */
@@ -88,6 +89,14 @@ export interface SaveEnded {
   id: number;
 }
 
+/** Files of one shard of a checkpoint, in the order in which they are loaded. */
+export interface SavedPart {
+  /** Of the checkpoint. */
+  group: number;
+  member: number;
+  segments: readonly SegmentRef[];
+}
+
 /** The receiver loads its shard, as its owner in this generation, from these files, in their order. */
 export interface LoadShard {
   t: 'loadShard';
@@ -96,7 +105,14 @@ export interface LoadShard {
   m: number;
   gen: number;
   url: string;
-  segments: SegmentRef[];
+  parts: readonly SavedPart[];
+  /**
+   * These are shards of another division of the keys: rows are taken whose keys are the receiver's, and no
+   * numbers of pushes.
+   */
+  reshaped: boolean;
+  /** The checkpoint is of another job: numbers count of sessions below this id, which are common to both. */
+  sessionsBelow?: PeerId;
 }
 /** Everything is loaded. The owner serves when the map says that its shard is not to be loaded any more. */
 export interface ShardLoaded {
@@ -151,6 +167,40 @@ export interface SaveDone {
   message?: string;
 }
 
+/**
+ * Every push below `next` was answered by some owner of this shard, or is known to be durable: whoever has
+ * forgotten them goes on with this one (rule 41). `client` and `proof` as in `push`.
+ */
+export interface SkipTo {
+  t: 'skipTo';
+  g: number;
+  m: number;
+  client?: PeerId;
+  proof?: Uint8Array;
+  next: number;
+}
+
+/** Asks that lost shards are loaded from a checkpoint, by default the newest one of the place. */
+export interface RestoreLost {
+  t: 'restoreLost';
+  id: number;
+  url: string;
+  number?: number;
+}
+/** What is loaded now; nothing: no shard is lost. */
+export interface RestoreReply {
+  t: 'restoreReply';
+  id: number;
+  /** Of the checkpoint. */
+  number: number;
+  /** How old its state is. */
+  agoMs: number;
+  /** `rows`: in its files; a row that several of them have counts several times. */
+  shards: [pool: string, shard: number, rows: number][];
+  code?: ErrorCode;
+  message?: string;
+}
+
 /** The receiver begins no push until `resume`, at most for so long, and says when none is under way. */
 export interface Hold {
   t: 'hold';
@@ -181,6 +231,9 @@ export type SavingMessage =
   | LoadShard
   | ShardLoaded
   | LoadFailed
+  | SkipTo
+  | RestoreLost
+  | RestoreReply
   | SetPlan
   | PlanSet
   | SaveNow

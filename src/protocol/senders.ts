@@ -20,6 +20,7 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   hello: ['client>node', 'node>node', 'client>replica'],
   // Requests, and their answers.
   push: ['client>node'],
+  skipTo: ['client>node'],
   pull: ['client>node'],
   keys: ['client>node'],
   shardStats: ['client>node'],
@@ -109,6 +110,8 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   loadShard: ['scheduler>node'],
   shardLoaded: ['node>scheduler'],
   loadFailed: ['node>scheduler'],
+  restoreLost: ['client>scheduler'],
+  restoreReply: ['scheduler>client'],
   setPlan: ['client>scheduler'],
   planSet: ['scheduler>client'],
   saveNow: ['client>scheduler'],

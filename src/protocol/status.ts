@@ -131,11 +131,29 @@ export interface PlanStatus {
   failure?: { number: number; code: ErrorCode; message: string };
 }
 
+/** A shard in a checkpoint. */
+export interface SavedCopy {
+  url: string;
+  /** Of the checkpoint. */
+  number: number;
+  /** In all of its files; a row that several of them have counts several times. */
+  rows: number;
+  /** When it was taken. */
+  agoMs: number;
+}
+
 /** A job that goes on from a checkpoint, while shards are loaded. */
 export interface RestoreStatus {
   url: string;
   /** Of the checkpoint. */
   number: number;
+  /** A running job loads the shards that it had lost. */
+  onlyLost?: true;
+  /**
+   * The job has other shards than the checkpoint, which is not of one instant: some of what was trained after
+   * its beginning is trained again.
+   */
+  atLeastOnce?: true;
   shardsLeft: number;
   /** Why a shard is not loaded; it is tried again. */
   failure?: { code: ErrorCode; message: string };
@@ -179,8 +197,11 @@ export interface JobStatus {
   tables: { name: string; pool: string; dim: number; optimizer: string }[];
   /** Recoveries of data shards. */
   recoveries: RecoveryStats[];
-  /** Data shards (m of group g) that are beyond repair, with the blocks and rows that are lost. */
-  unrecoverable: { g: number; m: number; blocks: number; rows: number }[];
+  /**
+   * Data shards (m of group g) that are beyond repair, with the blocks and rows that are lost. `checkpoint`:
+   * the newest one that would bring the shard back; absent: none that this scheduler has made.
+   */
+  unrecoverable: { g: number; m: number; blocks: number; rows: number; checkpoint?: SavedCopy }[];
   scaling: ScalingStatus;
   /** Save plans; absent: there was never one. */
   saving?: PlanStatus[];

@@ -44,9 +44,12 @@ const stream = { ...shard, sid: natural, gen: natural };
 const ascending: Check = (v) => (v as number[])[0]! <= (v as number[])[1]!;
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
 const ended: Check = (v) => tombstone(v) && ascending(v);
+const segment = record({ name: text, bytes: natural, sha256: text, rows: natural });
 const pair = tuple(natural, natural);
 const range: Check = (v) => pair(v) && ascending(v);
-const streamId = either(tuple(natural, natural, optional(code)), ended);
+const skipped = tuple(natural, natural, (v) => v === 'SKIPPED');
+const mark = either(ended, skipped);
+const streamId = either(tuple(natural, natural, optional(code)), mark);
 const dedup = list(either(tuple(natural, natural, list(tuple(natural, code))), ended));
 const extents = list(tuple(natural, natural, natural));
 
@@ -56,6 +59,7 @@ const data = record({
   gen: natural,
   init: bool,
   restore: optional((v) => v === true),
+  rewound: optional((v) => v === true),
 });
 const sink = record({
   sid: natural,
@@ -142,7 +146,13 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     items: itemsOf('pushAck'),
     refused: optional(list(tuple(natural, code))),
   },
-  gap: { ...shard, client: optional(natural), expected: natural },
+  skipTo: { ...shard, client: optional(natural), proof, next: natural },
+  gap: {
+    ...shard,
+    client: optional(natural),
+    expected: natural,
+    rewound: optional((v) => v === true),
+  },
   rows: { id: natural, items: itemsOf('rows') },
   reject: {
     id: natural,
@@ -307,10 +317,21 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
     epoch: natural,
     gen: natural,
     url: text,
-    segments: list(record({ name: text, bytes: natural, sha256: text, rows: natural })),
+    parts: list(record({ group: natural, member: isMember, segments: list(segment) })),
+    reshaped: bool,
+    sessionsBelow: optional(natural),
   },
   shardLoaded: { ...shard, gen: natural },
   loadFailed: { ...shard, gen: natural, code, message: text },
+  restoreLost: { id: natural, url: text, number: optional(natural) },
+  restoreReply: {
+    id: natural,
+    number: natural,
+    agoMs: natural,
+    shards: list(tuple(text, natural, natural)),
+    code: optional(code),
+    message: optional(text),
+  },
   setPlan: { id: natural, name: text, plan: optional(plan), next: optional(natural) },
   planSet: { id: natural, code: optional(code), message: optional(text) },
   saveNow: { id: natural, name: text },

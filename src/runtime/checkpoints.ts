@@ -11,6 +11,7 @@ import type { PlanStatus } from '../protocol/status.js';
 import type { Logger } from './log.js';
 import { failureOf } from './places.js';
 import { Publisher } from './publisher.js';
+import { readRestorable } from './restored.js';
 
 /** A place that does not answer for so long at the start is taken as it is. */
 const LOOK_UP_MS = 5000;
@@ -31,7 +32,7 @@ export class Checkpoints {
   /** Answers that this process waits for, as if it was a client. */
   private readonly waiting = new Map<number, (answer: Answer) => void>();
   private nextId = 1;
-  /** Plans of clients whose places are being looked up: client and question. */
+  /** Questions of clients whose places are being looked up: client and question. */
   private readonly lookedUp = new Set<string>();
 
   constructor(private readonly host: CheckpointsHost) {
@@ -42,14 +43,35 @@ export class Checkpoints {
     this.publisher.publish(effect);
   }
 
-  /** True: the message waits until it is known what the place of its plan has. */
+  /** True: the message waits until it is known what its place has. */
   intercept(from: PeerId, role: Role, message: Message): boolean {
-    if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return false;
-    const question = `${from}/${message.id}`;
+    const work = this.lookUpFor(from, role, message);
+    if (!work) return false;
+    const question = `${from}/${(message as { id: number }).id}`;
     if (this.lookedUp.has(question)) return true;
     this.lookedUp.add(question);
-    void this.lookUp(from, role, message, message.plan.url).finally(() => this.lookedUp.delete(question));
+    void work().finally(() => this.lookedUp.delete(question));
     return true;
+  }
+
+  /** Undefined: it needs no look at a place. */
+  private lookUpFor(from: PeerId, role: Role, message: Message): (() => Promise<void>) | undefined {
+    if (message.t === 'restoreLost') return () => this.findLost(from, message);
+    if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return undefined;
+    const { url } = message.plan;
+    return () => this.lookUp(from, role, message, url);
+  }
+
+  /** The checkpoint that somebody wants lost shards from. */
+  private async findLost(from: PeerId, { id, url, number }: MessageOf<'restoreLost'>): Promise<void> {
+    try {
+      const checkpoint = await readRestorable({ url, number });
+      const agoMs = Math.max(0, Date.now() - Date.parse(checkpoint.createdAt));
+      this.host.step({ kind: 'restoreLost', from, id, url, agoMs, checkpoint });
+    } catch (error) {
+      const nothing = { number: number ?? 0, agoMs: 0, shards: [] };
+      this.host.send(from, { t: 'restoreReply', id, ...nothing, ...failureOf(error) });
+    }
   }
 
   private async lookUp(from: PeerId, role: Role, message: MessageOf<'setPlan'>, url: string): Promise<void> {

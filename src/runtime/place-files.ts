@@ -58,10 +58,9 @@ export class PlaceFiles {
   }
 
   private async read(effect: FetchEffect, map: ClusterMap): Promise<FetchAnswer> {
-    const { token, url, segment: ref, group, member } = effect;
+    const { token, url, segment: ref, pool, group, member } = effect;
     const place = await this.places.at(url);
     const segment = await readSegment(place, ref, this.places.signal);
-    const pool = map.pools[map.groups[group]?.pool ?? 0]?.name ?? '';
     // Its position is looked at where the manifest is known.
     const shard: SavedShard = { pool, group, member, shard: 0, position: 0, since: 0, segments: [ref] };
     const problem = segmentProblem(segment, { kind: 'full job', tables: map.tables }, shard, false);

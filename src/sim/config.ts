@@ -44,6 +44,10 @@ export interface SimConfig {
   saveBarrier: boolean;
   /** Chance per step that every process is killed, and the job goes on from a checkpoint. */
   killAll: number;
+  /** Where it is of one instant, shards take their rows as if they were others, without numbers. */
+  reshape: boolean;
+  /** Lost shards are loaded from a checkpoint, and the job goes on. */
+  reload: boolean;
   /** Limit of what a node keeps for a checkpoint. */
   saveBytes: number;
   /** Chance that the system refuses memory to a shard that is taken over; drawn from its own seed. */
@@ -237,7 +241,15 @@ function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
   }
 }
 
-type Drawn = 'saveEvery' | 'saveBytes' | 'saveBarrier' | 'killAll' | 'refusals' | 'refusalSeed';
+type Drawn =
+  | 'saveEvery'
+  | 'saveBytes'
+  | 'saveBarrier'
+  | 'killAll'
+  | 'refusals'
+  | 'refusalSeed'
+  | 'reshape'
+  | 'reload';
 
 function drawSaves(random: Random): Pick<SimConfig, Drawn> {
   return {
@@ -247,6 +259,8 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
     saveBarrier: random.chance(0.3),
     refusals: random.pick([0, 0, 0, 0.1, 0.4]),
     refusalSeed: random.below(1 << 30),
+    reshape: random.chance(0.5),
+    reload: random.chance(0.7),
   };
 }
 

@@ -15,7 +15,7 @@ import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
 import { Disk, newDisk, type Write } from './disk.js';
-import { lackingMembers, watchLoss } from './loss.js';
+import { isLoadedAgain, lackingMembers, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
 import { Violation } from './violation.js';
 
@@ -111,10 +111,14 @@ export class Control implements SchedulerSide {
   }
 
   /** Another scheduler, on an empty disk, goes on from a checkpoint. */
-  restore(url: string, draft: Draft): void {
+  restore(url: string, draft: Draft, reshaped: boolean): void {
     const { k, r } = this.cluster.config;
     const job = `sim-${++this.restored}`;
-    this.storage = new Disk(() => restoredJob(job, k + r, draft.pools, url, draft));
+    const state = restoredJob(job, k + r, draft.pools, url, draft);
+    if (reshaped) this.cluster.count('reshaped');
+    for (const [key, load] of reshaped ? state.restore!.shards : [])
+      state.restore!.shards.set(key, { ...load, reshaped });
+    this.storage = new Disk(() => structuredClone(state));
     this.scheduler = undefined;
     this.writing = undefined;
     this.unrecoverable = this.crashSoon = false;
@@ -125,6 +129,14 @@ export class Control implements SchedulerSide {
     this.refusals = [];
     this.cluster.forget();
     this.start();
+  }
+
+  /** Somebody asks for this checkpoint: which shards are loaded now. */
+  reload(from: PeerId, id: number, url: string, checkpoint: Draft): (g: number, m: number) => boolean {
+    const before = this.scheduler!.map;
+    this.step({ kind: 'restoreLost', from, id, url, agoMs: 0, checkpoint });
+    const after = this.scheduler!.map;
+    return (g, m) => isLoadedAgain(before.groups[g]!, after.groups[g]!, m);
   }
 
   /** The connection of a peer ended; the scheduler notices it some time later. */
@@ -373,6 +385,7 @@ export class Control implements SchedulerSide {
         if (moved && group.sinks.some((s) => s.kind === 'M' && s.index === m && s.node === entry.node))
           this.cluster.count('promotion');
       }
+      if (next.data.some((_, m) => isLoadedAgain(group, next, m))) continue;
       for (const sink of group.sinks) {
         if (next.sinks.some((other) => other.sid === sink.sid)) continue;
         if (!this.believesAlive(sink) || !this.completeAt(sink)) continue;

@@ -1,5 +1,5 @@
 /** Who lacks what, seen from above: the truth that the scheduler can only guess from heartbeats. */
-import { type ClusterMap, mirrorOf, type PeerId } from '../protocol/map.js';
+import { type ClusterMap, type Group, mirrorOf, type PeerId } from '../protocol/map.js';
 import type { Cluster } from './cluster.js';
 
 /** As if something else were gone, or not. */
@@ -64,4 +64,10 @@ export function watchLoss(cluster: Cluster): void {
     cluster.overwhelmed = true;
     cluster.log(() => '** MORE THAN r LACKING');
   }
+}
+
+/** A decision has the shard loaded from a checkpoint. What sinks have of its group is of no use then. */
+export function isLoadedAgain(before: Group, after: Group, m: number): boolean {
+  const [was, is] = [before.data[m]!, after.data[m]!];
+  return is.restore === true && was.gen !== is.gen;
 }

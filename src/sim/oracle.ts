@@ -58,6 +58,10 @@ export class Oracle {
   /** Acknowledged to earlier processes of a client. */
   private readonly before = new Map<number, number>();
   private readonly doubtful = new Set<number>();
+  /** Likewise, of one shard: "shard/ticket". */
+  private readonly doubtfulAt = new Set<string>();
+  /** Shards that may not know all numbers that were used. */
+  private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of Adagrad. */
   compared = 0;
 
@@ -95,6 +99,33 @@ export class Oracle {
       this.before.set(key, countBits(mask));
       for (const [i, { ticket }] of pushes.entries())
         if ((mask & bit(i + 1)) === 0) this.doubtful.add(ticket);
+    }
+  }
+
+  private isDoubtful(shard: number, ticket: number): boolean {
+    return this.doubtful.has(ticket) || this.doubtfulAt.has(`${shard}/${ticket}`);
+  }
+
+  /** The shard does not know the numbers of what its rows hold. */
+  forgetNumbers(shard: number): void {
+    this.rewound.add(shard);
+  }
+
+  /**
+   * A running job loads a lost shard. What the checkpoint has of a writer is there, and of what came later
+   * any part. What nobody has acknowledged may be acknowledged again, and not be new.
+   */
+  reload(shard: number, maskOf: (writer: number) => number): void {
+    this.rewound.add(shard);
+    for (const [key, pushes] of this.sent) {
+      if (key % MAX_SHARDS !== shard) continue;
+      const mask = maskOf(Math.floor(key / MAX_SHARDS));
+      const acked = this.acked.get(key) ?? 0;
+      const sure = Math.max(0, countBits(mask) - Math.max(0, pushes.length - acked));
+      this.acked.set(key, sure);
+      this.before.set(key, (this.before.get(key) ?? 0) + sure - acked);
+      for (const [i, { ticket }] of pushes.entries())
+        if ((mask & bit(i + 1)) === 0) this.doubtfulAt.add(`${shard}/${ticket}`);
     }
   }
 
@@ -170,7 +201,7 @@ export class Oracle {
     let missing = !possible;
     for (const [i, { ticket }] of pushes.entries()) {
       if ((mask & bit(i + 1)) !== 0) applied++;
-      else if (i < upTo && !this.doubtful.has(ticket)) missing = true;
+      else if (i < upTo && !this.isDoubtful(shard, ticket)) missing = true;
     }
     if (missing) throw new Violation(`${who}: read ${mask}, which ${pushes.length} pushes do not give`);
     if (applied < acknowledged)
@@ -197,6 +228,7 @@ export class Oracle {
         const entry = sessions.find((each) => !isTombstone(each) && each[0] === session);
         const refused = entry && !isTombstone(entry) ? entry[2].length : 0;
         if ((entry?.[1] ?? 0) === applied + refused) continue;
+        if (this.rewound.has(shardOf(g, m)) && (!entry || entry[1] > applied + refused)) continue;
         throw new Violation(
           `shard ${g}/${m} of a checkpoint: ${applied} pushes of session ${session} are in the rows, ` +
             `and its last number is ${entry?.[1] ?? 0}`,

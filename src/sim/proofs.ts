@@ -6,6 +6,6 @@ import type { Message } from '../protocol/messages.js';
 export const proofOf = (session: PeerId): Uint8Array => Uint8Array.of(1 + (session & 127));
 
 export function proven(message: Message): Message {
-  const session = message.t === 'push' ? message.client : undefined;
+  const session = message.t === 'push' || message.t === 'skipTo' ? message.client : undefined;
   return session === undefined ? message : ({ ...message, proof: proofOf(session) } as Message);
 }

@@ -51,6 +51,8 @@ export class Saves implements CheckpointSide {
   private askedAt = 0;
   /** Attempts that a client did not know of which the scheduler had not heard of for long. */
   private readonly unheld = new Set<number>();
+  /** Checkpoints that were seen to be of one instant. */
+  private readonly instants = new Set<Draft>();
 
   constructor(private readonly cluster: Cluster) {}
 
@@ -151,13 +153,22 @@ export class Saves implements CheckpointSide {
   }
 
   /** One of the checkpoints that are kept, with its content; undefined: there is none. */
-  pick(): { url: string; draft: Draft; contents: Map<string, SavedContent> } | undefined {
+  pick(): { url: string; draft: Draft; contents: Map<string, SavedContent>; reshaped: boolean } | undefined {
     const all = [...this.manifests.values()];
     if (all.length === 0) return undefined;
     const draft = this.cluster.random.pick(all);
     // What is under way at the place does not arrive any more.
     this.pending = [];
     this.doneAtRest = 0;
+    const reshaped = this.cluster.config.reshape && this.instants.has(draft);
+    return { url: URL, draft, contents: this.contentsOf(draft), reshaped };
+  }
+
+  /** A checkpoint for what a running job has lost. */
+  kept(): { url: string; draft: Draft; contents: Map<string, SavedContent> } | undefined {
+    const all = [...this.manifests.values()];
+    if (all.length === 0) return undefined;
+    const draft = this.cluster.random.pick(all);
     return { url: URL, draft, contents: this.contentsOf(draft) };
   }
 
@@ -245,6 +256,7 @@ export class Saves implements CheckpointSide {
     cluster.traffic.checkSaved(draft, contents);
     if (!draft.barrier || this.unheld.has(attempt) || cluster.overwhelmed) return;
     cluster.count('instant');
+    this.instants.add(draft);
     cluster.traffic.checkInstant(draft, contents);
   }
 

@@ -61,6 +61,12 @@ export class Scans {
     this.cluster.runClient(index, actor.core.step({ kind: 'query', ticket, query }));
   }
 
+  /** The shard is loaded again: its slots are others now. */
+  forget(g: number, m: number): void {
+    for (const [actor, { message }] of this.running)
+      if (message.g === g && message.m === m) this.running.delete(actor);
+  }
+
   /** True if it is the answer to a scan. */
   answered(index: number, actor: ClientActor, effect: AnswerEffect & { kind: 'answer' }): boolean {
     const scan = this.running.get(actor);

@@ -224,7 +224,7 @@ export class Traffic implements Workload {
   }
 
   /** Every process is gone, and the job goes on from this checkpoint. */
-  rewind(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
+  rewind(draft: Draft, contents: ReadonlyMap<string, SavedContent>, reshaped: boolean): void {
     const masks = new Map(
       this.shardsOf(draft, contents).map(({ g, m, maskOf }) => [shardOf(g, m), maskOf] as const),
     );
@@ -233,8 +233,26 @@ export class Traffic implements Workload {
       (writer) => writer >= RANGES,
     );
     this.workers.rewind(draft.samples);
+    if (reshaped)
+      for (const { group, member } of draft.shards) this.oracle.forgetNumbers(shardOf(group, member));
     for (const [i, actor] of this.cluster.clients.entries())
       this.restart(1 + this.cluster.nodes.length + i, actor);
+  }
+
+  /** The running job loads these shards again. */
+  reload(
+    draft: Draft,
+    contents: ReadonlyMap<string, SavedContent>,
+    isReloaded: (g: number, m: number) => boolean,
+  ): void {
+    for (const { g, m, maskOf } of this.shardsOf(draft, contents)) {
+      if (!isReloaded(g, m)) continue;
+      this.cluster.count('reloaded');
+      this.oracle.reload(shardOf(g, m), maskOf);
+      this.scans.forget(g, m);
+      for (const { pulls } of this.cluster.clients)
+        for (const pull of pulls.values()) if (pull.shard === shardOf(g, m)) pull.acknowledged = 0;
+    }
   }
 
   /** In every shard of a checkpoint the de-duplication state has exactly the pushes that are in the rows. */

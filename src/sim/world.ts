@@ -110,6 +110,7 @@ export class World {
     faults.reconnect();
     faults.strike();
     this.killAll();
+    if (this.steps % 32 === 0) this.reload();
     this.impostors.strike();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
@@ -133,9 +134,23 @@ export class World {
       Object.assign(actor, { up: true, node: undefined, identity: undefined, link: 0, awayUntil: 0 });
     }
     this.faults.forget();
-    this.traffic.rewind(checkpoint.draft, checkpoint.contents);
-    this.control.restore(checkpoint.url, checkpoint.draft);
+    this.traffic.rewind(checkpoint.draft, checkpoint.contents, checkpoint.reshaped);
+    this.control.restore(checkpoint.url, checkpoint.draft, checkpoint.reshaped);
     cluster.replicas.restartAll();
+  }
+
+  /** Somebody has lost shards loaded from a checkpoint. */
+  private reload(): void {
+    const { cluster, control, saves } = this;
+    if (!cluster.config.reload || !control.unrecoverable || cluster.phase !== 'running') return;
+    if (!control.scheduler || !cluster.random.chance(0.2) || this.calledLost.size === 0) return;
+    const from = cluster.clients[0]?.id;
+    const checkpoint = saves.kept();
+    if (from === undefined || !checkpoint) return;
+    const { url, draft, contents } = checkpoint;
+    cluster.log(() => `** LOST SHARDS ARE LOADED from ${draft.number}`);
+    const isReloaded = control.reload(from, this.steps, url, draft);
+    this.traffic.reload(draft, contents, isReloaded);
   }
 
   private pace(): number {

@@ -72,14 +72,21 @@ export class ClientActor {
     this.core = new PsClientCore(policy);
   }
 
-  /** One push over shards: member -> parts. */
-  push(items: Record<number, Part[]>, g = 0): Ticket {
+  /** One push over shards: member -> parts. `client`: the session of a range, whose numbers it takes. */
+  push(items: Record<number, Part[]>, g = 0, client?: PeerId): Ticket {
     const list = Object.entries(items).map(([m, parts]) => ({
       g,
       m: Number(m),
       section: section(parts, true),
     }));
-    return this.start((ticket) => this.core.step({ kind: 'push', ticket, lists: listSections(list) }));
+    return this.start((ticket) =>
+      this.core.step({
+        kind: 'push',
+        ticket,
+        lists: listSections(list),
+        ...(client !== undefined && { client }),
+      }),
+    );
   }
 
   pull(items: Record<number, Part[]>, g = 0): Ticket {

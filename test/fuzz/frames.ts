@@ -101,7 +101,8 @@ const FIELDS: Record<Message['t'], object> = {
     ]),
     refused: [[1, 'MEMORY_LIMIT']],
   },
-  gap: { ...shard, expected: 4 },
+  skipTo: { ...shard, next: 9, client: 7, proof: new Uint8Array(16) },
+  gap: { ...shard, expected: 4, rewound: true },
   rows: { id: 2, items: packItems('rows', [[0, 8]]) },
   reject: {
     id: 2,
@@ -233,7 +234,13 @@ const FIELDS: Record<Message['t'], object> = {
   resume: { id: 4 },
   loadShard: {
     ...{ ...shard, epoch: 9, gen: 4, url: 'ckpt' },
-    segments: [{ name: '000012/1a2b3c4d-g3-m1-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 17 }],
+    ...{ reshaped: false, sessionsBelow: 7 },
+    parts: [
+      {
+        ...{ group: 3, member: 1 },
+        segments: [{ name: '000012/1a2b3c4d-g3-m1-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 17 }],
+      },
+    ],
   },
   shardLoaded: { ...shard, gen: 4 },
   loadFailed: { ...shard, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
@@ -252,6 +259,11 @@ const FIELDS: Record<Message['t'], object> = {
   read: { id: 3, items: packItems('pull', [[1, 0, 32]]), maxLagMs: 500, missing: new Uint8Array(4) },
   readRows: { id: 3, states: [[4, 72]], lagMs: 12 },
   readRefused: { id: 3, code: 'STALE_REPLICA', message: 'too old' },
+  restoreLost: { id: 2, url: 'ckpt', number: 3 },
+  restoreReply: {
+    ...{ id: 2, number: 3, agoMs: 1200, shards: [['embedding', 5, 17]] },
+    ...{ code: 'NOT_READY', message: 'no' },
+  },
   setPlan: {
     ...{ id: 2, name: 'checkpoint', next: 3 },
     plan: {

@@ -72,7 +72,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     ]),
     refused: [[1, 'DIM_MISMATCH']],
   },
-  gap: { t: 'gap', g: 0, m: 1, client: 7, expected: 4 },
+  skipTo: { t: 'skipTo', g: 0, m: 1, client: 7, proof, next: 4 },
+  gap: { t: 'gap', g: 0, m: 1, client: 7, expected: 4, rewound: true },
   rows: { t: 'rows', id: 5, items: packItems('rows', [[0, 64]]) },
   reject: {
     t: 'reject',
@@ -249,8 +250,8 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   resume: { t: 'resume', id: 4 },
   loadShard: {
-    ...{ t: 'loadShard', epoch: 9, g: 1, m: 0, gen: 4, url: 'ckpt' },
-    segments: [{ name: '000001/1a2b3c4d-g1-m0-4-0.safetensors', bytes: 4096, sha256: 'ab12', rows: 9 }],
+    ...{ t: 'loadShard', epoch: 9, g: 1, m: 0, gen: 4, url: 'ckpt', reshaped: true, sessionsBelow: 7 },
+    parts: [{ group: 1, member: 0, segments: [{ name: 'a', bytes: 4096, sha256: 'ab12', rows: 9 }] }],
   },
   shardLoaded: { t: 'shardLoaded', g: 1, m: 0, gen: 4 },
   loadFailed: { t: 'loadFailed', g: 1, m: 0, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
@@ -275,6 +276,11 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   readRows: { t: 'readRows', id: 3, states: [[4, 72]], lagMs: 12 },
   readRefused: { t: 'readRefused', id: 3, code: 'STALE_REPLICA', message: 'too old' },
+  restoreLost: { t: 'restoreLost', id: 5, url: 'ckpt', number: 3 },
+  restoreReply: {
+    ...{ t: 'restoreReply', id: 5, number: 3, agoMs: 1200, code: 'NOT_READY', message: 'no' },
+    shards: [['embedding', 5, 17]],
+  },
   setPlan: {
     ...{ t: 'setPlan', id: 5, name: 'checkpoint', next: 3 },
     plan: { url: 'ckpt', everyMs: 1000, keep: 3, rate: 0, kind: 'export' },
@@ -299,7 +305,11 @@ const OPTIONAL: Record<string, string[]> = {
   welcome: ['proof'],
   reached: ['silentMs'],
   pushAck: ['client', 'refused'],
-  gap: ['client'],
+  skipTo: ['client', 'proof'],
+  gap: ['client', 'rewound'],
+  loadShard: ['sessionsBelow'],
+  restoreLost: ['number'],
+  restoreReply: ['code', 'message'],
   lost: ['client'],
   applied: ['atLimit'],
   datasetOpened: ['spec', 'code', 'message'],
@@ -316,14 +326,9 @@ const OPTIONAL: Record<string, string[]> = {
   saveDone: ['pausedMs', 'code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
-const OPAQUE = [
-  'optimizer',
-  'initializer',
-  'status',
-  'tables of shardStatsReply',
-  'tables of tablesCreated',
-  'moves',
-];
+const OPAQUE = ['optimizer', 'initializer', 'status', 'moves'].concat(
+  ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
+);
 
 const codeOf = (header: unknown): string =>
   codeOfCall(() => toMessage(header as Record<string, unknown>), 'accepted');

@@ -215,7 +215,8 @@ it('a file that removes rows is refused: the engine cannot', async () => {
   const answer = await new Promise((resolve) => {
     const files = new PlaceFiles(resolve);
     onTestFinished(() => files.close());
-    files.fetch({ kind: 'fetch', token: 1, url, segment, group: 0, member: 0 }, job.clusterMap);
+    const of = { pool: 'embedding', group: 0, member: 0 };
+    files.fetch({ kind: 'fetch', token: 1, url, segment, ...of }, job.clusterMap);
   });
   const message = `${name}: it removes rows of table "counts"`;
   expect(answer).toEqual({ kind: 'fetchFailed', token: 1, code: 'BAD_CHECKPOINT', message });

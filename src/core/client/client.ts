@@ -243,12 +243,21 @@ export class PsClientCore implements ReadsHost {
     const shard = this.sessions.get(message.client)?.get(shardKey(message.g, message.m));
     const first = shard?.unacknowledged[0];
     if (!shard || !first) return;
-    if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
+    if (message.expected < first.cseq && message.rewound) this.skipTo(shard, first.cseq);
+    else if (message.expected < first.cseq && ++shard.forgotten >= FORGOTTEN_LIMIT) {
       const text = `shard ${message.g}/${message.m} does not know this client's earlier pushes`;
       this.giveUp(message.client, 'SESSION_EXPIRED', text);
       return;
     }
     this.resend([shard]);
+  }
+
+  /** The shard was loaded from a checkpoint, which does not have what was answered since (rule 41). */
+  private skipTo({ g, m, client }: ShardState, next: number): void {
+    const to = this.ownerOf(g, m);
+    if (to === 0) return;
+    const message: Message = { t: 'skipTo', g, m, next, ...(client !== undefined && { client }) };
+    this.effects.push({ kind: 'send', to, message, parts: [] });
   }
 
   /**

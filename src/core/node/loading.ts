@@ -1,16 +1,20 @@
 /**
  * Shards that are loaded from a checkpoint: file after file, oldest first, so that of a row that several of
  * them have the newest stays. A few files are read at once, those of one shard before those of the next one:
- * so the first shards serve soon. The scheduler is told when a shard is there, or why it is not; it asks
- * again until the map says that it is (rule 37).
+ * so the first shards serve soon. Where the checkpoint has other shards, the files of those are loaded that
+ * share keys with this one, and of them the rows whose keys are its own. The scheduler is told when a shard
+ * is there, or why it is not; it asks again until the map says that it is (rule 37).
  */
 import { describe, type ErrorCode } from '../../errors.js';
-import { PushStatus } from '../../native.js';
+import { type NativeAddon, PushStatus } from '../../native.js';
+import type { SegmentRef } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
-import { type ClusterMap, SCHEDULER } from '../../protocol/map.js';
+import { type ClusterMap, SCHEDULER, shardAt, shardCount } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
+import { isTombstone } from '../shared/dedup.js';
 import type { Outbox } from '../shared/outbox.js';
+import { rowsAt } from './rows.js';
 
 /** Files that are on their way, or wait for an older one of their shard. */
 const FILES_AT_ONCE = 4;
@@ -33,14 +37,23 @@ export interface LoadingHost {
   readonly now: number;
   readonly out: Outbox;
   readonly map: ClusterMap;
+  readonly native: NativeAddon;
   ownerAt(g: number, m: number): Owner | undefined;
 }
 
 type Fetched = FetchAnswer & { kind: 'fetched' };
 
+/** A file, and whose it is in the checkpoint. */
+interface LoadedFile {
+  segment: SegmentRef;
+  group: number;
+  member: number;
+}
+
 interface Load {
   owner: Owner;
   message: MessageOf<'loadShard'>;
+  files: readonly LoadedFile[];
   /** Index of the file that is put into the shard next, and of the one that is read next. */
   next: number;
   wanted: number;
@@ -74,7 +87,10 @@ export class Loading {
     if (known) known.failed = false;
     else {
       const begin = { next: 0, wanted: 0, early: new Map(), sessions: undefined, failed: false };
-      this.loads.set(key, { owner, message, ...begin });
+      const files = message.parts.flatMap(({ group, member, segments }) =>
+        segments.map((segment) => ({ segment, group, member })),
+      );
+      this.loads.set(key, { owner, message, files, ...begin });
     }
     this.pump();
   }
@@ -103,9 +119,9 @@ export class Loading {
     let files = this.reading.size;
     for (const { early } of this.loads.values()) files += early.size;
     for (const load of this.loads.values()) {
-      const { segments } = load.message;
-      if (!load.failed && load.next === segments.length) this.finish(load);
-      while (files < FILES_AT_ONCE && !load.failed && load.wanted < segments.length) {
+      const { length } = load.files;
+      if (!load.failed && load.next === length) this.finish(load);
+      while (files < FILES_AT_ONCE && !load.failed && load.wanted < length) {
         files++;
         this.fetchNext(load);
       }
@@ -113,14 +129,13 @@ export class Loading {
   }
 
   private fetchNext(load: Load): void {
-    const { owner, message } = load;
+    const { owner, message, files } = load;
     const index = load.wanted++;
     if (this.reading.size === 0) this.busyAt = this.host.now;
     const token = this.nextToken++;
     this.reading.set(token, { load, index });
-    const { group, member } = owner;
-    const segment = message.segments[index]!;
-    this.host.out.fetchFile({ token, url: message.url, segment, group: group.id, member });
+    const pool = this.host.map.pools[owner.group.pool]!.name;
+    this.host.out.fetchFile({ token, url: message.url, pool, ...files[index]! });
   }
 
   onFetch(answer: FetchAnswer): void {
@@ -141,17 +156,17 @@ export class Loading {
   private takeEarly(load: Load): void {
     for (let file = load.early.get(load.next); file; file = load.early.get(load.next)) {
       const problem = this.take(load, file.tables);
-      if (problem)
-        return this.fail(load, problem, `${load.message.segments[load.next]!.name} cannot be loaded`);
+      if (problem) return this.fail(load, problem, `${load.files[load.next]!.segment.name} cannot be loaded`);
       load.early.delete(load.next++);
       load.sessions = file.sessions;
     }
   }
 
-  private take({ owner }: Load, tables: readonly FetchedTable[]): ErrorCode | undefined {
-    for (const { name, keys, values, state } of tables) {
-      const id = this.host.map.tables.find((table) => table.name === name)?.id;
+  private take({ owner, message }: Load, tables: readonly FetchedTable[]): ErrorCode | undefined {
+    for (const table of tables) {
+      const id = this.host.map.tables.find(({ name }) => name === table.name)?.id;
       if (id === undefined) return 'BAD_CHECKPOINT';
+      const { keys, values, state } = message.reshaped ? this.ownRows(owner, table) : table;
       const status = owner.native.loadRows(id, keys, values, state);
       if (status === PushStatus.MEMORY_LIMIT) return 'MEMORY_LIMIT';
       if (status !== PushStatus.APPLIED) return 'BAD_CHECKPOINT';
@@ -159,9 +174,18 @@ export class Loading {
     return undefined;
   }
 
+  /** Rows whose keys belong to this shard. */
+  private ownRows({ group, member }: Owner, table: FetchedTable): FetchedTable {
+    const pool = this.host.map.pools[group.pool]!;
+    const shard = shardAt(pool, group.id, member);
+    const { order, starts } = this.host.native.partition(table.keys, shardCount(pool));
+    return rowsAt(table, order.subarray(starts[shard]!, starts[shard + 1]!));
+  }
+
   private finish(load: Load): void {
-    const { owner, sessions, message } = load;
-    const last = message.segments.at(-1)?.name ?? 'the manifest';
+    const { owner, message, files } = load;
+    const last = files.at(-1)?.segment.name ?? 'the manifest';
+    const sessions = message.reshaped ? [] : common(load.sessions, message.sessionsBelow);
     if (!sessions) return this.fail(load, 'BAD_CHECKPOINT', `${last} has no state of sessions`);
     this.dropped(owner);
     owner.loaded(sessions);
@@ -179,4 +203,15 @@ export class Loading {
     const text = describe(message).slice(0, 1000);
     this.host.out.send(SCHEDULER, { t: 'loadFailed', g: group.id, m, gen, code, message: text });
   }
+}
+
+/** Of sessions below an id. */
+function common(
+  entries: readonly DedupEntry[] | undefined,
+  below = Number.POSITIVE_INFINITY,
+): readonly DedupEntry[] | undefined {
+  return entries?.flatMap((entry): DedupEntry[] => {
+    if (entry[0] >= below) return [];
+    return isTombstone(entry) ? [[entry[0], Math.min(entry[1], below - 1), 'ENDED']] : [entry];
+  });
 }

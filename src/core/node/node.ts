@@ -75,7 +75,7 @@ export class PsNode implements OwnerHost {
   constructor(
     readonly id: PeerId,
     readonly inc: number,
-    private readonly native: NativeAddon,
+    readonly native: NativeAddon,
     private readonly memory: NativeMemory,
     readonly policy: Policy,
     hooks: Partial<NodeHooks> = {},
@@ -280,6 +280,8 @@ export class PsNode implements OwnerHost {
         return this.onMap(message);
       case 'push':
         return this.requests.onPush(from, message, parts);
+      case 'skipTo':
+        return this.requests.onSkipTo(from, message);
       case 'pull':
         return this.requests.onPull(from, message, parts);
       case 'keys':

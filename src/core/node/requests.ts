@@ -44,6 +44,12 @@ export class Requests {
     }
   }
 
+  onSkipTo(from: PeerId, { client = from, proof, g, m, next }: MessageOf<'skipTo'>): void {
+    if (client !== from && !this.holds(client, proof))
+      throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
+    this.host.ownerAt(g, m)?.onSkipTo(client, next);
+  }
+
   onPull(from: PeerId, message: MessageOf<'pull'>, parts: readonly Uint8Array[]): void {
     this.host.pace.request();
     const items = new Items('pull', message.items);

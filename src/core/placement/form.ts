@@ -35,14 +35,14 @@ function choose(ordered: readonly NodeEntry[], start: number, count: number): No
  * The first groups of a job. Group g starts at node g, so that data and parity rotate over the nodes; with
  * one group the first k nodes hold data and the next r only parity. All pools rotate alike: a narrower code
  * (the mirrored one) takes the first data node and the parity nodes of the widest code's group of the same
- * number. `restored`: shards that are loaded from a checkpoint.
+ * number. `restored`: shards that are loaded from a checkpoint, and whether it has other shards.
  */
 export function formGroups(
   pools: readonly Pool[],
   nodes: readonly NodeEntry[],
   epoch: number,
   nextSid: () => number,
-  restored: (group: number, member: number) => boolean = () => false,
+  restored: (group: number, member: number) => { reshaped: boolean } | undefined = () => undefined,
 ): Group[] {
   const ordered = interleaveHosts(nodes);
   const widest = Math.max(...pools.map((pool) => pool.k));
@@ -53,7 +53,9 @@ export function formGroups(
       const id = pool.firstGroup + g;
       const data = seats.slice(0, pool.k).map((node, m): DataEntry => {
         const place = { node: node.id, inc: node.inc, gen: INITIAL_GENERATION };
-        return restored(id, m) ? { ...place, init: false, restore: true } : { ...place, init: true };
+        const toLoad = restored(id, m);
+        if (!toLoad) return { ...place, init: true };
+        return { ...place, init: false, restore: true, ...(toLoad.reshaped && { rewound: true }) };
       });
       // Of a shard that is loaded a parity has nothing yet.
       const init = data.every((entry) => entry.init);

@@ -61,7 +61,7 @@ class GroupRepair {
         inc: 0,
         gen: this.epoch,
         init: false,
-        ...(entry.restore && { restore: true }),
+        ...marksOf(entry),
       };
       this.changed = true;
     }
@@ -83,7 +83,9 @@ class GroupRepair {
    * from the mirror.
    */
   private promote(m: number, mirror: SinkEntry): void {
-    this.data[m] = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    const { rewound } = this.data[m]!;
+    const place = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    this.data[m] = { ...place, ...(rewound && { rewound }) };
     this.sinks = this.sinks.map((sink) => (sink === mirror ? settled(sink) : sink));
     this.changed = true;
   }
@@ -154,7 +156,7 @@ class GroupRepair {
       const home = this.freeNode() ?? this.leavingNode() ?? this.crowdedNode();
       if (!home) continue;
       const place = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
-      this.data[m] = { ...place, ...(entry.restore && { restore: true }) };
+      this.data[m] = { ...place, ...marksOf(entry) };
       this.take(home);
     }
   }
@@ -253,6 +255,11 @@ class GroupRepair {
     }
     return best;
   }
+}
+
+/** They stay with the shard, whoever owns it. */
+function marksOf({ restore, rewound }: DataEntry): Pick<DataEntry, 'restore' | 'rewound'> {
+  return { ...(restore && { restore }), ...(rewound && { rewound }) };
 }
 
 /**

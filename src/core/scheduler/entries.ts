@@ -23,6 +23,7 @@ import {
   byName,
   type Change,
   type DurableState,
+  type Restore,
   type SessionEntry,
   type ShardToLoad,
   type StoredPlan,
@@ -57,11 +58,14 @@ type Reader = (state: DurableState, name: string, a: number, b: number) => unkno
 /** What the state holds under a key of each kind. Undefined: nothing. */
 const READ: Readonly<Record<string, Reader>> = {
   [FORMAT_KEY]: () => ({ format: FORMAT }),
-  job: ({ map: { job, pools }, nodesWanted }) => ({ job, pools, nodesWanted }),
+  job: ({ map: { job, pools }, nodesWanted, firstPeer }) => ({
+    ...{ job, pools, nodesWanted },
+    ...(firstPeer !== undefined && { firstPeer }),
+  }),
   head: ({ map: { epoch }, nextPeer, nextSid }) => ({ epoch, nextPeer, nextSid }),
   scaling: ({ scaling }) => scaling && { wanted: scaling.wanted, nextChange: scaling.nextChange },
   saving: ({ saving }) => saving && { nextAttempt: saving.nextAttempt },
-  restore: ({ restore }) => restore && { url: restore.url, number: restore.number },
+  restore: ({ restore }) => restore && headOf(restore),
   load: ({ restore }, _name, g, m) => restore?.shards.get(shardKey(g, m)),
   plan: ({ saving }, name) => saving?.plans.get(name),
   name: ({ names }, name) => names[name],
@@ -79,6 +83,10 @@ const READ: Readonly<Record<string, Reader>> = {
   aside: ({ datasets }, _name, index, at) => datasets[index]?.setAside[at],
   open: ({ datasets }, _name, index, range) => copied(datasets[index]?.open.get(range)),
 };
+
+function headOf({ shards: _, ...head }: Restore): Omit<Restore, 'shards'> {
+  return head;
+}
 
 /** Open ranges and growth are changed in place. */
 function copied<T extends object>(value: T | undefined): T | undefined {
@@ -186,7 +194,8 @@ function fromEntries(entries: Entries): DurableState {
     all<T>(kind)
       .map(([, value]) => value)
       .sort((a, b) => a.id - b.id);
-  const { job, pools, nodesWanted } = one<Pick<ClusterMap, 'job' | 'pools'> & { nodesWanted: number }>('job');
+  type Fixed = Pick<ClusterMap, 'job' | 'pools'> & Pick<DurableState, 'nodesWanted' | 'firstPeer'>;
+  const { job, pools, nodesWanted, firstPeer } = one<Fixed>('job');
   const { epoch, nextPeer, nextSid } = one<{ epoch: number; nextPeer: number; nextSid: number }>(HEAD_KEY);
   const nodes = sorted<NodeEntry>('node').sort(byName);
   const map = {
@@ -199,14 +208,14 @@ function fromEntries(entries: Entries): DurableState {
   };
   const scaling = one<{ wanted: number; nextChange: number } | undefined>(SCALING_KEY);
   const saving = one<{ nextAttempt: number } | undefined>(SAVING_KEY);
-  const restore = one<{ url: string; number: number } | undefined>(RESTORE_KEY);
+  const restore = one<Omit<Restore, 'shards'> | undefined>(RESTORE_KEY);
   const shards = all<ShardToLoad>('load').map(([, shard]): [number, ShardToLoad] => [
     shardKey(shard.g, shard.m),
     shard,
   ]);
   const plans = all<StoredPlan>('plan').map(([, plan]): [string, StoredPlan] => [plan.name, plan]);
   return {
-    ...{ map, nodesWanted, nextPeer, nextSid },
+    ...{ map, nodesWanted, nextPeer, nextSid, ...(firstPeer !== undefined && { firstPeer }) },
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
     sessions: new Map(sorted<SessionEntry>('session').map((session) => [session.id, session])),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),

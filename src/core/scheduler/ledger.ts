@@ -10,6 +10,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import { compareLists, type Entries, entriesOf, entryOf, HEAD_KEY, sessionKey } from './entries.js';
+import type { RestoreLostInput } from './saving/restored.js';
 import type { DurableState, Scaling } from './state.js';
 import type { Silence } from './vanishing.js';
 
@@ -29,6 +30,8 @@ export type SchedulerInput =
   /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
   | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
+  /** What a client asked for, with the checkpoint that the runtime found. */
+  | RestoreLostInput
   /** What became of an effect `publish`. */
   | PublishAnswer
   /** Why the store cannot be reached, so that decisions wait; undefined: it can be. */

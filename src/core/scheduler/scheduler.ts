@@ -5,14 +5,7 @@
  * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
  */
 import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
-import type {
-  Heartbeat,
-  JobStatus,
-  JobSummary,
-  Message,
-  MessageOf,
-  Redundancy,
-} from '../../protocol/messages.js';
+import type { Heartbeat, JobStatus, JobSummary, Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import type { PlanStatus } from '../../protocol/status.js';
 import { formGroups } from '../placement/form.js';
@@ -20,6 +13,7 @@ import { GroupIndex } from '../placement/group-index.js';
 import { type ClusterView, isIndispensable } from '../placement/health.js';
 import { repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import { Announcer } from './announcer.js';
 import { LateMaps } from './late-maps.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
@@ -41,7 +35,8 @@ import { TableBook } from './tables.js';
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
 export { stateOf } from './entries.js';
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
-export { type DurableState, newJob, restoredJob } from './state.js';
+export { restoredJob } from './saving/restored.js';
+export { type DurableState, newJob } from './state.js';
 
 /** Inputs that mark a change themselves, because most of them bring none. */
 const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
@@ -66,14 +61,13 @@ export class Scheduler {
   private readonly saver: Saver;
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
+  private readonly announcer: Announcer;
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
   private readonly redundancy = new RedundancyIndex();
   private now = 0;
   /** Undefined when something changed since. */
   private computed: Condition | undefined;
-  private redundancyBefore: Redundancy = 'forming';
-  private warnedBefore: Pick<Condition, 'hosts' | 'shards'> = { hosts: undefined, shards: undefined };
   /** Something that placement depends on changed since repair had nothing to do. */
   private unsettled = true;
   private unannounced = true;
@@ -93,6 +87,7 @@ export class Scheduler {
     this.lateMaps = new LateMaps(this.ledger, policy);
     this.samples = new Samples(this.ledger, policy);
     this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
+    this.announcer = new Announcer(this.ledger);
     this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
     this.saver = new Saver({
       ledger: this.ledger,
@@ -101,7 +96,14 @@ export class Scheduler {
       sessions: this.sessions,
       isLost: (group) => this.reports.isLost(group),
     });
-    this.restorer = new Restorer({ ledger: this.ledger, policy, unsettle: () => this.changed() });
+    this.restorer = new Restorer({
+      ledger: this.ledger,
+      policy,
+      sessions: this.sessions,
+      lost: () => this.reports.lost.filter(({ g, v }) => this.map.groups[g]?.version === v),
+      isComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
+      unsettle: () => this.changed(),
+    });
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
@@ -220,6 +222,9 @@ export class Scheduler {
       case 'published':
       case 'publishFailed':
         this.saver.onPublished(input);
+        break;
+      case 'restoreLost':
+        this.restorer.restoreLost(input);
         break;
       case 'store':
         this.storeProblem = input.problem;
@@ -352,6 +357,7 @@ export class Scheduler {
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
     if (!this.reports.lose(from, report)) return;
     const { g, m, gen, v } = report;
+    this.announcer.lost(g, m, gen, this.saver.newestWith(g, m));
     this.ledger.answer(from, { t: 'confirmedLost', g, m, gen, v });
   }
 
@@ -382,7 +388,7 @@ export class Scheduler {
     const ready = this.view().nodes.filter((node) => !node.standby);
     if (ready.length < nodesWanted) return;
     const first = ready.slice(0, nodesWanted);
-    const restored = (g: number, m: number) => this.restorer.isToLoad(g, m);
+    const restored = (g: number, m: number) => this.restorer.toLoad(g, m);
     const groups = formGroups(map.pools, first, map.epoch + 1, this.ledger.nextSid, restored);
     this.ledger.setMap({ groups }, 'formed');
   }
@@ -415,6 +421,7 @@ export class Scheduler {
       lost: this.reports.lost,
       reports: this.reports.nodes,
       rows: (g, m) => this.reports.rows(g, m),
+      saved: (g, m) => this.saver.newestWith(g, m),
       scaling: () => this.scaler.status(),
     };
   }
@@ -429,16 +436,6 @@ export class Scheduler {
 
   private announceRedundancy(): void {
     this.unannounced = false;
-    const { state, hosts, shards } = this.condition;
-    const before = this.warnedBefore;
-    this.warnedBefore = { hosts, shards };
-    if (hosts !== undefined && hosts !== before.hosts)
-      this.ledger.afterwards({ kind: 'event', name: 'hosts.warning', fields: { message: hosts } });
-    if (shards !== undefined && shards !== before.shards)
-      this.ledger.afterwards({ kind: 'event', name: 'shards.warning', fields: { message: shards } });
-    if (state === this.redundancyBefore) return;
-    this.redundancyBefore = state;
-    const fields = { state, epoch: this.map.epoch };
-    this.ledger.afterwards({ kind: 'event', name: 'redundancy', fields });
+    this.announcer.announce(this.condition);
   }
 }

@@ -1,7 +1,4 @@
 /** The scheduler's durable state: what a restarted scheduler resumes from. */
-import { KintsugiError } from '../../errors.js';
-import type { CheckpointDraft, SavedDataset, SegmentRef } from '../../protocol/checkpoints.js';
-import { shardKey } from '../../protocol/items.js';
 import {
   CAPABILITIES,
   type ClusterMap,
@@ -13,7 +10,7 @@ import {
   seatOf,
 } from '../../protocol/map.js';
 import type { ChangeStatus } from '../../protocol/messages.js';
-import type { SavePlan } from '../../protocol/saving.js';
+import type { SavedPart, SavePlan } from '../../protocol/saving.js';
 import type { DatasetState } from './samples/state.js';
 
 /**
@@ -29,6 +26,8 @@ export interface DurableState {
   /** Nodes that must have joined before groups are formed. */
   nodesWanted: number;
   nextPeer: PeerId;
+  /** Ids below it are those of the job whose checkpoint this one began with. Undefined: of no other. */
+  firstPeer?: PeerId;
   nextSid: number;
   /**
    * Node names with their ids and newest incarnations, also of absent nodes (see names.ts). `left`: that
@@ -42,7 +41,7 @@ export interface DurableState {
   datasets: DatasetState[];
   /** Undefined until the first save plan. */
   saving?: { nextAttempt: number; plans: Map<string, StoredPlan> };
-  /** The job was made from this checkpoint, and some of it is not loaded yet. */
+  /** The job was made from this checkpoint, or lost shards of it are, and some of it is not loaded yet. */
   restore?: Restore;
 }
 
@@ -50,6 +49,10 @@ export interface DurableState {
 export interface Restore {
   url: string;
   number: number;
+  /** A running job loads what it had lost. */
+  onlyLost?: true;
+  /** What was trained after the queue of samples was copied may be in some shards, and is trained again. */
+  atLeastOnce?: true;
   /** Shards by `shardKey`. */
   shards: Map<number, ShardToLoad>;
 }
@@ -58,7 +61,10 @@ export interface Restore {
 export interface ShardToLoad {
   readonly g: number;
   readonly m: number;
-  readonly segments: readonly SegmentRef[];
+  readonly parts: readonly SavedPart[];
+  /** See `LoadShard`. */
+  readonly reshaped: boolean;
+  readonly sessionsBelow?: PeerId;
 }
 
 /** Replaced and never changed in place. */
@@ -100,51 +106,6 @@ export interface Scaling {
   readonly wanted: number;
   readonly nextChange: number;
   readonly changes: readonly Change[];
-}
-
-/** The sessions that are open in a restored job are those of ranges. */
-function restoredDataset(saved: SavedDataset, exact: boolean): DatasetState {
-  const { open, samples, setAside, growth, ...rest } = saved;
-  const ranges = [...open].sort((a, b) => a.number - b.number);
-  return {
-    ...{ ...rest, samples: [...samples], setAside: [...setAside] },
-    open: new Map(ranges.map((range) => [range.number, { ...range, ...(!exact && { partial: true }) }])),
-    ...(growth && { growth: growth.map((file) => ({ ...file })) }),
-  };
-}
-
-/**
- * The state of a job that goes on from a checkpoint, in the same number of data shards.
- * @throws BAD_ARGUMENT when the pools differ in more than their parities, or the checkpoint is an export
- */
-export function restoredJob(
-  job: string,
-  nodesWanted: number,
-  pools: readonly Omit<Pool, 'firstGroup'>[],
-  url: string,
-  checkpoint: Pick<
-    CheckpointDraft,
-    'kind' | 'number' | 'barrier' | 'pools' | 'tables' | 'samples' | 'shards'
-  >,
-): DurableState {
-  const { kind, number, barrier, tables, samples, shards } = checkpoint;
-  const shapeOf = (list: readonly Omit<Pool, 'firstGroup'>[]) =>
-    list.map(({ name, k, groups }) => `${name}: ${groups} groups of ${k}`).join(', ');
-  const [wanted, saved] = [shapeOf(pools), shapeOf(checkpoint.pools)];
-  if (kind !== 'full job') throw new KintsugiError('BAD_ARGUMENT', `checkpoint ${number} is an export`);
-  if (wanted !== saved)
-    throw new KintsugiError('BAD_ARGUMENT', `checkpoint ${number} has ${saved}, and the job ${wanted}`);
-  const state = newJob(job, nodesWanted, [...pools]);
-  state.map = { ...state.map, tables: tables.map((table, index) => ({ ...table, id: index + 1 })) };
-  state.nextPeer = Math.max(1, samples?.nextPeer ?? 1);
-  state.datasets = (samples?.datasets ?? []).map((dataset) => restoredDataset(dataset, barrier));
-  for (const id of samples?.sessions ?? []) state.sessions.set(id, { id, leased: false });
-  const toLoad = shards.map(({ group: g, member: m, segments }): [number, ShardToLoad] => [
-    shardKey(g, m),
-    { g, m, segments },
-  ]);
-  state.restore = { url, number, shards: new Map(toLoad) };
-  return state;
 }
 
 /** The state of a new job. */

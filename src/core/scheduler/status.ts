@@ -9,6 +9,7 @@ import type {
   Redundancy,
   ScalingStatus,
 } from '../../protocol/messages.js';
+import type { SavedCopy } from '../../protocol/status.js';
 import { crowdingProblem } from '../placement/crowding.js';
 import { domainsProblem } from '../placement/domains.js';
 import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
@@ -22,6 +23,8 @@ export interface StatusInput {
   reports: ReadonlyMap<PeerId, Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>>;
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number;
+  /** A shard in the newest checkpoint that is known to have it. */
+  saved(g: number, m: number): SavedCopy | undefined;
   scaling(): ScalingStatus;
 }
 
@@ -169,7 +172,10 @@ export function statusOf(input: StatusInput, { state, reasons, hosts, shards }: 
     recoveries,
     unrecoverable: input.lost
       .filter((lost) => map.groups[lost.g]?.version === lost.v)
-      .map(({ g, m, blocks }) => ({ g, m, blocks, rows: input.rows(g, m) })),
+      .map(({ g, m, blocks }) => {
+        const checkpoint = input.saved(g, m);
+        return { g, m, blocks, rows: input.rows(g, m), ...(checkpoint && { checkpoint }) };
+      }),
     scaling: input.scaling(),
   };
 }

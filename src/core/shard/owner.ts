@@ -9,11 +9,11 @@ import { type BlockList, type Extent, type NativeShard, PushStatus } from '../..
 import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
-import { Dedup, isTombstone } from '../shared/dedup.js';
+import { Dedup, isSkip, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
-import { Retry } from '../shared/retry.js';
 import type { SessionRange } from '../shared/session-ranges.js';
 import type { Follower } from './follower.js';
+import { Gaps } from './gaps.js';
 import type { OwnerHost } from './host.js';
 import { type ReadBatch, Readers } from './readers.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
@@ -42,8 +42,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   /** De-duplication at the head; the stream has the one at the committed position. */
   private head = new Dedup();
   private openIds: StreamId[] = [];
-  /** Each client is told of a gap only now and then: it answers by sending everything again. */
-  private readonly gaps = new Map<PeerId, Retry>();
+  private readonly gaps: Gaps;
   private readonly lines: WaitingPushes;
   private readonly pulls: WaitingPulls;
   private readonly recovery: Recovery;
@@ -64,6 +63,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.restores = entry.restore === true;
     this.stream = new Stream(this, host);
     this.readers = new Readers(this, host);
+    this.gaps = new Gaps(this, host);
     this.lines = new WaitingPushes(host.policy, host.waiting);
     this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
     this.recovery = new Recovery(this, host);
@@ -153,7 +153,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
       return 'done';
     }
     if (cseq > last + 1) {
-      this.tellGap(client, last + 1);
+      if (!this.recovery.unrecoverable) this.gaps.tell(client, last + 1);
       return 'gap';
     }
     if (!this.mayApply) return 'wait';
@@ -201,18 +201,19 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const ended = this.head.tombstones(ranges);
     if (ended.length === 0) return;
     for (const id of ended) this.head.record(id);
-    for (const client of this.gaps.keys()) if (this.head.hasEnded(client)) this.gaps.delete(client);
+    this.gaps.forget((client) => this.head.hasEnded(client));
     this.openIds.push(...ended);
     this.host.markDirty(this);
   }
 
-  private tellGap(client: PeerId, expected: number): void {
-    const { now, policy } = this.host;
-    const retry = this.gaps.get(client) ?? new Retry({ waitMs: policy.retryMs / 4 });
-    if (this.recovery.unrecoverable || !retry.overdue(now)) return;
-    retry.asked(now);
-    this.gaps.set(client, retry);
-    this.host.tell(client, { t: 'gap', g: this.group.id, m: this.member, expected });
+  /** Rule 41: the client was answered everything below `next`, and this shard has forgotten some of it. */
+  onSkipTo(client: PeerId, next: number): void {
+    const id: StreamId = [client, next - 1, 'SKIPPED'];
+    if (this.phase !== 'ACTIVE' || !this.gaps.rewound || !this.mayApply) return;
+    if (id[1] <= this.head.last(client) || this.head.hasEnded(client)) return;
+    this.head.append(id);
+    this.openIds.push(id);
+    this.host.markDirty(this);
   }
 
   /** Pushes and pulls that waited for this shard, for blocks, or for acknowledgements to make room. */
@@ -273,7 +274,8 @@ export class Owner implements StreamOwner, RecoveryOwner {
 
   committed(ids: readonly StreamId[]): void {
     for (const id of ids) {
-      if (!isTombstone(id)) this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
+      if (isTombstone(id) || isSkip(id)) continue;
+      this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
     }
     if (this.lines.any) this.host.serveLater(this);
   }

@@ -10,7 +10,7 @@
  */
 import { invariant } from '../../errors.js';
 import type { PeerId } from '../../protocol/map.js';
-import type { DedupEntry, EndedSessions, Refusal, StreamId } from '../../protocol/messages.js';
+import type { DedupEntry, EndedSessions, Refusal, SkippedPushes, StreamId } from '../../protocol/messages.js';
 import type { SessionRange } from './session-ranges.js';
 
 /**
@@ -126,7 +126,8 @@ export class Dedup {
   /** Records what was never recorded here: the next number of its client, or the end of sessions. */
   append(id: StreamId): void {
     const last = isTombstone(id) ? 0 : this.last(id[0]);
-    if (!isTombstone(id)) {
+    if (isSkip(id)) invariant(id[1] > last, 'what is skipped is above what was recorded', { id, last });
+    else if (!isTombstone(id)) {
       invariant(id[1] === last + 1, 'numbers of a client are recorded once, in order', { id, last });
       invariant(last > 0 || !this.hasEnded(id[0]), 'nothing is taken of a session that has ended', { id });
     }
@@ -142,7 +143,7 @@ export class Dedup {
     // Numbers only grow: an id that is recorded again changes nothing.
     if (cseq <= this.last(client)) return;
     this.lastOf.set(client, cseq);
-    if (code === undefined) return;
+    if (code === undefined || code === 'SKIPPED') return;
     const refused = this.refusedOf.get(client) ?? [];
     refused.push([cseq, code]);
     if (refused.length > PUSH_WINDOW) refused.shift();
@@ -173,4 +174,9 @@ export class Dedup {
 
 export function isTombstone(id: StreamId | DedupEntry): id is EndedSessions {
   return id[2] === 'ENDED';
+}
+
+/** Numbers that a shard has forgotten. */
+export function isSkip(id: StreamId): id is SkippedPushes {
+  return id[2] === 'SKIPPED';
 }

@@ -64,6 +64,8 @@ export interface FetchEffect {
   token: number;
   url: string;
   segment: SegmentRef;
+  /** Whose file it is, in the checkpoint. */
+  pool: string;
   group: number;
   member: number;
 }

@@ -80,7 +80,7 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'codec: tombstones are refused',
     file: 'protocol/validate',
-    from: 'const streamId = either(tuple(natural, natural, optional(code)), ended);',
-    to: 'const streamId = tuple(natural, natural, optional(code));',
+    from: 'const mark = either(ended, skipped);',
+    to: 'const mark = skipped;',
   },
 ];

@@ -79,7 +79,7 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   {
     name: 'restore: a shard that is lost while it is loaded is not loaded again',
     file: 'placement/repair',
-    from: '...(entry.restore && { restore: true }),',
+    from: '...(restore && { restore }), ',
     to: '',
     scenario: {
       test: 'test/core/scheduler/restore.test.ts',
@@ -106,9 +106,85 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'restore: sessions of open ranges are not open',
-    file: 'scheduler/state',
+    file: 'scheduler/saving/restored',
     from: 'state.sessions.set(id, { id, leased: false });',
     to: '{}',
+  },
+  {
+    name: 'restore lost: the group keeps its sinks',
+    file: 'scheduler/saving/restored',
+    from: 'sinks: sinks.map(fresh)',
+    to: 'sinks',
+  },
+  {
+    name: 'restore lost: numbers of the checkpoint are forgotten',
+    file: 'node/loading',
+    from: 'const sessions = message.reshaped ? [] : ',
+    to: 'const sessions = load.sessions ? [] : ',
+  },
+  {
+    name: 'restore lost: the owner stays in its generation',
+    file: 'scheduler/saving/restored',
+    from: 'return { node, inc, gen: epoch, init: false, restore: true, rewound: true };',
+    to: 'return { ...entry, restore: true, rewound: true };',
+  },
+  {
+    name: 'restore lost: a shard that may yet be recovered is loaded, too',
+    file: 'scheduler/saving/restored',
+    from: 'if (isComplete(group.id, m, entry.gen))',
+    to: 'if (isComplete(group.id, m, entry.gen) || entry.node !== 0)',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules ask while one shard of a group is lost and another one is being recovered',
+    },
+  },
+  {
+    name: 'gap: a client goes on behind what it still keeps',
+    file: 'client/client',
+    from: 'this.skipTo(shard, first.cseq);',
+    to: 'this.skipTo(shard, shard.next);',
+  },
+  {
+    name: 'gap: what is skipped is not a part of the stream',
+    file: 'shard/owner',
+    from: 'if (id[1] <= this.head.last(client) || this.head.hasEnded(client))',
+    to: 'if (this.head.record([client, next - 1]) === undefined)',
+  },
+  {
+    name: 'gap: the mark goes with the owner',
+    file: 'placement/repair',
+    from: '...(restore && { restore }), ...(rewound && { rewound })',
+    to: '...(restore && { restore })',
+  },
+  {
+    name: 'reshaped: numbers of other shards count',
+    file: 'node/loading',
+    from: 'const sessions = message.reshaped ? [] : ',
+    to: 'const sessions = ',
+    scenario: {
+      test: 'test/core/scheduler/reshaped.test.ts',
+      because: 'schedules have as many shards after a restore as before, so that numbers would be right',
+    },
+  },
+  {
+    name: 'reshaped: rows of other shards are taken, too',
+    file: 'node/loading',
+    from: 'message.reshaped ? this.ownRows(owner, table) : table',
+    to: 'table',
+    scenario: {
+      test: 'test/core/scheduler/reshaped.test.ts',
+      because: 'schedules have as many shards after a restore as before',
+    },
+  },
+  {
+    name: 'barrier: a shard that another owner has saved is waited for',
+    file: 'scheduler/saving/attempt',
+    from: 'this.saved.has(key) || this.begun.get(key) === gen',
+    to: 'this.begun.get(key) === gen',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'an owner must change after it has saved and before the others have begun',
+    },
   },
   {
     name: 'barrier: clients go on before all shards have begun',

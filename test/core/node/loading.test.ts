@@ -17,7 +17,7 @@ let loading: Loading;
 
 function ownerOf(m: number): Owner {
   const owner = {
-    ...{ group: { id: 0 }, member: m, gen: 1, phase: 'RESTORE', isLoaded: false },
+    ...{ group: { id: 0, pool: 0 }, member: m, gen: 1, phase: 'RESTORE', isLoaded: false },
     native: {
       loadRows: (_: number, keys: BigUint64Array) => {
         if (status === PushStatus.APPLIED) taken.push(`${m}/${keys[0]}`);
@@ -38,7 +38,7 @@ beforeEach(() => {
     get now() {
       return now;
     },
-    map: { tables: [{ id: 0, name: 't' }] },
+    map: { tables: [{ id: 0, name: 't' }], pools: [{ name: 'embedding' }] },
     out: {
       fetchFile: (effect: FetchEffect) => fetches.push(effect),
       send: (_: number, message: Message) => sent.push(message),
@@ -51,7 +51,8 @@ function load(m: number): void {
   const segments = Array.from({ length: FILES }, (_, i) => {
     return { name: `${m}/${i}`, bytes: 1, sha256: '', rows: 1 };
   });
-  loading.onLoad({ t: 'loadShard', epoch: 1, g: 0, m, gen: 1, url: 'memory', segments });
+  const parts = [{ group: 0, member: m, segments }];
+  loading.onLoad({ t: 'loadShard', epoch: 1, g: 0, m, gen: 1, url: 'memory', parts, reshaped: false });
 }
 
 const names = () => fetches.map(({ segment }) => segment.name);

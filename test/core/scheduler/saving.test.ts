@@ -322,6 +322,23 @@ describe('a barrier', () => {
     expect(failures()).toEqual(['ABORTED', 'ABORTED']);
   });
 
+  it('ends when all shards are saved, also where one has another owner since', () => {
+    start({ spares: 1 }, BARRIER);
+    push(1, 1);
+    save();
+    const late = cluster.hold(({ message, to }) => message.t === 'saveShards' && to === cluster.nodes[1]!.id);
+    held();
+    cluster.advance(300);
+    expect(cluster.sent('shardSaved').map(({ message }) => message.m)).toEqual([0]);
+    cluster.crash(0);
+    cluster.advance(2100);
+    late.drop();
+    cluster.advance(1200);
+    expect(drafts().length).toBe(1);
+    expect(cluster.sent('resume').length).toBe(1);
+    expect(cluster.eventsNamed('checkpoint.done')[0]!.pausedMs).toBeGreaterThan(0);
+  });
+
   it('waits for ranges whose workers are lost, and hands out none', () => {
     start({}, BARRIER);
     tell({ t: 'openDataset', id: 1, name: 'd', spec: DATASET });

@@ -100,10 +100,13 @@ export class Attempt {
     if (this.barrier && !this.barrier.isOver) this.begun.set(shardKey(g, m), gen);
   }
 
-  /** Every shard has begun, as its owner of the map. */
+  /** Every shard has begun, as its owner of the map, or was saved by an earlier one. */
   hasBegun({ groups }: ClusterMap): boolean {
     return groups.every(({ id, data }) =>
-      data.every(({ gen }, m) => this.begun.get(shardKey(id, m)) === gen),
+      data.every(({ gen }, m) => {
+        const key = shardKey(id, m);
+        return this.saved.has(key) || this.begun.get(key) === gen;
+      }),
     );
   }
 

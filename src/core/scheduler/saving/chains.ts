@@ -56,6 +56,11 @@ export class Chains {
     return this.with(saved).segments;
   }
 
+  /** Rows of a shard in the files of the newest checkpoint; undefined: it has none that is known. */
+  rows(g: number, m: number): number | undefined {
+    return this.chains.get(shardKey(g, m))?.segments.reduce((sum, { rows }) => sum + rows, 0);
+  }
+
   /** The checkpoint with these shards is published. */
   accept(all: Iterable<Saved>): void {
     for (const saved of all) this.chains.set(shardKey(saved.g, saved.m), this.with(saved));

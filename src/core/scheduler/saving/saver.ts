@@ -11,7 +11,7 @@ import type { ErrorCode } from '../../../errors.js';
 import type { Group, PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
 import type { SavePlan } from '../../../protocol/saving.js';
-import type { PlanStatus } from '../../../protocol/status.js';
+import type { PlanStatus, SavedCopy } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
 import type { Ledger, PublishAnswer } from '../ledger.js';
@@ -352,6 +352,17 @@ export class Saver {
 
   private event(name: string, { plan, number }: Attempt, fields: Record<string, unknown>): void {
     this.host.ledger.afterwards({ kind: 'event', name, fields: { plan: plan.name, number, ...fields } });
+  }
+
+  /** The newest checkpoint with this shard, as far as this scheduler has made it. */
+  newestWith(g: number, m: number): SavedCopy | undefined {
+    for (const { name, url, kind } of this.plans?.values() ?? []) {
+      const { last, chains } = this.liveOf(name)!;
+      const rows = chains.rows(g, m);
+      if (kind !== 'full job' || !last || rows === undefined) continue;
+      return { url, number: last.number, rows, agoMs: Math.round(this.now - last.endedAt + last.tookMs) };
+    }
+    return undefined;
   }
 
   /** Undefined: there has never been a plan. */
