@@ -65,6 +65,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'node/saving',
     from: 'if (id <= this.ended || id < (this.order?.message.id ?? 0))',
     to: 'if (false)',
+    scenario: {
+      test: 'test/core/scheduler/saving-failures.test.ts',
+      because: 'few schedules have a request that comes after the end of its attempt',
+    },
   },
   {
     name: 'restore: an owner serves before it is durable that its shard is loaded',

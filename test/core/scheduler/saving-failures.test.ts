@@ -1,5 +1,6 @@
 /** Attempts to make a checkpoint that fail: who is told why, and what becomes of the next one. */
 import { describe, expect, it } from 'vitest';
+import { SCHEDULER } from '../../../src/protocol/map.js';
 import { cluster, drafts, failures, newId, PLAN, push, save, start, tell } from './saves.js';
 
 describe('an attempt that fails', () => {
@@ -71,6 +72,21 @@ describe('an attempt that fails', () => {
     ]);
     cluster.place.publishFails = { code: 'CHECKPOINT_TAKEN', newest: 50 };
     expect(save(900).map(({ code }) => code)).toEqual(['CHECKPOINT_TAKEN']);
+  });
+
+  it('or is complete is not begun again by a request that comes late', () => {
+    start();
+    push(1, 1);
+    save();
+    const { to, message } = cluster.sent('saveShards').at(-1)!;
+    push(1, 1);
+    // Its files would have other content under names that a manifest lists.
+    const stored = () => [...cluster.place.files].map(([name, { position }]) => [name, position]);
+    const before = stored();
+    cluster.send(SCHEDULER, to, message);
+    cluster.advance(600);
+    expect(stored()).toEqual(before);
+    expect(failures()).toEqual([]);
   });
 
   it('on a node ends for all, also when its shard has another owner by then', () => {
