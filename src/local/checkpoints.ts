@@ -8,8 +8,10 @@ import { checkpointNumbers } from '../checkpoint/checkpoints.js';
 import { openPlace } from '../checkpoint/open.js';
 import type { Place } from '../checkpoint/place.js';
 import type { Client } from '../client/client.js';
+import { isReshaped } from '../core/scheduler/saving/restored.js';
 import { KintsugiError } from '../errors.js';
 import type { Manifest } from '../protocol/checkpoints.js';
+import type { PeerId, Pool } from '../protocol/map.js';
 import { readRestorable } from '../runtime/restored.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
@@ -48,6 +50,11 @@ export interface RestoredReport {
   bytes: number;
   /** In ranges that were finished when it was taken. */
   samples: number;
+  /**
+   * The run has other shards, and the checkpoint is not of one instant: some samples that were trained after
+   * it began are trained again.
+   */
+  atLeastOnce: boolean;
   /** Until every shard was loaded. */
   seconds: number | null;
 }
@@ -57,6 +64,8 @@ interface Restored {
   manifest: Manifest;
   /** Ranges that runs before have told of; undefined: nobody has kept them. */
   ranges: FinishedRange[] | undefined;
+  /** Pushes of sessions below this id went to other shards. */
+  before: PeerId;
 }
 
 const seconds = (ms: number): number => Math.round(ms) / 1000;
@@ -77,7 +86,7 @@ export class RunCheckpoints {
     if (!restore) return undefined;
     const { url } = restore;
     const manifest = await readRestorable(restore);
-    this.restored = { url, manifest, ranges: await withPlace(url, keptRanges) };
+    this.restored = { url, manifest, ranges: await withPlace(url, keptRanges), before: 0 };
     return { url, number: manifest.number };
   }
 
@@ -87,16 +96,32 @@ export class RunCheckpoints {
     return all.reduce((sum, samples) => sum + samples, 0);
   }
 
-  /** Finished ranges of a data set, those of runs before included. */
+  /** The pools of the run are known. What was pushed to other shards is not counted by its shards. */
+  formed(pools: readonly Pool[]): void {
+    const { restored } = this;
+    if (!restored || !isReshaped(pools, restored.manifest)) return;
+    restored.ranges = undefined;
+    restored.before = restored.manifest.samples?.nextPeer ?? 0;
+  }
+
+  /** Finished ranges of a data set whose pushes can be checked, those of runs before included. */
   ranges(events: readonly RoleEvent[]): FinishedRange[] {
+    return this.finished(events).filter(({ client }) => client >= (this.restored?.before ?? 0));
+  }
+
+  private finished(events: readonly RoleEvent[]): FinishedRange[] {
     return finishedRanges(events, this.restored?.ranges);
   }
 
-  /** How many ranges of a data set were finished before, where nobody has kept what was told of them. */
-  untold(dataset: string): number {
-    if (!this.restored || this.restored.ranges) return 0;
-    const { samples } = this.restored.manifest;
-    return samples?.datasets.find(({ name }) => name === dataset)?.finished ?? 0;
+  /** How many finished ranges of a data set were begun before, and nobody knows what was pushed for them. */
+  untold(dataset: string, events: readonly RoleEvent[]): number {
+    if (!this.restored) return 0;
+    const saved = this.restored.manifest.samples?.datasets.find(({ name }) => name === dataset);
+    const others = [...(saved?.open ?? []), ...(saved?.setAside ?? []), ...(this.restored.ranges ?? [])];
+    const known = new Set(others.map((each) => ('range' in each ? each.range : each.number)));
+    let untold = this.finished(events).length - this.ranges(events).length;
+    for (let number = 0; number < (saved?.next ?? 0); number++) if (!known.has(number)) untold++;
+    return untold;
   }
 
   restoredReport(events: readonly RoleEvent[]): RestoredReport | null {
@@ -105,7 +130,8 @@ export class RunCheckpoints {
     const { number, createdAt, rows, bytes } = manifest;
     const done = events.find(({ event }) => event === 'restore.done');
     const took = done ? seconds(numberOf(done, 'tookMs')) : null;
-    return { place, number, createdAt, rows, bytes, samples: this.samplesBefore, seconds: took };
+    const atLeastOnce = this.restored.before > 0 && !manifest.barrier;
+    return { place, number, createdAt, rows, bytes, samples: this.samplesBefore, atLeastOnce, seconds: took };
   }
 
   // ---- what the run makes

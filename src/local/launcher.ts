@@ -160,6 +160,7 @@ class LocalJob {
     });
     await this.form();
     const client = this.client!;
+    this.checkpoints.formed(client.clusterMap.pools);
     if (options.resume) await load(client, options.resume.url, { number: options.resume.number });
     await this.train();
     const status = await this.settle();
@@ -171,7 +172,7 @@ class LocalJob {
       ...{ inFiles: rows, epochs: options.epochs, pushes },
       status: await Dataset.status(client, RUN),
       told: this.checkpoints.ranges(this.events).length,
-      untold: this.checkpoints.untold(RUN),
+      untold: this.checkpoints.untold(RUN, this.events),
     });
     const parity = await checkParity(client);
     const { sha256, rows: digestRows } = await digest(client);

@@ -61,7 +61,7 @@ export interface SampleBooks {
   status: DatasetStatus | undefined;
   /** Ranges that workers have told of. */
   told: number;
-  /** Ranges that were finished in the checkpoint that the run began with, and that nobody told of. */
+  /** Finished ranges that were begun before this run, and nobody knows what was pushed for them. */
   untold?: number;
   pushes: { acked: number; lost: number | null; duplicated: number | null };
 }
@@ -91,7 +91,7 @@ export function samplesReport(books: SampleBooks): SamplesReport {
       `audit rows: of ${pushes.acked} pushes of their batches to shards ${pushes.lost} are missing ` +
       `and ${pushes.duplicated} were applied again`
     : untold > 0
-      ? `${untold} ranges were finished before, and nobody has kept what their workers pushed`
+      ? `${untold} ranges were begun before, and nobody knows what was pushed for them to these shards`
       : 'not audited: what was applied has not been counted';
   return {
     ...{ inFiles, epochs, expected, trained, redone: status?.redone ?? 0, setAside: setAside.length },

@@ -61,10 +61,11 @@ function samplesLine({ inFiles, epochs, trained, redone, setAside, exactlyOnce }
 
 function restoredLines(restored: RestoredReport | null): string[] {
   if (!restored) return [];
-  const { number, place, samples, bytes, seconds } = restored;
+  const { number, place, samples, bytes, seconds, atLeastOnce } = restored;
   const took = orDash(seconds, (value) => timeText(value * 1000));
   const content = `${countText(samples)} samples, ${bytesText(bytes)} in ${took}`;
-  return [`restored    checkpoint ${number} of ${place}: ${content}`];
+  const again = atLeastOnce ? '; what came after it began may be trained twice' : '';
+  return [`restored    checkpoint ${number} of ${place}: ${content}${again}`];
 }
 
 export function renderSummary(report: Report): string {

@@ -133,11 +133,28 @@ test('a checkpoint that is damaged is refused with the name of the file', async 
   expect(none.output).toMatchObject({ code: 2, said: [expect.stringMatching(/CHECKPOINT_MISSING/)] });
 });
 
-test('another number of data shards is refused', async () => {
-  const other = ['--ps', '3', '--code', '1+1', ...SHAPE.slice(4)];
-  const { output } = await local('other', [...other, '--restore', killed.place]);
-  expect(output).toMatchObject({ code: 2, said: [expect.stringMatching(/BAD_ARGUMENT: .*groups of 2/)] });
-});
+test('a job of another shape goes on from a checkpoint, and says what is trained again', async () => {
+  const other = ['--ps', '5', '--code', '3+1', ...SHAPE.slice(4), '--epochs', '3'];
+  const { output, report } = await local<Report>('other', [...other, '--restore', killed.place]);
+  expect(output).toMatchObject({ code: 0, stderr: '' });
+  expect(report.samples).toMatchObject({ trained: 18_000, exactlyOnce: null, problems: [] });
+  expect(report.parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
+  expect(report.restored).toMatchObject({ atLeastOnce: true });
+}, 120_000);
+
+test('from a cut of one instant it ends with the same bits as a run that nobody killed', async () => {
+  const exact = ['--workers', '1', '--deterministic', '--barrier', '--every', '200ms', '--epochs', '2'];
+  const quiet = await run<Report>('quiet', exact);
+  expect(quiet.output).toMatchObject({ code: 0, stderr: '' });
+  const { place, output } = await run<KilledReport>('instant', [...exact, '--kill', 'all@60%']);
+  expect(output).toMatchObject({ code: 137, stderr: '' });
+  const other = ['--ps', '5', '--code', '3+1', ...SHAPE.slice(4), ...exact];
+  const again = await local<Report>('reshaped', [...other, '--restore', place, '--checkpoint', place]);
+  expect(again.output).toMatchObject({ code: 0, stderr: '' });
+  expect(again.report.restored).toMatchObject({ atLeastOnce: false });
+  expect(again.report.samples).toMatchObject({ trained: 12_000, problems: [] });
+  expect(again.report.digest).toEqual(quiet.report.digest);
+}, 180_000);
 
 test('a run without checkpoints that is killed leaves nothing', async () => {
   const args = ['local', '--data', data, ...SHAPE, '--kill', 'all@50%', '--quiet'];

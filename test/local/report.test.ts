@@ -245,6 +245,6 @@ test('of ranges that were finished before the checkpoint, nobody says what nobod
     samplesReport({ ...books, told, untold } as unknown as SampleBooks);
   expect(of(3, 0)).toMatchObject({ exactlyOnce: true, problems: [] });
   expect(of(1, 2)).toMatchObject({ exactlyOnce: null, problems: [] });
-  expect(of(1, 2).evidence).toContain('2 ranges were finished before');
+  expect(of(1, 2).evidence).toContain('2 ranges were begun before');
   expect(of(1, 0).problems).toHaveLength(1);
 });
