@@ -12,7 +12,7 @@ export class BenchClient {
   /** Rejects when it ends without its last report. */
   readonly done: Promise<ClientDone>;
   private readonly process: ChildProcess;
-  private readonly waiters: ((report: ClientReport) => void)[] = [];
+  private readonly waiters = new Set<(report: ClientReport) => void>();
 
   constructor(options: ClientOptions, onReport: (report: ClientReport) => void = () => {}) {
     this.process = fork(PATH, [JSON.stringify(options)], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
@@ -25,7 +25,7 @@ export class BenchClient {
       this.process.on('message', (report: ClientReport) => {
         if (report.kind === 'done') done = report;
         onReport(report);
-        for (const waiter of this.waiters.splice(0)) waiter(report);
+        for (const waiter of this.waiters) waiter(report);
       });
       this.process.on('close', (code, signal) => {
         if (done) resolve(done);
@@ -42,16 +42,18 @@ export class BenchClient {
     return this.process.pid;
   }
 
-  /** Resolves with the first report that fits. @throws what `done` does */
-  async report<R extends ClientReport>(fits: (report: ClientReport) => report is R): Promise<R> {
-    const ended = this.done.then((): never => {
-      throw new KintsugiError('INTERNAL', 'a client has ended');
+  /** Resolves with the first report from now on that fits. @throws what `done` does */
+  report<R extends ClientReport>(fits: (report: ClientReport) => report is R): Promise<R> {
+    return new Promise((resolve, reject) => {
+      // Several reports may come in one turn, so this one listens until it has found what it looks for.
+      const waiter = (report: ClientReport) => {
+        if (!fits(report)) return;
+        this.waiters.delete(waiter);
+        resolve(report);
+      };
+      this.waiters.add(waiter);
+      this.done.then(() => reject(new KintsugiError('INTERNAL', 'a client has ended')), reject);
     });
-    for (;;) {
-      const next = new Promise<ClientReport>((resolve) => this.waiters.push(resolve));
-      const report = await Promise.race([next, ended]);
-      if (fits(report)) return report;
-    }
   }
 
   send(order: 'stop' | 'save' | 'pause' | 'resume'): void {
