@@ -6,7 +6,7 @@ import type { PublishAnswer, SchedulerEffect, SchedulerInput } from '../core/sch
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
-import type { Role } from '../protocol/senders.js';
+import { maySend, type Role } from '../protocol/senders.js';
 import type { PlanStatus } from '../protocol/status.js';
 import type { Logger } from './log.js';
 import { failureOf } from './places.js';
@@ -56,6 +56,8 @@ export class Checkpoints {
 
   /** Undefined: it needs no look at a place. */
   private lookUpFor(from: PeerId, role: Role, message: Message): (() => Promise<void>) | undefined {
+    // The core refuses what its sender has no right to send.
+    if (!maySend(role, 'scheduler', message.t)) return undefined;
     if (message.t === 'restoreLost') return () => this.findLost(from, message);
     if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return undefined;
     const { url } = message.plan;

@@ -208,6 +208,10 @@ describe('the other side', () => {
 
   test('a checkpoint that is none', async () => {
     const flags = ['--ps', '2', '--code', '1+1', '--workers', '1', '--quiet'];
-    await refused(['local', '--data', good, '--resume', file('none'), ...flags], 'BAD_CHECKPOINT', /none/);
+    await refused(
+      ['local', '--data', good, '--resume', file('none'), ...flags],
+      'CHECKPOINT_MISSING',
+      /none/,
+    );
   });
 });
