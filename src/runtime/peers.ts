@@ -137,9 +137,14 @@ export class Peers {
     return address && this.add(id, address.inc);
   }
 
-  /** The parts are copied before this returns, here or by the link. */
+  /**
+   * Sends now, after what is posted to that peer: messages keep their order. The parts are copied before this
+   * returns, here or by the link.
+   */
   send(to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
-    this.sendAll(to, [[message, parts]]);
+    const posted = this.posted.get(to)?.messages ?? [];
+    this.posted.delete(to);
+    this.sendAll(to, [...posted, [message, parts]]);
   }
 
   /**

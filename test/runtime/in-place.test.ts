@@ -49,7 +49,7 @@ it('memory of a push is given back after all that the same step sends', async ()
   session.held.set(77, { items: [], bytes: 0, done: () => order.push('given back') });
   session.run([
     { kind: 'released', ticket: 77 },
-    { kind: 'send', to: 1, message: { t: 'status', id: 1 }, parts: [] },
+    { kind: 'send', to: 1, message: { t: 'status', id: 1 }, parts: [new Uint8Array(1)] },
   ]);
   expect(order).toEqual(['sent', 'given back']);
 });

@@ -323,6 +323,16 @@ describe('Peers', () => {
     expect(await there.heard.next()).toEqual(ping(3));
   });
 
+  it('sends at once what is posted before what is sent, in order', async () => {
+    const there = await server();
+    const { all } = peers(new Map([[2, at(there.port)]]));
+    all.post(2, ping(1), []);
+    all.send(2, ping(2), []);
+    expect(all.anyPosted).toBe(false);
+    expect([await there.heard.next(), await there.heard.next()]).toEqual([HELLO, ping(1)]);
+    expect(await there.heard.next()).toEqual(ping(2));
+  });
+
   it('does not let one message that no frame can hold take others with it', async () => {
     const there = await server();
     const { all, log } = peers(new Map([[2, at(there.port)]]));
