@@ -148,7 +148,7 @@ export class Nodes {
     const stats = { g: group.id, m, gen, blocksLost: blocks, blocksPresent: blocks, blocksOnDemand: 0 };
     const owner = {
       ...{ group, member: m, gen, complete: init, requests: 0 },
-      native: { stats: () => [{ rows: SHARD_ROWS + m }], bytes: SHARD_BYTES + m },
+      native: { rows: SHARD_ROWS + m, bytes: SHARD_BYTES + m } satisfies ReportedOwner['native'],
       recoveryStats: () => (init ? undefined : stats),
     } as unknown as Writable<ReportedOwner>;
     node.owners.set(key, owner);
