@@ -80,7 +80,7 @@ describe('a PS', () => {
     },
   );
 
-  it('that the system refuses memory for a shard that it takes over lives on; another one gets it', async () => {
+  it('that gets no memory for a shard that it takes over lives on; another one gets it', async () => {
     const { failed, records, options } = watch();
     const job = await cluster({ ps: 6, code: '2+2', groups: 1, ...options });
     const trainer = await client(job.address);
