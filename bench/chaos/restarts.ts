@@ -3,7 +3,7 @@
  * checkpoint. What must be in it is checked each time (restored.ts).
  */
 import { checkpointNumbers } from '../../src/checkpoint/checkpoints.js';
-import { openPlace } from '../../src/checkpoint/open.js';
+import { withPlace } from '../../src/checkpoint/open.js';
 import type { Client } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
 import { numberOf, type RoleEvent } from '../../src/local/events.js';
@@ -83,9 +83,7 @@ export class Restarts {
 
   /** The newest checkpoint. @throws INTERNAL when one that is listed is damaged, or none is left */
   async newest(): Promise<number> {
-    const place = await openPlace(this.url);
-    const numbers = await checkpointNumbers(place);
-    await place.close();
+    const numbers = await withPlace(this.url, checkpointNumbers);
     const wrong = await damaged(this.url, numbers);
     const newest = numbers.at(-1);
     if (newest === undefined) wrong.push(`${this.url} has no checkpoint`);

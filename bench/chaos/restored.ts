@@ -8,7 +8,7 @@
  * checkpoint began is in it, and nothing that was never sent.
  */
 import { readManifest } from '../../src/checkpoint/checkpoints.js';
-import { openPlace } from '../../src/checkpoint/open.js';
+import { openPlace, withPlace } from '../../src/checkpoint/open.js';
 import { readSegmentOf, verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import { auditKeys, auditTable } from '../../src/client/audit.js';
 import type { Client } from '../../src/client/client.js';
@@ -46,15 +46,15 @@ export interface RestoreCheck {
 }
 
 /** Whether all checkpoints that a place lists are whole: one line for each file that is not. */
-export async function damaged(url: string, numbers: readonly number[]): Promise<string[]> {
-  const place = await openPlace(url);
-  const wrong: string[] = [];
-  for (const number of numbers) {
-    const { bad } = await verifyCheckpoint(place, number);
-    for (const { name, problem } of bad) wrong.push(`checkpoint ${number}: ${name}: ${problem}`);
-  }
-  await place.close();
-  return wrong;
+export function damaged(url: string, numbers: readonly number[]): Promise<string[]> {
+  return withPlace(url, async (place) => {
+    const wrong: string[] = [];
+    for (const number of numbers) {
+      const { bad } = await verifyCheckpoint(place, number);
+      for (const { name, problem } of bad) wrong.push(`checkpoint ${number}: ${name}: ${problem}`);
+    }
+    return wrong;
+  });
 }
 
 /** By table: the first value of every row that a checkpoint has. */

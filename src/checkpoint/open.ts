@@ -27,3 +27,13 @@ function filePath(url: string): string {
     throw new KintsugiError('BAD_ARGUMENT', `${url}: ${describe(error)}`);
   }
 }
+
+/** Does some work with a place, and closes it. @throws what `openPlace` and the work throw */
+export async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
+  const place = await openPlace(url);
+  try {
+    return await work(place);
+  } finally {
+    await place.close();
+  }
+}

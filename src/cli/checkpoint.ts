@@ -2,8 +2,7 @@
 import { type Command, Option } from 'commander';
 import { listCheckpoints } from '../checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../checkpoint/compact.js';
-import { openPlace } from '../checkpoint/open.js';
-import type { Place } from '../checkpoint/place.js';
+import { withPlace } from '../checkpoint/open.js';
 import { deleteCheckpoint } from '../checkpoint/retention.js';
 import { verifyCheckpoint } from '../checkpoint/verify.js';
 import type { Client } from '../client/client.js';
@@ -92,15 +91,6 @@ async function changed(client: Client, place: string | undefined, flags: SetFlag
 }
 
 // ---- of a place
-
-async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
-  const place = await openPlace(url);
-  try {
-    return await work(place);
-  } finally {
-    await place.close();
-  }
-}
 
 async function runList(text: string, flags: PlaceFlags): Promise<void> {
   const url = absolutePlace(text);

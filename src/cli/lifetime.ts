@@ -25,3 +25,13 @@ export function stopSignal(): Promise<NodeJS.Signals> {
     process.on('SIGTERM', stop).on('SIGINT', stop);
   });
 }
+
+/** `ended` rejects when `end` is called: a role that cannot go on. It may be called before anybody waits. */
+export function failure(): { ended: Promise<never>; end: (error: Error) => void } {
+  let end: (error: Error) => void = () => {};
+  const ended = new Promise<never>((_, reject) => {
+    end = reject;
+  });
+  ended.catch(() => {});
+  return { ended, end };
+}

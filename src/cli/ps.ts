@@ -26,7 +26,7 @@ import {
   withNodeToken,
   withScheduler,
 } from './flags.js';
-import { followLauncher, stopSignal } from './lifetime.js';
+import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 import { runProcesses } from './processes.js';
 
@@ -65,11 +65,7 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
   const stopped = stopSignal();
   const name = flags.name ?? `${hostname()}-${process.pid}`;
   const log = loggerOf(flags, { role: 'ps', name });
-  let end: (error: Error) => void = () => {};
-  const ended = new Promise<never>((_, reject) => {
-    end = reject;
-  });
-  ended.catch(() => {});
+  const { ended, end } = failure();
   rehearse();
   const starting = startPs({
     scheduler: flags.scheduler,

@@ -18,7 +18,7 @@ import {
   withMetricsToken,
   withScheduler,
 } from './flags.js';
-import { followLauncher, stopSignal } from './lifetime.js';
+import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 
 interface Flags extends SharedFlags {
@@ -54,11 +54,7 @@ async function run(flags: Flags): Promise<void> {
   const stopped = stopSignal();
   const name = flags.name ?? `${hostname()}-${process.pid}`;
   const log = loggerOf(flags, { role: 'replica', name });
-  let end: (error: Error) => void = () => {};
-  const ended = new Promise<never>((_, reject) => {
-    end = reject;
-  });
-  ended.catch(() => {});
+  const { ended, end } = failure();
   const starting = startReplica({
     scheduler: flags.scheduler,
     name,

@@ -36,7 +36,7 @@ import {
   withTls,
   withToken,
 } from './flags.js';
-import { followLauncher, stopSignal } from './lifetime.js';
+import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 
 interface Flags extends SharedFlags, CheckpointFlags {
@@ -92,11 +92,7 @@ async function run(flags: Flags): Promise<void> {
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const store = storeOf(flags);
-  let end: (error: Error) => void = () => {};
-  const failed = new Promise<never>((_, reject) => {
-    end = reject;
-  });
-  failed.catch(() => {});
+  const { ended: failed, end } = failure();
   const scheduler = await startScheduler({
     listen: flags.listen,
     advertise: flags.advertise,

@@ -5,7 +5,7 @@
  * finished before.
  */
 import { checkpointNumbers } from '../checkpoint/checkpoints.js';
-import { openPlace } from '../checkpoint/open.js';
+import { withPlace } from '../checkpoint/open.js';
 import type { Place } from '../checkpoint/place.js';
 import type { Client } from '../client/client.js';
 import { isReshaped } from '../core/scheduler/saving/restored.js';
@@ -192,14 +192,5 @@ async function keptRanges(place: Place): Promise<FinishedRange[] | undefined> {
     if (error instanceof KintsugiError && error.code === 'CHECKPOINT_MISSING') return undefined;
     if (error instanceof SyntaxError) throw new KintsugiError('BAD_CHECKPOINT', `${KEPT}: not JSON`);
     throw error;
-  }
-}
-
-async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
-  const place = await openPlace(url);
-  try {
-    return await work(place);
-  } finally {
-    await place.close();
   }
 }

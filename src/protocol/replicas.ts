@@ -4,6 +4,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent } from '../native.js';
+import type { ReplicaStatus } from './status.js';
 
 /** A replica serves at most so many tables, or all. */
 export const MAX_REPORTED_TABLES = 64;
@@ -74,21 +75,11 @@ export interface FollowProbed {
 
 // ---- replica -> scheduler
 /** Is this the newest map? And what the sender is, for the status of the job. */
-export interface ReplicaReport {
+export interface ReplicaReport extends Omit<ReplicaStatus, 'id'> {
   t: 'replicaReport';
   n: number;
-  /** Where it answers pulls. */
-  address: string;
-  /** It holds every `of`-th shard, from the `part`-th on, `part` from 1. */
-  share: [part: number, of: number];
-  /** Names of the tables that it serves, at most MAX_REPORTED_TABLES; absent: all. */
+  /** At most MAX_REPORTED_TABLES; absent: all. */
   tables?: string[];
-  /** Shards that it is to hold, and those of which it has a state. */
-  shards: number;
-  complete: number;
-  /** Age of the oldest state that it has; the number of batches that it knows of and does not have. */
-  lagMs: number;
-  behind: number;
 }
 
 // ---- scheduler -> replica

@@ -1,6 +1,6 @@
 /** The beginning of a job that goes on from a checkpoint. */
 import { checkFiles, readManifest } from '../checkpoint/checkpoints.js';
-import { openPlace } from '../checkpoint/open.js';
+import { withPlace } from '../checkpoint/open.js';
 import { type DurableState, restoredJob } from '../core/scheduler/scheduler.js';
 import { KintsugiError } from '../errors.js';
 import type { Manifest } from '../protocol/checkpoints.js';
@@ -11,16 +11,13 @@ import type { PoolOptions, RestoreOptions } from './scheduler-options.js';
  * they are loaded. @throws CHECKPOINT_MISSING, BAD_CHECKPOINT with the name of the file, PLACE_FAILED,
  * BAD_ARGUMENT, DEPENDENCY_MISSING
  */
-export async function readRestorable({ url, number }: RestoreOptions): Promise<Manifest> {
-  const place = await openPlace(url);
-  try {
+export function readRestorable({ url, number }: RestoreOptions): Promise<Manifest> {
+  return withPlace(url, async (place) => {
     const manifest = await readManifest(place, number);
     refuseLost(manifest, url);
     await checkFiles(place, manifest);
     return manifest;
-  } finally {
-    await place.close();
-  }
+  });
 }
 
 /** Shards of a partial save would come back empty, as if they had never had rows. @throws BAD_ARGUMENT */
@@ -31,7 +28,7 @@ function refuseLost({ number, lost = [] }: Manifest, url: string): void {
   throw new KintsugiError('BAD_ARGUMENT', `${text}; "kintsugi load" fills a job with the others`);
 }
 
-/** @throws what `readRestorable` throws; BAD_ARGUMENT when the job has another number of data shards */
+/** @throws what `readRestorable` throws */
 export async function restoredState(
   job: string,
   nodes: number,

@@ -10,7 +10,7 @@
 import { checkpointNumbers, readManifest } from '../checkpoint/checkpoints.js';
 import { initialState, joinRows, wordsOf } from '../checkpoint/layout.js';
 import { copyRuns, countRows, liveRows, type Run } from '../checkpoint/live-rows.js';
-import { openPlace } from '../checkpoint/open.js';
+import { withPlace } from '../checkpoint/open.js';
 import type { Place } from '../checkpoint/place.js';
 import type { TableRead } from '../checkpoint/segment.js';
 import { verifyCheckpoint } from '../checkpoint/verify.js';
@@ -66,13 +66,10 @@ export async function load(client: Client, url: string, options: LoadOptions = {
   checkText('load: url', url);
   checkOptions('load', options, LOAD_OPTIONS);
   if (options.number !== undefined) checkInteger('load: number', options.number, 1);
-  const place = await openPlace(url);
-  try {
+  return withPlace(url, async (place) => {
     const manifest = await verified(place, options);
-    return await new Loading(place, client, manifest, options).load();
-  } finally {
-    await place.close();
-  }
+    return new Loading(place, client, manifest, options).load();
+  });
 }
 
 /** A checkpoint whose files are all there and whole. @throws BAD_CHECKPOINT, CHECKPOINT_MISSING, ... */

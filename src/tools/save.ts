@@ -10,7 +10,7 @@
 import { randomBytes } from 'node:crypto';
 import { publishCheckpoint, storeSegment } from '../checkpoint/checkpoints.js';
 import { splitRows } from '../checkpoint/layout.js';
-import { openPlace } from '../checkpoint/open.js';
+import { withPlace } from '../checkpoint/open.js';
 import type { Place } from '../checkpoint/place.js';
 import { keepNewest } from '../checkpoint/retention.js';
 import { statePartsOf, type TableToWrite } from '../checkpoint/segment.js';
@@ -73,12 +73,7 @@ const DEPTH = 2;
 export async function save(client: Client, url: string, options: SaveOptions = {}): Promise<SaveResult> {
   checkText('save: url', url);
   checkOptions('save', options, SAVE_OPTIONS);
-  const place = await openPlace(url);
-  try {
-    return await saveTo(place, client, options);
-  } finally {
-    await place.close();
-  }
+  return withPlace(url, (place) => saveTo(place, client, options));
 }
 
 /** See {@link save}. `segmentBytes`: bytes of rows with which a segment ends. */
