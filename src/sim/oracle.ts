@@ -119,11 +119,14 @@ export class Oracle {
     this.rewound.add(shard);
     for (const [key, pushes] of this.sent) {
       if (key % MAX_SHARDS !== shard) continue;
-      const mask = maskOf(Math.floor(key / MAX_SHARDS));
+      const writer = Math.floor(key / MAX_SHARDS);
+      const mask = maskOf(writer);
       const acked = this.acked.get(key) ?? 0;
+      // Of a range, whole batches are counted: a push may have been acknowledged before its batch was.
+      const untold = writer >= RANGES ? pushes.length - acked : 0;
       const sure = Math.max(0, countBits(mask) - Math.max(0, pushes.length - acked));
       this.acked.set(key, sure);
-      this.before.set(key, (this.before.get(key) ?? 0) + sure - acked);
+      this.before.set(key, (this.before.get(key) ?? 0) + sure - acked - untold);
       for (const [i, { ticket }] of pushes.entries())
         if ((mask & bit(i + 1)) === 0) this.doubtfulAt.add(`${shard}/${ticket}`);
     }
