@@ -337,6 +337,8 @@ export interface Stalled extends StreamOf {
 export interface ShardRefused extends ShardOf {
   t: 'shardRefused';
   gen: number;
+  /** The sink beside it that mirrors it and has everything. */
+  mirror?: number;
 }
 /** A sink whose bytes are wrong: it is dropped and built anew. */
 export interface ReplaceSink {

@@ -237,7 +237,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   moveProgress: { items: list(tuple(natural, natural)) },
   leave: { inc: natural, restart: optional(bool) },
   stalled: { ...stream, v: natural },
-  shardRefused: { ...shard, gen: natural },
+  shardRefused: { ...shard, gen: natural, mirror: optional(natural) },
   replaceSink: { id: natural, g: natural, sid: natural },
   sinkReplaced: { id: natural, done: bool },
   confirmedLost: { ...shard, gen: natural, v: natural },

@@ -167,7 +167,7 @@ const FIELDS: Record<Message['t'], object> = {
     held: [[3, 1, 4096, 17]],
   },
   stalled: { ...stream, v: 9 },
-  shardRefused: { ...shard, gen: 4 },
+  shardRefused: { ...shard, gen: 4, mirror: 12 },
   replaceSink: { id: 2, g: 3, sid: 12 },
   sinkReplaced: { id: 2, done: true },
   unrecoverable: { ...shard, gen: 4, v: 9, blocks: 3 },

@@ -92,7 +92,12 @@ export class PsNode implements OwnerHost {
     this.saving = new Saving(this);
     this.loading = new Loading(this);
     this.sinks = new Sinks(this, native, memory);
-    this.refused = new RefusedShards(this.out, policy.retryMs, (key, owner) => this.dropOwner(key, owner));
+    this.refused = new RefusedShards(
+      this.out,
+      policy.retryMs,
+      (key, owner) => this.dropOwner(key, owner),
+      (g, m) => this.sinks.completeMirrorOf(this.map.groups[g], m),
+    );
     this.reporter = new Reporter(policy.heartbeatMs);
   }
 

@@ -10,14 +10,18 @@ import type { Owner } from '../shard/owner.js';
 import type { Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
 
+type Refused = Pick<MessageOf<'shardRefused'>, 'g' | 'm' | 'gen'>;
+
 export class RefusedShards {
   /** By `shardKey`. */
-  private readonly shards = new Map<number, { message: MessageOf<'shardRefused'>; telling: Retry }>();
+  private readonly shards = new Map<number, { shard: Refused; telling: Retry }>();
 
   constructor(
     private readonly out: Outbox,
     private readonly retryMs: number,
     private readonly drop: (key: number, owner: Owner) => void,
+    /** The sink of this node that mirrors the shard and has everything, now. */
+    private readonly mirrorOf: (g: number, m: number) => number | undefined,
   ) {}
 
   /**
@@ -33,8 +37,8 @@ export class RefusedShards {
       const { group, member: m, gen } = owner;
       const key = shardKey(group.id, m);
       this.drop(key, owner);
-      const message = { t: 'shardRefused' as const, g: group.id, m, gen };
-      this.shards.set(key, { message, telling: new Retry({ waitMs: this.retryMs }) });
+      const shard = { g: group.id, m, gen };
+      this.shards.set(key, { shard, telling: new Retry({ waitMs: this.retryMs }) });
       this.out.event('shard.refused', { group: group.id, member: m, gen, message: describe(error) });
     }
   }
@@ -44,16 +48,17 @@ export class RefusedShards {
    * refused: a generation never begins twice.
    */
   has(key: number, gen: number | undefined): boolean {
-    if (this.shards.get(key)?.message.gen === gen) return gen !== undefined;
+    if (this.shards.get(key)?.shard.gen === gen) return gen !== undefined;
     this.shards.delete(key);
     return false;
   }
 
   tick(now: number): void {
-    for (const { message, telling } of this.shards.values()) {
+    for (const { shard, telling } of this.shards.values()) {
       if (!telling.overdue(now)) continue;
       telling.asked(now);
-      this.out.send(SCHEDULER, message);
+      const mirror = this.mirrorOf(shard.g, shard.m);
+      this.out.send(SCHEDULER, { t: 'shardRefused', ...shard, ...(mirror !== undefined && { mirror }) });
     }
   }
 }

@@ -1,7 +1,14 @@
 /** The sinks of a node: those that the map gives it, but for those that the system refused memory. */
 import { describe } from '../../errors.js';
 import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
-import { type ClusterMap, FOLLOWS, type Group, type PeerId, type SinkEntry } from '../../protocol/map.js';
+import {
+  type ClusterMap,
+  FOLLOWS,
+  type Group,
+  mirrorOf,
+  type PeerId,
+  type SinkEntry,
+} from '../../protocol/map.js';
 import type { CoreHost } from '../shared/host.js';
 import { Sink } from '../sink/sink.js';
 
@@ -28,6 +35,12 @@ export class Sinks {
 
   get(sid: number): Sink | undefined {
     return this.present.get(sid);
+  }
+
+  /** The mirror of a shard that is here and has everything. */
+  completeMirrorOf(group: Group | undefined, m: number): number | undefined {
+    const sid = group && mirrorOf(group, m)?.sid;
+    return sid !== undefined && this.present.get(sid)?.complete ? sid : undefined;
   }
 
   all(): Sink[] {

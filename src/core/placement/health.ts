@@ -14,7 +14,7 @@ export interface ClusterView {
   shardComplete(group: number, member: number, gen: number): boolean;
   /** Nodes that should get nothing new for now. */
   avoid?: ReadonlySet<PeerId>;
-  /** Nodes that the system refuses memory: they get nothing for now, even what fits nowhere else. */
+  /** Those of them that the system refuses memory: they do not even get what fits nowhere else. */
   full?: ReadonlySet<PeerId>;
   /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
   leaving?: ReadonlySet<PeerId>;

@@ -222,14 +222,12 @@ class GroupRepair {
   }
 
   private outside(which: (node: NodeEntry) => boolean): NodeEntry | undefined {
-    const { nodes, avoid, full } = this.view;
+    const { nodes, avoid } = this.view;
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const byId = nodesById(nodes);
     const hosts = new Set([...used].map((id) => byId.get(id)?.host));
     return this.best(
-      nodes.filter(
-        (node) => !used.has(node.id) && !avoid?.has(node.id) && !full?.has(node.id) && which(node),
-      ),
+      nodes.filter((node) => !used.has(node.id) && !avoid?.has(node.id) && which(node)),
       (node) => (hosts.has(node.host) ? 1 : 0),
     );
   }

@@ -14,7 +14,6 @@ import type { Ledger } from './ledger.js';
 export interface ReplacingHost {
   readonly ledger: Ledger;
   readonly policy: SchedulerPolicy;
-  view(): ClusterView;
   /** As if those that are silent were gone. */
   viewOfHeard(): ClusterView;
   isLost(group: Group): boolean;
@@ -31,9 +30,10 @@ export class Replacing {
   constructor(private readonly host: ReplacingHost) {}
 
   get avoided(): ReadonlySet<PeerId> {
-    return new Set(this.avoid.keys());
+    return new Set([...this.avoid.keys(), ...this.refusing.keys()]);
   }
 
+  /** Some of those that are avoided. */
   get full(): ReadonlySet<PeerId> {
     return new Set(this.refusing.keys());
   }
@@ -61,15 +61,17 @@ export class Replacing {
 
   /**
    * The shard lacks something and is gone from its node, so it gets a new home, or a new generation. It stays
-   * on the node of a mirror that has everything, which it would lack elsewhere: that node tries again.
+   * on the node of a mirror that has everything, which it would lack elsewhere: that node tries again. The
+   * node says so itself, because a scheduler that was started again does not know yet what is complete.
    */
-  onShardRefused(from: PeerId, { g, m, gen }: MessageOf<'shardRefused'>): void {
+  onShardRefused(from: PeerId, report: MessageOf<'shardRefused'>): void {
+    const { g, m, gen } = report;
     const group = this.groupOf(g);
     const entry = group?.data[m];
     if (!group || entry?.node !== from || entry.gen !== gen) return;
-    const { ledger, policy, view } = this.host;
+    const { ledger, policy } = this.host;
     const mirror = mirrorOf(group, m);
-    const stays = mirror?.node === from && view().sinkComplete(mirror.sid);
+    const stays = mirror?.node === from && mirror.sid === report.mirror;
     if (stays && this.refusing.has(from)) return;
     this.refusing.set(from, this.now + policy.avoidMs);
     const data = [...group.data];

@@ -120,7 +120,6 @@ export class Scheduler {
     this.replacing = new Replacing({
       ledger: this.ledger,
       policy,
-      view: () => this.view(),
       viewOfHeard: () => this.without(this.membership.silentOnes),
       isLost: (group) => this.reports.isLost(group),
       reconfigure: (reason) => this.reconfigure(reason),

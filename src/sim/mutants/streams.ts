@@ -105,6 +105,28 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     to: 'const nowhere = { node: 0, inc: 0 };',
   },
   {
+    name: 'a refused shard loses a mirror that the scheduler has not heard of yet',
+    file: 'scheduler/replacing',
+    from: 'mirror.sid === report.mirror',
+    to: 'this.host.viewOfHeard().sinkComplete(mirror.sid)',
+  },
+  {
+    name: 'a refused shard does not say what its mirror has',
+    file: 'node/refused',
+    from: 'const mirror = this.mirrorOf(shard.g, shard.m);',
+    to: 'const mirror = undefined;',
+  },
+  {
+    name: 'a planned move goes to a node that was refused memory',
+    file: 'scheduler/replacing',
+    from: '[...this.avoid.keys(), ...this.refusing.keys()]',
+    to: 'this.avoid.keys()',
+    scenario: {
+      test: 'test/core/shard/memory.test.ts',
+      because: 'a shard that goes where there is no memory is only refused again',
+    },
+  },
+  {
     name: 'what breaks an invariant is taken for a bad message',
     file: 'node/node',
     from: 'if (!isRefusal(error))',

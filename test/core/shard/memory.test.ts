@@ -95,3 +95,51 @@ it('does not begin a second time in the same generation', () => {
   expect(owner().gen).toBeGreaterThan(gen);
   expectAllDone(1);
 });
+
+it('stays beside a mirror that has everything, whatever the scheduler that hears of it knows', () => {
+  cluster = new Cluster({ k: 2, r: 1, spares: 2 });
+  pushToAll();
+  cluster.advance(600);
+  refuse('adopt', 1);
+  const found = cluster.lose(({ message }) => message.t === 'shardRefused');
+  const { id: node } = cluster.nodes[3]!;
+  cluster.stepScheduler({ kind: 'move', g: 0, member: 0, node });
+  cluster.advance(2000);
+  expect(refused()).toHaveLength(1);
+  // What was complete comes back with heartbeats, and what was refused is told before the next one.
+  cluster.crashScheduler();
+  found();
+  cluster.restartScheduler();
+  const hold = cluster.hold(({ message }) => message.t === 'heartbeat');
+  cluster.advance(300);
+  const mirror = expect.objectContaining({ kind: 'M', index: 0, node });
+  expect(cluster.map.groups[0]!.sinks).toContainEqual(mirror);
+  expect(owner().node).toBe(node);
+  // So the group can lose another member.
+  cluster.crash(1);
+  hold.release();
+  cluster.advance(10_000);
+  pushToAll();
+  cluster.advance(10_000);
+  expectAllDone(2);
+});
+
+it('has its node left out by planned moves for a while', () => {
+  cluster = new Cluster({ k: 2, r: 1, spares: 2 });
+  pushToAll();
+  refuse('adopt', 1);
+  cluster.crash(0);
+  cluster.advance(3000);
+  expect(refused()).toHaveLength(1);
+  const used = [...cluster.map.groups[0]!.data, ...cluster.map.groups[0]!.sinks].map(({ node }) => node);
+  const free = cluster.nodes.filter(({ id, node }) => node && !used.includes(id));
+  expect(free).toHaveLength(1);
+  const drain = { t: 'drain', id: 2, node: 'ps-1', timeoutMs: 0 } as const;
+  cluster.stepScheduler({ kind: 'message', from: cluster.client.id, role: 'client', message: drain });
+  cluster.advance(3000);
+  expect(cluster.eventsNamed('move.begun')).toEqual([]);
+  cluster.advance(10_000);
+  expect(cluster.eventsNamed('move.begun')).toMatchObject([{ to: free[0]!.name }]);
+  expect(cluster.left).toEqual(['ps-1']);
+  expectAllDone(1);
+});
