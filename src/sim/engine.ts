@@ -146,7 +146,8 @@ export class RememberingShard implements NativeShard {
     blocks: BlockList,
     bytes: Uint8Array,
   ): ReturnType<NativeShard['addEquations']> {
-    this.needMemory();
+    // Of a block that is there already the engine keeps nothing: a late copy of an answer needs no memory.
+    if (this.real.filterAbsent(blocks).length > 0) this.needMemory();
     this.forget();
     return this.real.addEquations(parityIndex, parityCount, lacking, ok, blocks, bytes);
   }
