@@ -19,6 +19,7 @@ import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
 import type { ClientActor, NodeActor } from './actors.js';
+import { Breaks } from './breaks.js';
 import type { SimConfig } from './config.js';
 import { remembering } from './engine.js';
 import { Leases } from './leases.js';
@@ -58,6 +59,7 @@ const GONE: PeerId = -1;
 
 export class Cluster {
   readonly network: Network;
+  readonly breaks = new Breaks(this);
   readonly nodes: NodeActor[] = [];
   readonly clients: ClientActor[] = [];
   /** Connections to the scheduler. */
@@ -358,7 +360,7 @@ export class Cluster {
         this.log(() => `   n${index} ${effect.name} ${JSON.stringify(effect.fields)}`);
       } else if (effect.kind === 'store') this.saves.store(index, actor, effect);
       else if (effect.kind === 'fetch') this.saves.fetch(index, actor, effect);
-      else if (effect.kind === 'hangUp') this.count('hangUp');
+      else if (effect.kind === 'hangUp') this.breaks.hangUp(index, effect.peer);
       else this.transmit(index, effect.to, effect.message, effect.parts);
     }
     // Whoever still looks at what was discarded sees this.

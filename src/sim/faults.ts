@@ -32,7 +32,6 @@ const PARTITIONS = ['all', 'all', 'all', 'two', 'scheduler', 'some', 'outward', 
 export class Faults {
   private partitionUntil = 0;
   private healed = false;
-  private reconnects: { a: number; b: number; at: number }[] = [];
 
   constructor(
     private readonly cluster: Cluster,
@@ -47,7 +46,7 @@ export class Faults {
   /** Every process is gone. */
   forget(): void {
     this.partitionUntil = 0;
-    this.reconnects = [];
+    this.cluster.breaks.forget();
   }
 
   /** Before each step: partitions end, connections are made again, something new goes wrong. */
@@ -59,17 +58,6 @@ export class Faults {
     this.partitionUntil = 0;
     cluster.network.heal(cluster.now);
     cluster.log(() => '** HEAL');
-  }
-
-  reconnect(): void {
-    const { cluster } = this;
-    if (this.reconnects.length === 0 || !this.reconnects.some(({ at }) => at <= cluster.now)) return;
-    const again = this.reconnects.filter(({ at }) => at <= cluster.now);
-    this.reconnects = this.reconnects.filter(({ at }) => at > cluster.now);
-    for (const { a, b } of again) {
-      cluster.peerUp(a, b);
-      cluster.peerUp(b, a);
-    }
   }
 
   strike(): void {
@@ -173,9 +161,7 @@ export class Faults {
       if (a === b) continue;
       cluster.count('break');
       cluster.log(() => `** BREAK ${a}-${b}`);
-      cluster.network.cut(a, b, true);
-      cluster.network.cut(b, a, true);
-      this.reconnects.push({ a, b, at: cluster.now + random.below(60) });
+      cluster.breaks.cut(a, b);
     }
   }
 

@@ -107,7 +107,7 @@ export class World {
     if (random.chance(this.pace())) cluster.now++;
     faults.heal();
     control.events();
-    faults.reconnect();
+    cluster.breaks.reconnect();
     faults.strike();
     this.killAll();
     if (this.steps % 32 === 0) this.reload();

@@ -74,6 +74,13 @@ describe('a profile that is pinned', () => {
   });
 });
 
+describe('a schedule that found something', () => {
+  it('completes: replicas follow owners whose answers take longer than a question waits', () => {
+    const pins = { profile: 'saves', guarded: false, faults: 8, reload: true, saveEvery: 40 } as const;
+    expect(new World(70115, pins, native).run()).toMatchObject({ result: 'complete', message: '' });
+  });
+});
+
 describe('coverage', () => {
   it('adds up what schedules went through, also what they never saw', () => {
     const coverage = new Coverage();

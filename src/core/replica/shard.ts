@@ -139,7 +139,8 @@ export class ReplicaShard {
     const have = this.needsFill ? undefined : (this.filling ?? this.serving);
     if (!have && !this.stream && !host.mayFill()) return;
     this.asking.asked(host.now);
-    const id = host.newId();
+    // A repeated question keeps its number: its answer may take longer than the time to the next repeat.
+    const id = this.stream?.id ?? host.newId();
     this.stream = { id, gen: entry.gen, state: 'asked' };
     const { id: g, version: v } = this.group;
     const message = { t: 'follow' as const, g, m: this.m, gen: entry.gen, id, v };
@@ -275,7 +276,12 @@ export class ReplicaShard {
    */
   onProbed(at: number, seq: number | undefined, upTo: number): void {
     const { stream } = this;
-    if (stream?.state !== 'live' || stream.id > upTo) return;
+    if (!stream || stream.id > upTo) return;
+    if (stream.state === 'asked') {
+      // The owner sends this stream, and its `followed` came before this answer if it was not lost.
+      if (seq !== undefined) this.stream = undefined;
+      return;
+    }
     const copy = this.filling ?? this.serving;
     if (seq === undefined || !copy || copy.seq < seq) {
       // Forgotten, or batches are lost: what is on its way comes before the answer.

@@ -108,6 +108,26 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'replica: a question that is repeated is another one',
+    file: 'replica/shard',
+    from: 'const id = this.stream?.id ?? host.newId();',
+    to: 'const id = host.newId();',
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'answers must take longer than a question waits, for good; one schedule in thousands has it',
+    },
+  },
+  {
+    name: 'replica: a stream whose beginning was lost is waited for',
+    file: 'replica/shard',
+    from: "if (stream.state === 'asked') {",
+    to: "if (stream.state === 'asked') {\n            return;",
+    scenario: {
+      test: 'test/core/replica/replica.test.ts',
+      because: 'an answer must get lost, and a new connection makes the replica ask again at once',
+    },
+  },
+  {
     name: 'replica: one that the owner has forgotten does not find out',
     file: 'replica/shard',
     from: 'if (seq === undefined || ',

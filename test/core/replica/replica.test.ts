@@ -113,6 +113,40 @@ describe('a replica', () => {
     played.core.close();
   });
 
+  it('takes the answer to a question that it has repeated meanwhile', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    played.tick(11);
+    const { id, gen } = played.newest('follow');
+    played.tick(500);
+    played.tick(1000);
+    expect(played.sent.filter(({ message }) => message.t === 'follow')).toHaveLength(3);
+    played.say(5, { t: 'followed', g: 0, m: 0, gen, id, how: 'fresh', base: 3, extents: [] });
+    expect(played.core.position(0, 0)).toMatchObject({ gen: 1, seq: 3 });
+    played.core.close();
+  });
+
+  it('asks with another number when the owner sends a stream whose beginning was lost', () => {
+    const played = new Played();
+    played.tick(10);
+    played.map(1, 5, 1);
+    const { id } = played.newest('follow');
+    played.tick(500);
+    const { n } = played.newest('followProbe');
+    // The owner has not got the question, or does not serve yet.
+    played.say(5, { t: 'followProbed', n, items: [] });
+    played.tick(1000);
+    expect(played.newest('follow').id).toBe(id);
+    played.say(5, { t: 'followProbed', n, items: [[id, 3]] });
+    played.tick(1500);
+    const next = played.newest('follow').id;
+    expect(next).toBeGreaterThan(id);
+    expect(played.followed(5, 'fresh', 3)).toBe(next);
+    expect(played.core.position(0, 0)).toMatchObject({ gen: 1, seq: 3 });
+    played.core.close();
+  });
+
   it('does not count an answer whose position it has not reached, and asks for the stream again', () => {
     const played = new Played();
     played.tick(10);

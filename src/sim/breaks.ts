@@ -1,0 +1,45 @@
+/** Connections that end, and are made again after a while: then both sides are told that the other is up. */
+import type { PeerId } from '../protocol/map.js';
+import type { Cluster } from './cluster.js';
+
+/** A connection is made again before so much time has passed. */
+const AWAY = 60;
+
+export class Breaks {
+  private reconnects: { a: number; b: number; at: number }[] = [];
+
+  constructor(private readonly cluster: Cluster) {}
+
+  /** Every process is gone. */
+  forget(): void {
+    this.reconnects = [];
+  }
+
+  cut(a: number, b: number): void {
+    const { network, random, now } = this.cluster;
+    network.cut(a, b, true);
+    network.cut(b, a, true);
+    this.reconnects.push({ a, b, at: now + random.below(AWAY) });
+  }
+
+  /** A node ends its connection to a peer. */
+  hangUp(index: number, peer: PeerId): void {
+    const { cluster } = this;
+    const other = cluster.actorOf.get(peer);
+    if (other === undefined) return;
+    cluster.count('hangUp');
+    cluster.log(() => `   n${index} HANGS UP on ${other}`);
+    this.cut(index, other);
+  }
+
+  reconnect(): void {
+    const { cluster } = this;
+    if (this.reconnects.length === 0 || !this.reconnects.some(({ at }) => at <= cluster.now)) return;
+    const again = this.reconnects.filter(({ at }) => at <= cluster.now);
+    this.reconnects = this.reconnects.filter(({ at }) => at > cluster.now);
+    for (const { a, b } of again) {
+      cluster.peerUp(a, b);
+      cluster.peerUp(b, a);
+    }
+  }
+}
