@@ -1,14 +1,26 @@
 /** Connections that end, and are made again after a while: then both sides are told that the other is up. */
 import type { PeerId } from '../protocol/map.js';
-import type { Cluster } from './cluster.js';
+import type { Network } from './network.js';
+import type { Random } from './random.js';
 
 /** A connection is made again before so much time has passed. */
 const AWAY = 60;
 
+/** What is lent to connections that break. */
+interface BreaksHost {
+  readonly network: Network;
+  readonly random: Random;
+  readonly now: number;
+  readonly actorOf: ReadonlyMap<PeerId, number>;
+  peerUp(at: number, other: number): void;
+  count(name: string): void;
+  log(text: () => string): void;
+}
+
 export class Breaks {
   private reconnects: { a: number; b: number; at: number }[] = [];
 
-  constructor(private readonly cluster: Cluster) {}
+  constructor(private readonly cluster: BreaksHost) {}
 
   /** Every process is gone. */
   forget(): void {
