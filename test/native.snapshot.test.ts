@@ -117,6 +117,31 @@ describe('snapshots', () => {
     expect(shard.beginSnapshot(77).rows).toBe(shard.stats()[0]?.rows);
   });
 
+  it('of what changed have these rows alone, through hundreds of snapshots', () => {
+    const shard = newShard();
+    push(shard, range(0, 1000));
+    let stamp = shard.beginSnapshot(0).stamp;
+    readAll(shard, 1 << 20);
+    let older = stamp;
+    const everything: number[] = [];
+    for (let i = 0; i < 600; i++) {
+      const keys = [BigInt(i), BigInt((i * 37) % 1000), BigInt(1000 + i)];
+      push(shard, keys);
+      // Every tenth one covers what two others have seen, too.
+      const since = i % 10 === 9 ? older : stamp;
+      older = stamp;
+      const begun = shard.beginSnapshot(since);
+      stamp = begun.stamp;
+      const rows = [...rowsOf(readAll(shard, 1 << 20)).keys()];
+      expect(rows.length).toBe(begun.rows);
+      expect(rows).toEqual(expect.arrayContaining(keys));
+      if (rows.length > 6) everything.push(i);
+      else if (since === older) expect(new Set(rows)).toEqual(new Set(keys));
+    }
+    // Stamps have one byte. When they are counted anew all rows count as changed, once.
+    expect(everything.length).toBe(2);
+  });
+
   it('are refused at the wrong time, and say what is wrong with arguments', () => {
     const shard = newShard();
     expect(codeOf(() => shard.readSnapshot(1000))).toBe('BAD_ARGUMENT');

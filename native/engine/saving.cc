@@ -15,7 +15,7 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
   if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
   for (const auto& [id, t] : tables_) {
     const Change change(*this, *t);
-    if (!t->stamps().settle(t->shape(kRows).blocks(t->extent()), snapshots_)) return kNoMemory;
+    if (!t->stamps().settle(t->extent(), snapshots_)) return kNoMemory;
   }
   if (since > snapshots_) since = 0;
   snapshot_ = std::make_unique<Snapshot>(*memory_);
@@ -100,7 +100,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   };
   scatter(0, values, rows.values);
   if (state) scatter(values, state, rows.state);
-  if (snapshots_) t.stamps().mark(plan.slots, t.shape(kRows));
+  if (snapshots_) t.stamps().mark(plan.slots);
 }
 
 Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {

@@ -104,7 +104,7 @@ void Shard::dropBatch() { closeBatches(); }
 // Rows get their stamps once per batch, not once per push. No snapshot begins between a push and this.
 void Shard::closeBatches() {
   for (Table* t : dirty_) {
-    if (snapshots_) t->stamps().mark(t->batch().slots(), t->shape(kRows));
+    if (snapshots_) t->stamps().mark(t->batch().slots());
     t->batch().clear();
   }
   dirty_.clear();

@@ -17,36 +17,45 @@ static constexpr std::size_t kPageBytes = std::size_t{256} << 10;
  * caches. */
 static constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
+static constexpr std::uint32_t kMostStamp = 255;
+
 bool Stamps::settle(std::uint32_t count, std::uint32_t newest) {
+  if (newest - base_ > kMostStamp) {
+    base_ = newest;
+    std::fill_n(stamps_.get(), covered_, std::uint8_t{0});
+    std::fill_n(changed_.get(), room_ / 64, std::uint64_t{0});
+  }
+  const auto stamp = static_cast<std::uint8_t>(newest - base_);
   for (std::uint32_t word = 0; word < room_ / 64; word++) {
     for (std::uint64_t bits = std::exchange(changed_[word], 0); bits; bits &= bits - 1)
-      stamps_[word * 64 + static_cast<unsigned>(std::countr_zero(bits))] = newest;
+      stamps_[word * 64 + static_cast<unsigned>(std::countr_zero(bits))] = stamp;
   }
   if (count > room_) {
-    const auto room = static_cast<std::uint32_t>(alignUp(count + count / 2, 64));
-    std::unique_ptr<std::uint32_t[]> stamps(new (std::nothrow) std::uint32_t[room]);
+    const auto room = static_cast<std::uint32_t>(alignUp(count + count / 8, 64));
+    std::unique_ptr<std::uint8_t[]> stamps(new (std::nothrow) std::uint8_t[room]);
     std::unique_ptr<std::uint64_t[]> changed(new (std::nothrow) std::uint64_t[room / 64]());
     if (!stamps || !changed) return false;
     std::copy_n(stamps_.get(), covered_, stamps.get());
     stamps_ = std::move(stamps);
     changed_ = std::move(changed);
     room_ = room;
-    charge_.set(room * sizeof(std::uint32_t) + room / 8);
+    charge_.set(room + room / 8);
   }
-  if (count > covered_) std::fill(stamps_.get() + covered_, stamps_.get() + count, newest);
+  if (count > covered_) std::fill(stamps_.get() + covered_, stamps_.get() + count, stamp);
   covered_ = std::max(covered_, count);
   return true;
 }
 
-// A division per row would be most of what this costs. With 2^shift >= 2^32 x d the product of a slot, which
-// is below 2^30, and 2^shift / d rounded up is exact, and below 2^64.
-void Stamps::mark(const std::vector<std::uint32_t>& slots, const ColumnShape& shape) {
-  const std::uint64_t d = shape.slotsPerBlock;
-  const unsigned shift = 32 + static_cast<unsigned>(std::bit_width(d - 1));
-  const std::uint64_t reciprocal = ((std::uint64_t{1} << shift) + d - 1) / d;
+void Stamps::removeOlder(std::uint32_t since, BlockSet& slots) const {
+  if (since <= base_) return;
+  for (std::uint32_t slot = 0; slot < covered_; slot++) {
+    if (stamps_[slot] < since - base_) slots.remove(slot);
+  }
+}
+
+void Stamps::mark(const std::vector<std::uint32_t>& slots) {
   for (const std::uint32_t slot : slots) {
-    const auto block = static_cast<std::uint32_t>(slot * reciprocal >> shift);
-    if (block < covered_) changed_[block / 64] |= std::uint64_t{1} << (block % 64);
+    if (slot < covered_) changed_[slot / 64] |= std::uint64_t{1} << (slot % 64);
   }
 }
 
@@ -83,14 +92,10 @@ static void copyRows(const Table& table, const std::uint32_t* slots, std::size_t
 }
 
 void Snapshot::add(const Table& table, std::uint32_t since) {
-  const std::uint32_t extent = table.extent();
   Part part;
   part.table = &table;
-  part.left.fill(extent);
-  const std::uint32_t perBlock = table.shape(kRows).slotsPerBlock;
-  for (std::uint32_t b = 0; since && b < table.shape(kRows).blocks(extent); b++) {
-    if (table.stamps()[b] < since) part.left.removeRange(b * perBlock, (b + 1) * perBlock);
-  }
+  part.left.fill(table.extent());
+  if (since) table.stamps().removeOlder(since, part.left);
   for (const std::uint32_t slot : table.freeSlots()) part.left.remove(slot);
   if (!part.left.count()) return;
   rows_ += part.left.count();

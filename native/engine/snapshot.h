@@ -2,7 +2,7 @@
 // snapshot copies nothing when it begins. A row that is about to change and was not handed out yet is copied
 // first ("kept"). Where much was kept it is handed out before anything else, so that as little as possible is
 // kept at a time. Rows are kept one by one, because pushes come to rows at random places: with blocks of 4
-// KiB each row of 64 bytes would cost 64 times its size. Stamps say which blocks changed since an earlier
+// KiB each row of 64 bytes would cost 64 times its size. Stamps say which rows changed since an earlier
 // snapshot.
 #pragma once
 #include <cstdint>
@@ -18,26 +18,29 @@ namespace kintsugi {
 
 class Table;
 
-/** For each row block of a table the number of the newest snapshot that had begun before its last change.
- * Snapshots count from 1. Blocks that are not covered changed after the newest one. Changes set a bit per
- * block, which stays in the caches; the bits become stamps when the next snapshot begins. */
+/** For each slot of a table the number of the newest snapshot that had begun before its last change, or a
+ * later one: then the row counts as changed though it is not. Snapshots count from 1. Slots that are not
+ * covered changed after the newest one. Changes set a bit per slot, which stays in the caches; the bits become
+ * stamps when the next snapshot begins. A stamp is one byte, counted from `base_`; when that is not enough
+ * all rows count as changed once. */
 class Stamps {
  public:
   explicit Stamps(Memory& memory) : charge_(memory, Counts::Besides) {}
 
-  /** Before a snapshot begins; `newest` is the one before it, or 0. Covers the blocks below `count`. False if
+  /** Before a snapshot begins; `newest` is the one before it, or 0. Covers the slots below `count`. False if
    * the system refuses memory. */
   bool settle(std::uint32_t count, std::uint32_t newest);
-  std::uint32_t operator[](std::uint32_t block) const { return stamps_[block]; }
-  /** Rows at these slots changed. Blocks that are not covered are passed over. */
-  void mark(const std::vector<std::uint32_t>& slots, const ColumnShape& shape);
+  /** Removes the slots from `slots` whose stamps are below `since`. */
+  void removeOlder(std::uint32_t since, BlockSet& slots) const;
+  /** Rows at these slots changed. Slots that are not covered are passed over. */
+  void mark(const std::vector<std::uint32_t>& slots);
   std::size_t bytes() const { return charge_.bytes(); }
 
  private:
   Charge charge_;
-  std::unique_ptr<std::uint32_t[]> stamps_;
+  std::unique_ptr<std::uint8_t[]> stamps_;
   std::unique_ptr<std::uint64_t[]> changed_;
-  std::uint32_t covered_ = 0, room_ = 0;  // room is a multiple of 64
+  std::uint32_t base_ = 0, covered_ = 0, room_ = 0;  // room is a multiple of 64
 };
 
 /** Where rows go: keys u64[n], values f32[n * dim], state f32[n * (width - dim)]. */
@@ -54,8 +57,8 @@ class Snapshot {
  public:
   explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides), sets_(memory, Counts::Besides) {}
 
-  /** Before the first `keep` and `read`: row blocks of `table` whose stamp is at least `since`; 0 for all.
-   * Tables come in the order of their ids. */
+  /** Before the first `keep` and `read`: rows of `table` whose stamp is at least `since`; 0 for all. Tables
+   * come in the order of their ids. */
   void add(const Table& table, std::uint32_t since);
   /** Rows, and bytes of their keys, values and state, in all of it. */
   std::uint64_t rows() const { return rows_; }
