@@ -176,9 +176,9 @@ export interface NativeShard {
   /** Forgets collected equations (a new version of the group). */
   dropEquations(): void;
   /**
-   * Begins a snapshot of the rows as they are now. It holds all rows of row blocks (about 4 KiB, or one row)
-   * that changed after snapshot number `since` of this shard began; all rows if `since` is 0 or a number that
-   * this shard has not given. Blocks that were installed count as changed, and so do rows that were loaded.
+   * Begins a snapshot of the rows as they are now. It holds those that changed after snapshot number `since`
+   * of this shard began; all rows if `since` is 0 or a number that this shard has not given, and where it
+   * lies 255 snapshots back. Blocks that were installed count as changed, and so do rows that were loaded.
    * `stamp` is this snapshot's number, from 1: `beginSnapshot(stamp)` will hold what changes from now on.
    * A snapshot that is given up needs no care. `rows` counts rows with a key, `bytes` their keys, values and
    * state. The budget refuses nothing here, and a push is never refused because of a snapshot.

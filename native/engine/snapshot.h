@@ -20,9 +20,9 @@ class Table;
 
 /** For each slot of a table the number of the newest snapshot that had begun before its last change, or a
  * later one: then the row counts as changed though it is not. Snapshots count from 1. Slots that are not
- * covered changed after the newest one. Changes set a bit per slot, which stays in the caches; the bits become
- * stamps when the next snapshot begins. A stamp is one byte, counted from `base_`; when that is not enough
- * all rows count as changed once. */
+ * covered changed after the newest one. Changes set a bit per slot, which stays in the caches; the bits
+ * become stamps when the next snapshot begins. A stamp is one byte, counted from `base_`; when that is not
+ * enough all rows count as changed once. */
 class Stamps {
  public:
   explicit Stamps(Memory& memory) : charge_(memory, Counts::Besides) {}
