@@ -79,6 +79,10 @@ describe('a schedule that found something', () => {
     const pins = { profile: 'saves', guarded: false, faults: 8, reload: true, saveEvery: 40 } as const;
     expect(new World(70115, pins, native).run()).toMatchObject({ result: 'complete', message: '' });
   });
+
+  it('completes: the last move of a change arrives as its time is up', () => {
+    expect(new World(950607, {}, native).run()).toMatchObject({ result: 'complete', message: '' });
+  });
 });
 
 describe('coverage', () => {

@@ -201,6 +201,8 @@ export class Scaler {
     if (this.running.length === 0) return;
     // Each has a time of its own: news makes steps possible much more often than paces are told.
     if (now - this.lookedAt >= LOOK_MS) this.look();
+    // What arrived since the last step is progress, so it is counted before a change is said to have none.
+    this.arrived();
     for (const change of this.running) if (this.deadlines.isOver(change, now)) this.late(change);
     if (now - this.advancedAt >= LOOK_MS) this.advance();
   }
