@@ -9,6 +9,7 @@ import { registerDemo } from './demo.js';
 import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
+import { registerPlan } from './plan.js';
 import { registerPs } from './ps.js';
 import { registerReplica } from './replica.js';
 import { registerRestart } from './restart.js';
@@ -44,6 +45,7 @@ export function createProgram(): Command {
   registerStatus(program);
   registerScale(program);
   registerRestart(program);
+  registerPlan(program);
   registerCheckpoint(program);
   registerRestore(program);
   registerExport(program);

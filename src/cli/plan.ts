@@ -1,0 +1,192 @@
+/** `kintsugi plan`: what a job would need, without one. */
+import { readFileSync } from 'node:fs';
+import { type Command, Option } from 'commander';
+import { describe, KintsugiError } from '../errors.js';
+import { bytesText, countText, table } from '../local/text.js';
+import { isOptimizerKind, OPTIMIZER_KINDS } from '../optimizers.js';
+import { type Candidate, type Plan, plan, yearsText } from '../planner/plan.js';
+import { MOST_PS } from '../planner/question.js';
+import { DEFAULT_RATES, type Rates, ratesWith } from '../planner/rates.js';
+import { MAX_GROUPS, parseCode } from '../runtime/job.js';
+import { DEFAULT_CODE, duration, integer, positive, size } from './flags.js';
+
+interface PlanFlags {
+  rows: number;
+  dim: number;
+  optimizer: string;
+  code: string;
+  workers: number;
+  batch: number;
+  step: number;
+  ps?: number;
+  groups?: number;
+  memory: number;
+  network: number;
+  mtbf: number;
+  durability: number;
+  checkpoints: boolean;
+  priceCore: number;
+  priceGib: number;
+  rates?: Rates;
+  json: boolean;
+}
+
+const HOUR = 3600;
+const DAY = 24 * HOUR;
+
+/** 1e9, 250000000, 1,000 is not one. */
+function rowsOf(text: string): number {
+  const rows = positive('--rows')(text);
+  if (Number.isSafeInteger(rows)) return rows;
+  throw new KintsugiError('BAD_ARGUMENT', `--rows must be a whole number like 1e9, not "${text}"`);
+}
+
+function ratesOf(file: string): Rates {
+  let given: unknown;
+  try {
+    given = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new KintsugiError('BAD_ARGUMENT', `--rates ${file} is not a JSON file: ${describe(error)}`);
+  }
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new KintsugiError('BAD_ARGUMENT', `--rates ${file} must hold a JSON object`);
+  return ratesWith(given);
+}
+
+const rate = (bytes: number): string => `${bytesText(bytes)}/s`;
+const share = (value: number): string => `${(value * 100).toFixed(value < 0.1 ? 2 : 0)} %`;
+const seconds = (value: number): string =>
+  value < 120 ? `${value.toFixed(1)} s` : `${(value / 60).toFixed(1)} min`;
+
+function alternativeRow(one: Candidate, { chosen, cheapest }: Plan): string[] {
+  const marks = [...(one === cheapest ? ['cheapest'] : []), ...(one === chosen ? ['asked'] : [])];
+  return [
+    one.code,
+    `${one.ps}`,
+    bytesText(one.machineBytes),
+    share(one.load.busy),
+    rate(Math.max(one.load.sent, one.load.received)),
+    one.recovery.redundant === 0 ? '-' : seconds(one.recovery.redundant),
+    yearsText(one.meanTimeToLoss),
+    one.cost.toFixed(2),
+    one.problems[0]?.split(':')[0] ?? 'holds',
+    marks.join(', '),
+  ];
+}
+
+/** For a person. */
+export function planText(made: Plan): string {
+  const { question, chosen, alternatives, protections, checkpoints } = made;
+  const { memory, load, recovery } = chosen;
+  const lines = [
+    `${chosen.code} on ${chosen.ps} PS with ${chosen.groups} groups, for ${countText(question.rows)} rows of ` +
+      `${made.bytesPerRow} bytes with their keys`,
+    '',
+    `memory      ${bytesText(memory.engine)} a PS (rows ${bytesText(memory.rows)}, index ` +
+      `${bytesText(memory.index)}, parity ${bytesText(memory.parity)}, stamps ${bytesText(memory.stamps)}), ` +
+      `${bytesText(chosen.afterLoss.engine)} after a loss`,
+    `            a machine of ${bytesText(chosen.machineBytes)}, and kintsugi ps --memory ` +
+      `${Math.ceil(chosen.limitBytes / 2 ** 20)}MiB`,
+    `load        ${countText(load.keys)} keys/s a PS, ${share(load.busy)} of a processor`,
+    `network     ${rate(load.sent)} sent and ${rate(load.received)} received by a PS`,
+    recovery.redundant === 0
+      ? 'a lost PS   takes its rows along: there is no parity'
+      : `a lost PS   serves again after ${seconds(recovery.serving)}, redundant after ` +
+        `${seconds(recovery.redundant)}; meanwhile ${share(recovery.busy)} of a processor and ` +
+        `${rate(recovery.network)} of every other PS`,
+    `durability  ${yearsText(chosen.meanTimeToLoss)} until data is lost, when a machine fails every ` +
+      `${yearsText(question.mtbf)}`,
+    `checkpoints every ${seconds(checkpoints.interval)} lose the least without parity`,
+    '',
+    ...table(
+      ['against loss', 'memory', '', 'processors', 'network', 'lost a failure', 'lost share', 'until loss'],
+      protections.map((each) => [
+        each.how,
+        bytesText(each.bytes),
+        `${each.memoryShare.toFixed(2)}x`,
+        each.processors.toFixed(2),
+        rate(each.network),
+        seconds(each.lostPerFailure),
+        share(each.lostShare),
+        yearsText(each.meanTimeToLoss),
+      ]),
+      1,
+    ),
+    '',
+    ...table(
+      ['code', 'PS', 'machine', 'busy', 'network', 'redundant', 'until loss', 'an hour', 'holds', ''],
+      alternatives.map((one) => alternativeRow(one, made)),
+      1,
+    ),
+  ];
+  if (chosen.problems.length > 0)
+    lines.push(
+      '',
+      `${chosen.code} on ${chosen.ps} PS does not hold:`,
+      ...chosen.problems.map((p) => `  ${p}`),
+    );
+  return `${lines.join('\n')}\n`;
+}
+
+function runPlan(flags: PlanFlags): void {
+  const { optimizer, priceCore, priceGib, json, ps, groups, rates, ...given } = flags;
+  if (!isOptimizerKind(optimizer))
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `--optimizer must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${optimizer}"`,
+    );
+  const made = plan({
+    ...given,
+    optimizer,
+    code: parseCode(flags.code),
+    step: flags.step / 1000,
+    mtbf: flags.mtbf * DAY,
+    durability: flags.durability * 365.25 * DAY,
+    price: { core: priceCore, gib: priceGib },
+    rates: rates ?? { ...DEFAULT_RATES },
+    ...(ps !== undefined && { ps }),
+    ...(groups !== undefined && { groups }),
+  });
+  process.stdout.write(json ? `${JSON.stringify(made)}\n` : planText(made));
+}
+
+export function registerPlan(program: Command): void {
+  program
+    .command('plan')
+    .description('Say what a job would need: PS, memory, network, recovery, durability and what it costs.')
+    .requiredOption('--rows <n>', 'rows that the table will have, for example 1e9', rowsOf)
+    .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
+    .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
+    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--workers <n>', 'workers', integer('--workers', 1, 1_000_000), 1)
+    .option('--batch <n>', 'distinct keys of a step', integer('--batch', 1, 100_000_000), 2048)
+    .addOption(
+      new Option('--step <time>', 'time that a worker needs for a step when it waits for nothing')
+        .argParser(duration('--step'))
+        .default(100, '100ms'),
+    )
+    .option('--ps <n>', 'so many PS (default: the fewest that hold)', integer('--ps', 1, MOST_PS))
+    .option(
+      '--groups <n>',
+      'groups of the code (default: as "kintsugi scheduler" chooses)',
+      integer('--groups', 1, MAX_GROUPS),
+    )
+    .addOption(
+      new Option('--memory <size>', 'memory of a machine')
+        .argParser(size('--memory'))
+        .default(2 ** 34, '16GiB'),
+    )
+    .addOption(
+      new Option('--network <size>', 'bytes per second of a machine, in each direction')
+        .argParser(size('--network'))
+        .default(1.25e9, '1192MiB'),
+    )
+    .option('--mtbf <days>', 'days between failures of one machine', positive('--mtbf'), 30)
+    .option('--durability <years>', 'years until data may be lost', positive('--durability'), 10)
+    .option('--no-checkpoints', 'no checkpoints are made: no memory for their stamps')
+    .option('--price-core <n>', 'price of a processor for an hour', positive('--price-core'), 0.03)
+    .option('--price-gib <n>', 'price of a GiB of memory for an hour', positive('--price-gib'), 0.004)
+    .option('--rates <file.json>', 'rates that you measured (default: see docs/planning.md)', ratesOf)
+    .option('--json', 'print the plan as JSON', false)
+    .action(runPlan);
+}

@@ -1,0 +1,88 @@
+/** What a job does to each PS: bytes, processor time, and what a loss adds. */
+import { rowBytes } from './memory.js';
+import type { Question } from './question.js';
+import { groupsOf } from './question.js';
+
+const KEY_BYTES = 8;
+const SLOT_BYTES = 4;
+/** Rates of rows are of rows with so many bytes. */
+const MEASURED_ROW_BYTES = 256;
+
+/** Of one PS, on average. */
+export interface NodeLoad {
+  /** Keys that it answers for in a second: as many pulled as pushed. */
+  keys: number;
+  /** Bytes per second. */
+  sent: number;
+  received: number;
+  /** Processors that are busy: a PS is one thread, so 1 is all of it. */
+  busy: number;
+}
+
+/** The steps per second of all workers together, as they are when nothing waits. */
+export function stepsPerSecond({ workers, step }: Question): number {
+  return workers / step;
+}
+
+/**
+ * Each step pulls and pushes `batch` keys. A pull has 8 bytes a key there and the values back, a push a key
+ * and a gradient. Each of r parities gets a delta with the whole row: values, optimizer state and its slot.
+ * A step has a section for every shard that its keys lie in, twice.
+ */
+export function nodeLoad(question: Question, ps: number): NodeLoad {
+  const { batch, code, dim, rates } = question;
+  const steps = stepsPerSecond(question) / ps;
+  const keys = steps * batch;
+  const values = dim * 4;
+  const delta = (rowBytes(question) + SLOT_BYTES) * code.r;
+  const scale = Math.max(1, values / MEASURED_ROW_BYTES);
+  const shards = groupsOf(question, ps) * code.k;
+  // How many of the shards are hit when each key lies in one of them by chance.
+  const sections = shards * -Math.expm1(batch * Math.log1p(-1 / shards));
+  return {
+    keys,
+    sent: keys * (values + delta),
+    received: keys * (KEY_BYTES + KEY_BYTES + values + delta),
+    busy:
+      keys * scale * (rates.pullRow + rates.pushRow) +
+      keys * (rowBytes(question) / MEASURED_ROW_BYTES) * 0.5 * code.r * rates.parityRow +
+      steps * sections * (2 * rates.section + code.r * rates.deltaMessage),
+  };
+}
+
+/** What a lost PS is to the others. */
+export interface Recovery {
+  /** Seconds until every shard serves again; rows are decoded on demand from then on. 0 without parity. */
+  serving: number;
+  /** Seconds until everything is redundant again. */
+  redundant: number;
+  /** Bytes that are decoded or built again. */
+  bytes: number;
+  /** Bytes per second that each other PS sends and takes in for that. */
+  network: number;
+  /** Processors that each other PS spends on it: what requests leave. */
+  busy: number;
+}
+
+/**
+ * The other PS share the work. Each gives what requests leave of its processor, and of its network. Of a lost
+ * block the k - 1 other members and a parity are sent, and of a lost parity k members.
+ */
+export function recovery(question: Question, ps: number, lostBytes: number): Recovery {
+  const { code, rates, network } = question;
+  if (code.r === 0) return { serving: 0, redundant: 0, bytes: 0, network: 0, busy: 0 };
+  const others = ps - 1;
+  const load = nodeLoad(question, ps);
+  const busy = Math.max(0.05, 1 - (load.busy * ps) / Math.max(1, others));
+  const byProcessor = rates.recoveryBytes * busy;
+  const left = Math.max(0.05 * network, network - Math.max(load.sent, load.received));
+  const pace = Math.min(byProcessor, left / code.k);
+  const seconds = lostBytes / (Math.max(1, others) * pace);
+  return {
+    serving: rates.detection + rates.serving,
+    redundant: rates.detection + rates.serving + seconds,
+    bytes: lostBytes,
+    network: pace * code.k,
+    busy: Math.min(busy, pace / rates.recoveryBytes),
+  };
+}
