@@ -5,8 +5,11 @@ import { groupsOf } from './question.js';
 
 const KEY_BYTES = 8;
 const SLOT_BYTES = 4;
-/** Rates of rows are of rows with so many bytes. */
-const MEASURED_ROW_BYTES = 256;
+/** The rows of the rates: values of a pull and a push, and a delta with the state of Adagrad and a slot. */
+const VALUE_BYTES = 256;
+const DELTA_BYTES = 516;
+/** A row costs the same whatever its size, for about this part; the rest grows with its bytes. */
+const FIXED = 0.5;
 
 /** Of one PS, on average. */
 export interface NodeLoad {
@@ -18,6 +21,9 @@ export interface NodeLoad {
   /** Processors that are busy: a PS is one thread, so 1 is all of it. */
   busy: number;
 }
+
+/** Of a row with so many bytes, against the measured one. */
+const relative = (bytes: number, measured: number): number => FIXED + ((1 - FIXED) * bytes) / measured;
 
 /** The steps per second of all workers together, as they are when nothing waits. */
 export function stepsPerSecond({ workers, step }: Question): number {
@@ -34,18 +40,19 @@ export function nodeLoad(question: Question, ps: number): NodeLoad {
   const steps = stepsPerSecond(question) / ps;
   const keys = steps * batch;
   const values = dim * 4;
-  const delta = (rowBytes(question) + SLOT_BYTES) * code.r;
-  const scale = Math.max(1, values / MEASURED_ROW_BYTES);
+  const delta = rowBytes(question) + SLOT_BYTES;
   const shards = groupsOf(question, ps) * code.k;
   // How many of the shards are hit when each key lies in one of them by chance.
   const sections = shards * -Math.expm1(batch * Math.log1p(-1 / shards));
   return {
     keys,
-    sent: keys * (values + delta),
-    received: keys * (KEY_BYTES + KEY_BYTES + values + delta),
+    sent: keys * (values + code.r * delta),
+    received: keys * (KEY_BYTES + KEY_BYTES + values + code.r * delta),
     busy:
-      keys * scale * (rates.pullRow + rates.pushRow) +
-      keys * (rowBytes(question) / MEASURED_ROW_BYTES) * 0.5 * code.r * rates.parityRow +
+      rates.idle +
+      keys *
+        (relative(values, VALUE_BYTES) * (rates.pullRow + rates.pushRow) +
+          code.r * rates.parityRow * relative(delta, DELTA_BYTES)) +
       steps * sections * (2 * rates.section + code.r * rates.deltaMessage),
   };
 }

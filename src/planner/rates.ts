@@ -1,20 +1,20 @@
 /** What this software does per second of a processor: measured, by the command that stands beside it. */
 import { KintsugiError } from '../errors.js';
 
+/** Processor seconds are those of all PS together, in a job that is busy. */
 export interface Rates {
-  /** Processor seconds of a PS for a row of 256 bytes in a pull. `kintsugi bench pull`: rows per server core. */
+  /** Processor seconds for a row of 64 values in a pull. */
   pullRow: number;
-  /** In a push, without redundancy. `kintsugi bench push`: rows per server core. */
+  /** In a push with Adagrad, without redundancy. */
   pushRow: number;
-  /**
-   * For a row of a delta, at its owner and at one parity together. Not measured by itself: such a row leaves
-   * one PS and is taken by another one, so it counts as two rows of a push.
-   */
+  /** What one parity adds to a row of a push, at the owner and at the parity. */
   parityRow: number;
-  /** For one shard's section of a pull or a push. `kintsugi bench overhead --jobs pushes,light`, mode none. */
+  /** For one shard's part of a pull or a push. */
   section: number;
-  /** For one shard's delta to one parity and its acknowledgement. The same, mode 4+1 against none. */
+  /** What one parity adds to one shard's part of a push. */
   deltaMessage: number;
+  /** Processors that a PS takes when nothing happens. */
+  idle: number;
   /** Bytes of lost rows and parities built again by a processor second. `bench recovery --modes 4+1/idle`. */
   recoveryBytes: number;
   /** Seconds from a loss until it is known. `kintsugi bench vanish`: the longest wait of one machine. */
@@ -29,20 +29,21 @@ export interface Rates {
   restoreBytes: number;
   /** Seconds until the processes of a new job are up. `kintsugi bench recovery`: checkpoint, without bytes. */
   restart: number;
-  /** Resident bytes of a PS without rows. `kintsugi bench tables`, before the first table. */
+  /** Resident bytes of a PS without rows. `kintsugi bench rates`. */
   processBytes: number;
 }
 
 /**
- * Measured on two shared cores of an AMD EPYC (bench/README.md). `section` and `deltaMessage` are those of
- * one client that pushes alone; more clients share frames and batches, so they are high for large jobs.
+ * Measured on two shared cores of an AMD EPYC. The first six and the last by `kintsugi bench rates`, 5 PS with
+ * 4 data shards each. The others by the benchmarks that their lines name (bench/README.md).
  */
 export const DEFAULT_RATES: Readonly<Rates> = {
-  pullRow: 1 / 13.3e6,
-  pushRow: 1 / 14.1e6,
-  parityRow: 2 / 14.1e6,
-  section: 145e-6,
-  deltaMessage: 205e-6,
+  pullRow: 0.25e-6,
+  pushRow: 0.26e-6,
+  parityRow: 0.47e-6,
+  section: 20e-6,
+  deltaMessage: 10e-6,
+  idle: 0.05,
   recoveryBytes: 146e6,
   detection: 1,
   serving: 0.3,
@@ -50,7 +51,7 @@ export const DEFAULT_RATES: Readonly<Rates> = {
   checkpointShare: 0.7,
   restoreBytes: 0.2e9,
   restart: 5,
-  processBytes: 100 * 2 ** 20,
+  processBytes: 111 * 2 ** 20,
 };
 
 /** The default rates with those of `given` in their place. @throws BAD_ARGUMENT for unknown or impossible ones */

@@ -1,0 +1,145 @@
+/** Workers: more are tried and taken back, idle ones leave, slow ones are replaced. */
+import type { Decision, History, Observation, Taken } from './observation.js';
+import type { Policy } from './policy.js';
+import { busyPs, grown, median, recent, throughput } from './trend.js';
+
+type Count = Extract<Decision, { kind: 'workers' }>;
+
+function counts(taken: readonly Taken[]): (Taken & { decision: Count })[] {
+  return taken.filter((one): one is Taken & { decision: Count } => one.decision.kind === 'workers');
+}
+
+/** Observations of the `window` before a time, and of the `window` after it has settled. */
+function around(seen: readonly Observation[], at: number, policy: Policy) {
+  return {
+    before: seen.filter((one) => one.at >= at - policy.window && one.at <= at),
+    after: recent(seen, policy.window),
+  };
+}
+
+/** A worker whose samples took so much longer than the median's, in each of the last windows. */
+export function stragglers({ seen, taken }: History, policy: Policy): Decision | undefined {
+  const now = seen.at(-1)!;
+  const lastCount = taken.findLast(({ decision }) => decision.kind === 'replace')?.at;
+  if (lastCount !== undefined && now.at - lastCount < policy.window) return undefined;
+  const windows = seen.slice(-policy.stragglerWindows - 1);
+  if (windows.length <= policy.stragglerWindows) return undefined;
+  let slow: Map<string, number> | undefined;
+  for (let i = 1; i < windows.length; i++) {
+    const rates = grown(windows[i - 1]!.workers, windows[i]!.workers).map(({ id, before, after }) => ({
+      id,
+      cost: (after.busy - before.busy) / Math.max(1e-9, after.samples - before.samples),
+      worked: after.busy > before.busy,
+    }));
+    const typical = median(rates.filter(({ worked }) => worked).map(({ cost }) => cost));
+    const here = new Map(
+      rates.flatMap(({ id, cost, worked }) =>
+        worked && cost > policy.straggler * typical ? [[id, cost / typical] as const] : [],
+      ),
+    );
+    slow = slow === undefined ? here : new Map([...slow].filter(([id]) => here.has(id)));
+  }
+  const [worst] = [...(slow ?? [])].sort((a, b) => b[1] - a[1]);
+  // Of two workers none is the typical one.
+  if (!worst || now.workers.length < 3) return undefined;
+  return {
+    kind: 'replace',
+    worker: worst[0],
+    reason: `its samples took more than ${policy.straggler} times the median in each of the last windows`,
+    numbers: { timesMedian: worst[1], windows: policy.stragglerWindows },
+  };
+}
+
+/** Workers that have nothing to do leave. */
+export function idle({ seen }: History, policy: Policy): Decision | undefined {
+  const now = seen.at(-1)!;
+  const window = recent(seen, policy.window);
+  const each = grown(window[0]?.workers ?? [], now.workers);
+  const nothing = each.reduce((sum, { before, after }) => sum + after.idle - before.idle, 0);
+  const work = each.reduce((sum, { before, after }) => sum + after.busy - before.busy, 0);
+  const count = now.workers.length;
+  const share = nothing + work > 0 ? nothing / (nothing + work) : 0;
+  if (share < policy.idleWorkers) return undefined;
+  // A tenth is left for what comes next.
+  const to = Math.max(policy.workers.least, Math.ceil((count * (1 - share)) / 0.9));
+  if (to >= count) return undefined;
+  return {
+    kind: 'workers',
+    from: count,
+    to,
+    reason: 'workers have nothing to train',
+    numbers: { idleShare: share },
+  };
+}
+
+/** How often the last tries were taken back, one after the other. */
+function takenBack(decisions: readonly Count[]): number {
+  let times = 0;
+  for (let i = decisions.length - 1; i >= 0; i--) {
+    const one = decisions[i]!;
+    if (one.numbers.tried === 1) {
+      if (i === decisions.length - 1 || decisions[i + 1]!.numbers.takenBack !== 1) break;
+    } else if (one.numbers.takenBack === 1) times++;
+    else break;
+  }
+  return times;
+}
+
+/**
+ * The verdict on the last try, when it is due; else the next try. A try is the last decision on workers, to
+ * more of them, that was not judged: one with `tried`.
+ */
+export function workers({ seen, taken }: History, policy: Policy): Decision | undefined {
+  const now = seen.at(-1)!;
+  const count = now.workers.length;
+  if (now.pendingWorkers > 0 || now.pendingPs > 0) return undefined;
+  const made = counts(taken);
+  const last = made.at(-1);
+  const window = recent(seen, policy.window);
+  const steady = window.every((one) => one.workers.length === count && !one.changing);
+  if (!steady || now.at - window[0]!.at < policy.window * 0.9) return undefined;
+  let eager = last === undefined;
+  if (last && last.decision.numbers.tried === 1 && last.decision.to === count) {
+    const { before, after } = around(seen, last.at, policy);
+    const was = throughput(before);
+    const is = throughput(after);
+    const share = count / last.decision.from - 1;
+    const gain = was > 0 ? (is / was - 1) / share : Number.NaN;
+    // Without a "before" (PS came and went) there is no verdict, and the workers stay.
+    if (gain < policy.worth) {
+      return {
+        kind: 'workers',
+        from: count,
+        to: Math.max(policy.workers.least, last.decision.from),
+        reason: 'the last workers brought less than they are worth',
+        numbers: { before: was, after: is, gain, takenBack: 1 },
+      };
+    }
+    eager = gain > 0.8;
+  }
+  if (last && last.decision.numbers.takenBack === 1) {
+    const wait = policy.retry * 2 ** Math.min(3, takenBack(made.map(({ decision }) => decision)) - 1);
+    const moved = taken.some(({ at, decision }) => at > last.at && decision.kind !== 'replace');
+    if (now.at - last.at < wait && !moved) return undefined;
+  }
+  const hottest = Math.max(0, ...busyPs(window).map((one) => one.busy));
+  if (hottest > policy.hot) return undefined;
+  const nothing = grown(window[0]!.workers, now.workers).reduce(
+    (sum, { before, after }) => sum + after.idle - before.idle,
+    0,
+  );
+  // Workers that wait for data already would only wait more.
+  if (nothing > 0.02 * count * policy.window) return undefined;
+  const to = Math.min(
+    policy.workers.most,
+    Math.max(count + 1, Math.round(count * (1 + (eager ? policy.eager : policy.step)))),
+  );
+  if (to <= count) return undefined;
+  return {
+    kind: 'workers',
+    from: count,
+    to,
+    reason: 'a try: more workers stay when they bring at least half of their share',
+    numbers: { tried: 1, throughput: throughput(window) },
+  };
+}
