@@ -4,6 +4,7 @@
  */
 import { Command } from 'commander';
 import { checkWritable } from '../src/local/options.js';
+import { AUTOSCALE_FLAGS } from './autoscale/options.js';
 import { CHAOS_FLAGS } from './chaos/options.js';
 import { CHECKPOINT_FLAGS } from './checkpoint/options.js';
 import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
@@ -97,6 +98,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'machines that vanish under load and return (Linux, as root)',
     VANISH_FLAGS,
     () => import('./vanish/bench.js'),
+  ),
+  autoscale: benchmark(
+    'simulated days of the autoscaler, of published rules, and a bound that knows the future',
+    AUTOSCALE_FLAGS,
+    () => import('./autoscale/bench.js'),
   ),
   chaos: benchmark(
     'random faults under load for minutes, then a proof that nothing was lost',

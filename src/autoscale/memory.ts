@@ -1,7 +1,7 @@
 /** Memory that runs out: the first of all reasons, because nothing can be undone when it is late. */
 import type { Decision, History, Observation } from './observation.js';
 import type { Policy } from './policy.js';
-import { recent, theilSen, throughput } from './trend.js';
+import { longestPending, recent, theilSen, throughput } from './trend.js';
 
 const bytesOf = ({ ps }: Observation): number => ps.reduce((sum, { bytes }) => sum + bytes, 0);
 
@@ -43,7 +43,7 @@ export function outlook({ seen }: History, policy: Policy): Outlook | undefined 
     unevenness,
     growth,
     left: growthOfFullest > 0 ? free / growthOfFullest : Number.POSITIVE_INFINITY,
-    move: policy.startup + bytes / (now.ps.length + 1) / policy.moveBytes,
+    move: Math.max(policy.startup, longestPending(seen)) + bytes / (now.ps.length + 1) / policy.moveBytes,
   };
 }
 

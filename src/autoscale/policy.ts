@@ -13,7 +13,10 @@ export interface Policy {
   slopeWindow: number;
   /** Observations and decisions that are older are not needed. */
   remember: number;
-  /** Bytes per second that moves bring to a node, and the time until a new process serves. */
+  /**
+   * Bytes per second that moves bring to a node, and the time until a new process serves: at least. Where
+   * processes were waited for longer, that counts.
+   */
   moveBytes: number;
   startup: number;
   /** PS are added when their memory lasts for less than so many times what a move takes. */
@@ -54,7 +57,7 @@ export const DEFAULT_AUTOSCALE: Readonly<Policy> = {
   slopeWindow: 1800,
   remember: 7200,
   moveBytes: 20 * 2 ** 20,
-  startup: 60,
+  startup: 120,
   moves: 3,
   brim: 0.85,
   full: 0.7,

@@ -9,7 +9,7 @@ export function median(values: readonly number[]): number {
 }
 
 /** At most so many points go into a slope: its work grows with their square. */
-const MOST_POINTS = 60;
+const MOST_POINTS = 30;
 
 /**
  * The median of the slopes between all pairs of points (Theil-Sen): up to 29 % of the points may be anything.
@@ -65,4 +65,20 @@ export function busyPs(seen: readonly Observation[]): { id: string; busy: number
     id,
     busy: Math.max(0, after.cpu - before.cpu) / (last.at - first.at),
   }));
+}
+
+/** The longest time that processes were waited for, in all that is remembered: 0 when none was. */
+export function longestPending(seen: readonly Observation[]): number {
+  let longest = 0;
+  let since: number | undefined;
+  for (const { at, pendingPs, pendingWorkers } of seen) {
+    if (pendingPs + pendingWorkers > 0) {
+      since ??= at;
+      longest = Math.max(longest, at - since);
+    } else {
+      if (since !== undefined) longest = Math.max(longest, at - since);
+      since = undefined;
+    }
+  }
+  return longest;
 }

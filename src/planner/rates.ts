@@ -29,13 +29,14 @@ export interface Rates {
   restoreBytes: number;
   /** Seconds until the processes of a new job are up. `kintsugi bench recovery`: checkpoint, without bytes. */
   restart: number;
-  /** Resident bytes of a PS without rows. `kintsugi bench rates`. */
+  /** Resident bytes of a PS without rows. */
   processBytes: number;
 }
 
 /**
- * Measured on two shared cores of an AMD EPYC. The first six and the last by `kintsugi bench rates`, 5 PS with
- * 4 data shards each. The others by the benchmarks that their lines name (bench/README.md).
+ * Measured on two shared cores of an AMD EPYC. The first six and the last: the processor time of 5 PS with 4
+ * data shards each, while one client has eight requests of 256 or of 4,096 rows of dim 64 under way. The
+ * others by the benchmarks that their lines name (bench/README.md).
  */
 export const DEFAULT_RATES: Readonly<Rates> = {
   pullRow: 0.25e-6,
