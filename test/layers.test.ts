@@ -98,6 +98,20 @@ describe('TypeScript', () => {
     expect(wrong).toEqual([]);
   });
 
+  it('planner and autoscaler are pure, and no role knows them', () => {
+    const rooms = /^src\/(planner|autoscale)\//;
+    const allowed = /^src\/(planner|autoscale)\/|^src\/(errors|optimizers|runtime\/job)\.ts$/;
+    const imports = sources.flatMap((file) => importsOf(file, text(file)).map((name) => ({ file, name })));
+    const beyond = imports.filter(({ file, name }) => rooms.test(file) && !allowed.test(name));
+    const users = imports.filter(({ file, name }) => rooms.test(name) && !rooms.test(file));
+    const impure = sources.filter(
+      (file) => rooms.test(file) && /\bDate\b|\bMath\s*\.\s*random\b|\bprocess\b/.test(codeOnly(text(file))),
+    );
+    expect([beyond, impure]).toEqual([[], []]);
+    expect(users.filter(({ file }) => !file.startsWith('src/cli/'))).toEqual([]);
+    expect(users.length).toBeGreaterThan(0);
+  });
+
   it('nothing outside cli imports cli', () => {
     const wrong = sources.filter(
       (file) =>

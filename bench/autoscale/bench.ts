@@ -18,7 +18,7 @@ import { KINDS, type Scenario, scenario } from './scenario.js';
 const LOOK = 30;
 
 export const POLICY: Policy = policyWith({
-  ps: { least: 2, most: 40 },
+  ps: { least: 2, most: 64 },
   workers: { least: 1, most: 40 },
 });
 

@@ -1,0 +1,33 @@
+/** `kintsugi plan`: a table for people, JSON for programs, and a line for what cannot be. */
+import { describe, expect, it } from 'vitest';
+import { kintsugi } from './support.js';
+
+describe('kintsugi plan', () => {
+  it('prints what each PS needs, and marks the cheapest', async () => {
+    const { code, stdout } = await kintsugi(['plan', '--rows', '1e8', '--workers', '10']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^4\+1 on \d+ PS with \d+ groups, for 100,000,000 rows of 136 bytes/);
+    expect(stdout.match(/ cheapest/g)).toHaveLength(1);
+    expect(stdout).toMatch(/^parity 4\+1 .*\nmirrors 1\+1 .*\ncheckpoints alone /m);
+  });
+
+  it('prints the plan as JSON', async () => {
+    const { code, stdout } = await kintsugi(['plan', '--rows', '1e8', '--ps', '9', '--json']);
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ chosen: { ps: 9, code: '4+1' }, bytesPerRow: 136 });
+  });
+
+  it.each([
+    [[], 'BAD_ARGUMENT', /required option '--rows/],
+    [['--rows', 'many'], 'BAD_ARGUMENT', /--rows must be a number/],
+    [['--rows', '1.5'], 'BAD_ARGUMENT', /--rows must be a whole number/],
+    [['--rows', '1e6', '--ps', '3'], 'NOT_ENOUGH_NODES', /code 4\+1 needs 5 PS/],
+    [['--rows', '1e6', '--optimizer', 'best'], 'BAD_ARGUMENT', /--optimizer must be one of/],
+    [['--rows', '1e6', '--rates', '/nowhere'], 'BAD_ARGUMENT', /--rates \/nowhere is not a JSON file/],
+  ])('refuses %j', async (flags, name, message) => {
+    const { code, stderr } = await kintsugi(['plan', ...flags]);
+    expect(stderr).toMatch(new RegExp(`^kintsugi: ${name}: `));
+    expect(stderr).toMatch(message);
+    expect(code).toBe(2);
+  });
+});
