@@ -10,7 +10,7 @@ export const PS_PRICE = 0.04;
 export const WORKER_PRICE = 0.12;
 /** Seconds of a step. */
 const STEP = 10;
-/** Share of the throughput that is left while shards move, and bytes per second that each new node takes in. */
+/** Share of the throughput that is left while shards move, and bytes per second that a new node takes in. */
 const WHILE_MOVING = 0.85;
 const MOVE_BYTES = 20 * 2 ** 20;
 /** What a rebalance leaves of the load that is beyond the mean. */
@@ -35,7 +35,6 @@ interface Process {
 
 export interface Outcome {
   samples: number;
-  /** Of what arrived; 1 where data are on disk. */
   cost: number;
   /** Pushes were refused for want of memory: so many seconds. */
   outOfMemory: number;
@@ -57,7 +56,7 @@ export class Job {
   private started = 0;
   private moveLeft = 0;
   private rebalancedFor = -1;
-  /** What is wanted; processes beyond what there is are on their way. */
+  /** PS that leave when the moves are done. */
   private leaving = 0;
 
   constructor(

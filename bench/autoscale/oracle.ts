@@ -1,6 +1,6 @@
 /**
  * A bound that nobody can beat: it knows the future, starts and moves everything at no cost and in no time,
- * and its nodes are never slow. It maximises samples^2 / cost: one percent of throughput is worth two of cost,
+ * and its nodes are never slow. It maximises samples^2 / cost: a percent of throughput is worth two of cost,
  * which is what "more stay when they bring at least half of their share" says.
  */
 import type { Policy } from '../../src/autoscale/policy.js';

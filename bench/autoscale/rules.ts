@@ -31,8 +31,9 @@ export function ours(policy: Policy): Rule {
 }
 
 /**
- * DES: a PS fuller than 0.8: two more; half fuller than 0.6: twice as many up to 4, else 1.2 times; most below
- * 0.4 twice: half; at most 100; five minutes apart. It has no rule for workers, so it gets those of DLRover.
+ * DES: a PS fuller than 0.8: two more; half fuller than 0.6: twice as many up to 4, else 1.2 times; most
+ * below 0.4 twice: half; at most 100; five minutes apart. It has no rule for workers, so it gets those of
+ * DLRover.
  */
 export function des(policy: Policy): Rule {
   return {
@@ -63,8 +64,8 @@ function desPs({ seen }: History): number {
 }
 
 /**
- * DLRover's workers: n = ceil(0.85 / use x n), use being that of the PS, at most 8 more; a PS above 0.99: one
- * less; no more once (dv / dn) / (v / n) < 0.2; steady for 60 s, plans 300 s apart.
+ * DLRover's workers: n = ceil(0.85 / use x n), use being that of the PS, at most 8 more; a PS above 0.99:
+ * one less; no more once (dv / dn) / (v / n) < 0.2; steady for 60 s, plans 300 s apart.
  */
 function plateau({ seen, taken }: History, policy: Policy): Decision[] {
   const now = seen.at(-1)!;
@@ -86,10 +87,10 @@ function plateau({ seen, taken }: History, policy: Policy): Decision[] {
 }
 
 /**
- * DLRover: begins with 1 and 1. A PS above 0.8 of its processor in the mean of 3 samples gets more of it, as 32
- * over w; a PS here is one thread, so there are as many more PS. Brain's memory rule at 0.9: where the fullest
- * is far above the mean, memory x 2, else PS x 2; a PS has the memory that it has, so PS x 2 in both. Changes
- * of PS are at most hourly, as each is a migration.
+ * DLRover: begins with 1 and 1 (here: the least of the bounds). A PS above 0.8 of its processor in the
+ * mean of 3 samples gets more of it, as 32 over w; a PS here is one thread, so there are more PS. Brain's
+ * memory rule, at 0.9: where the fullest is far above the mean, memory x 2, else PS x 2; a PS has the
+ * memory that it has, so PS x 2 in both. Changes of PS are at most hourly, as each is a migration.
  */
 export function dlrover(policy: Policy): Rule {
   return {

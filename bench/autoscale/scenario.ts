@@ -11,7 +11,7 @@ export interface Scenario {
   psCost(at: number): number;
   /** The load of the hottest PS over the mean, of so many. A rebalance lessens it. */
   skew(at: number, ps: number): number;
-  /** Samples per second that arrive; infinite for data on disk. Those that are not trained at once are late. */
+  /** Samples per second that arrive; infinite for data on disk. What is not trained at once is late. */
   arrivals(at: number): number;
   /** How many times as long as usual the worker that started as the n-th takes. */
   slowness(at: number, worker: number): number;

@@ -77,13 +77,14 @@ function alternativeRow(one: Candidate, { chosen, cheapest }: Plan): string[] {
 /** For a person. */
 export function planText(made: Plan): string {
   const { question, chosen, alternatives, protections, checkpoints } = made;
-  const { memory, load, recovery } = chosen;
+  const { memory, load, recovery, groups } = chosen;
+  const { index, parity, stamps } = memory;
   const lines = [
-    `${chosen.code} on ${chosen.ps} PS with ${chosen.groups} groups, for ${countText(question.rows)} rows of ` +
+    `${chosen.code} on ${chosen.ps} PS with ${groups} groups, for ${countText(question.rows)} rows of ` +
       `${made.bytesPerRow} bytes with their keys`,
     '',
     `memory      ${bytesText(memory.engine)} a PS (rows ${bytesText(memory.rows)}, index ` +
-      `${bytesText(memory.index)}, parity ${bytesText(memory.parity)}, stamps ${bytesText(memory.stamps)}), ` +
+      `${bytesText(index)}, parity ${bytesText(parity)}, stamps ${bytesText(stamps)}), ` +
       `${bytesText(chosen.afterLoss.engine)} after a loss`,
     `            a machine of ${bytesText(chosen.machineBytes)}, and kintsugi ps --memory ` +
       `${Math.ceil(chosen.limitBytes / 2 ** 20)}MiB`,

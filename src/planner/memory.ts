@@ -46,7 +46,7 @@ export function codedBytes(rows: number, shape: RowShape): number {
   return columnBytes(rows, KEY_BYTES) + columnBytes(rows, rowBytes(shape));
 }
 
-/** Bytes of the index of one shard of a table: the least power of two of buckets that is 65 % full at most. */
+/** Bytes of the index of one shard of a table: the least power of two of buckets, 65 % full at most. */
 export function indexBytes(rows: number): number {
   if (rows <= 0) return 0;
   let buckets = LEAST_BUCKETS;

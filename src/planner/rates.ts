@@ -27,7 +27,7 @@ export interface Rates {
   checkpointShare: number;
   /** Bytes per second of a job that a restore reads. `kintsugi bench checkpoint --parts restore`. */
   restoreBytes: number;
-  /** Seconds until the processes of a new job are up. `kintsugi bench recovery`: checkpoint, without bytes. */
+  /** Seconds until a new job's processes are up. `kintsugi bench recovery`: checkpoint, without bytes. */
   restart: number;
   /** Resident bytes of a PS without rows. */
   processBytes: number;
@@ -55,7 +55,7 @@ export const DEFAULT_RATES: Readonly<Rates> = {
   processBytes: 111 * 2 ** 20,
 };
 
-/** The default rates with those of `given` in their place. @throws BAD_ARGUMENT for unknown or impossible ones */
+/** The default rates, those of `given` in their place. @throws BAD_ARGUMENT for unknown or impossible ones */
 export function ratesWith(given: object): Rates {
   const rates: Rates = { ...DEFAULT_RATES };
   for (const [name, value] of Object.entries(given) as [string, unknown][]) {

@@ -162,7 +162,7 @@ it('the first size is the least of the bounds, and what is outside of them comes
   expect(decide({ seen: [], taken: [] }, POLICY)).toEqual([]);
 });
 
-it('one thing at a time, within the bounds, with numbers and a reason; the same history, the same decision', () => {
+it('one thing at a time, within bounds, with numbers and a reason; the same for the same history', () => {
   const some = fc.record({
     ps: fc.integer({ min: 2, max: 20 }),
     workers: fc.integer({ min: 1, max: 20 }),
