@@ -100,7 +100,7 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     () => import('./vanish/bench.js'),
   ),
   autoscale: benchmark(
-    'simulated days of the autoscaler, of published rules, and a bound that knows the future',
+    'simulated days of the autoscaler, of published rules, and of an oracle that knows the future',
     AUTOSCALE_FLAGS,
     () => import('./autoscale/bench.js'),
   ),

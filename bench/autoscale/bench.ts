@@ -1,5 +1,5 @@
 /**
- * `kintsugi bench autoscale`: the autoscaler against the rules of others and against a bound that knows the
+ * `kintsugi bench autoscale`: the autoscaler against the rules of others and against an oracle that knows the
  * future, on simulated days. Nothing is measured: the same seed gives the same numbers on any machine.
  */
 import type { Observation, Taken } from '../../src/autoscale/observation.js';
@@ -57,23 +57,23 @@ export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
     for (let day = 0; day < options.days; day++) {
       const seed = options.seed + day;
       const scene = scenario(kind, seed);
-      const bound = oracle(scene, POLICY, seconds);
+      const reference = oracle(scene, POLICY, seconds);
       for (const rule of rules) {
         const outcome = live(scene, rule, seconds, seed);
         const list = shares.get(rule.name) ?? { score: [], samples: [], cost: [], refused: [] };
         shares.set(rule.name, list);
-        list.score.push(score(outcome) / score(bound));
-        list.samples.push(outcome.samples / bound.samples);
-        list.cost.push(outcome.cost / bound.cost);
+        list.score.push(score(outcome) / score(reference));
+        list.samples.push(outcome.samples / reference.samples);
+        list.cost.push(outcome.cost / reference.cost);
         list.refused.push(outcome.outOfMemory / 60);
-        details.push({ kind, seed, rule: rule.name, ...outcome, bound });
+        details.push({ kind, seed, rule: rule.name, ...outcome, oracle: reference });
       }
     }
     const each = (of: 'score' | 'samples' | 'cost'): Record<string, number> =>
       Object.fromEntries([...shares].map(([name, lists]) => [name, median(lists[of])]));
-    report.add({ name: `${kind}: throughput`, unit: 'of the bound', values: each('samples') });
-    report.add({ name: `${kind}: cost`, unit: 'of the bound', values: each('cost') });
-    report.add({ name: `${kind}: score`, unit: 'of the bound', values: each('score') });
+    report.add({ name: `${kind}: throughput`, unit: "of the oracle's", values: each('samples') });
+    report.add({ name: `${kind}: cost`, unit: "of the oracle's", values: each('cost') });
+    report.add({ name: `${kind}: score`, unit: "of the oracle's", values: each('score') });
     report.add({
       name: `${kind}: out of memory`,
       unit: 'minutes, all days',
@@ -83,7 +83,7 @@ export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
     });
     if (options.smoke) continue;
     const mine = shares.get('kintsugi')!;
-    report.goal(`${kind}: score, of the bound`, median(mine.score), 0.9);
+    report.goal(`${kind}: score, of the oracle's`, median(mine.score), 0.9);
     report.exactly(
       `${kind}: minutes out of memory`,
       mine.refused.reduce((sum, one) => sum + one, 0),

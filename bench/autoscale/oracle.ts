@@ -1,5 +1,5 @@
 /**
- * A bound that nobody can beat: it knows the future, starts and moves everything at no cost and in no time,
+ * The reference of the benchmark: it knows the future, starts and moves everything at no cost and in no time,
  * and its nodes are never slow. It maximises samples^2 / cost: a percent of throughput is worth two of cost,
  * which is what "more stay when they bring at least half of their share" says.
  */
@@ -11,13 +11,13 @@ const STEP = 300;
 /** Rounds of the search for what a sample is worth. */
 const ROUNDS = 5;
 
-interface Bound {
+interface Day {
   samples: number;
   cost: number;
 }
 
 /** The best of each five minutes when a sample is worth `worth`. */
-function day(scene: Scenario, policy: Policy, seconds: number, worth: number): Bound {
+function day(scene: Scenario, policy: Policy, seconds: number, worth: number): Day {
   let samples = 0;
   let cost = 0;
   for (let at = 0; at < seconds; at += STEP) {
@@ -43,11 +43,11 @@ function day(scene: Scenario, policy: Policy, seconds: number, worth: number): B
   return { samples, cost };
 }
 
-export const score = ({ samples, cost }: Bound): number => samples / Math.sqrt(cost);
+export const score = ({ samples, cost }: Day): number => samples / Math.sqrt(cost);
 
 /** Where the score is best a sample is worth twice what it costs, on average: found by going there. */
-export function oracle(scene: Scenario, policy: Policy, seconds: number): Bound {
-  let best: Bound | undefined;
+export function oracle(scene: Scenario, policy: Policy, seconds: number): Day {
+  let best: Day | undefined;
   let worth = 1e-7;
   for (let round = 0; round < ROUNDS; round++) {
     const found = day(scene, policy, seconds, worth);

@@ -44,7 +44,8 @@ export interface Policy {
   idleWorkers: number;
   /** A worker whose samples take so many times as long as the median's is replaced. */
   straggler: number;
-  /** Windows in which it must have been so. */
+  /** In each of the last windows of so many seconds. */
+  stragglerWindow: number;
   stragglerWindows: number;
 }
 
@@ -73,6 +74,7 @@ export const DEFAULT_AUTOSCALE: Readonly<Policy> = {
   retry: 1800,
   idleWorkers: 0.2,
   straggler: 1.5,
+  stragglerWindow: 30,
   stragglerWindows: 5,
 };
 

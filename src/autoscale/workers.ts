@@ -3,6 +3,9 @@ import type { Decision, History, Observation, Taken } from './observation.js';
 import type { Policy } from './policy.js';
 import { busyPs, grown, median, recent, throughput } from './trend.js';
 
+/** A worker that does nothing at all is said to be so many times as slow. */
+const MOST_TIMES = 1000;
+
 type Count = Extract<Decision, { kind: 'workers' }>;
 
 function counts(taken: readonly Taken[]): (Taken & { decision: Count })[] {
@@ -17,31 +20,54 @@ function around(seen: readonly Observation[], at: number, policy: Policy) {
   };
 }
 
+/** The last windows of so many seconds, the newest last; none where not so many were seen. */
+function windowsOf(seen: readonly Observation[], seconds: number, count: number): Observation[] {
+  const ends = [seen.at(-1)!];
+  while (ends.length <= count) {
+    const before = seen.findLast(({ at }) => at <= ends[0]!.at - seconds);
+    if (!before) return [];
+    ends.unshift(before);
+  }
+  return ends;
+}
+
+/**
+ * Seconds for a sample in a window, of each worker that had work. One that said nothing at all was not idle:
+ * all of the time is counted.
+ */
+function costs(from: Observation, to: Observation): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { id, before, after } of grown(from.workers, to.workers)) {
+    const busy = after.busy - before.busy;
+    const silent = busy <= 0 && after.idle <= before.idle;
+    if (busy > 0 || silent)
+      found.set(id, (silent ? to.at - from.at : busy) / Math.max(1, after.samples - before.samples));
+  }
+  return found;
+}
+
 /** A worker whose samples took so much longer than the median's, in each of the last windows. */
 export function stragglers({ seen, taken }: History, policy: Policy): Decision | undefined {
   const now = seen.at(-1)!;
-  const lastCount = taken.findLast(({ decision }) => decision.kind === 'replace')?.at;
-  if (lastCount !== undefined && now.at - lastCount < policy.window) return undefined;
-  const windows = seen.slice(-policy.stragglerWindows - 1);
-  if (windows.length <= policy.stragglerWindows) return undefined;
+  // Of two workers none is the typical one.
+  if (now.workers.length < 3) return undefined;
+  const last = taken.findLast(({ decision }) => decision.kind === 'replace')?.at;
+  if (last !== undefined && now.at - last < policy.window) return undefined;
+  const ends = windowsOf(seen, policy.stragglerWindow, policy.stragglerWindows);
   let slow: Map<string, number> | undefined;
-  for (let i = 1; i < windows.length; i++) {
-    const rates = grown(windows[i - 1]!.workers, windows[i]!.workers).map(({ id, before, after }) => ({
-      id,
-      cost: (after.busy - before.busy) / Math.max(1e-9, after.samples - before.samples),
-      worked: after.busy > before.busy,
-    }));
-    const typical = median(rates.filter(({ worked }) => worked).map(({ cost }) => cost));
-    const here = new Map(
-      rates.flatMap(({ id, cost, worked }) =>
-        worked && cost > policy.straggler * typical ? [[id, cost / typical] as const] : [],
+  for (let i = 1; i < ends.length; i++) {
+    const each = costs(ends[i - 1]!, ends[i]!);
+    const typical = median([...each.values()]);
+    const here = [...each].filter(([, cost]) => cost > policy.straggler * typical);
+    const known = slow;
+    slow = new Map(
+      here.flatMap(([id, cost]) =>
+        known && !known.has(id) ? [] : [[id, Math.min(cost / typical, known?.get(id) ?? MOST_TIMES)]],
       ),
     );
-    slow = slow === undefined ? here : new Map([...slow].filter(([id]) => here.has(id)));
   }
   const [worst] = [...(slow ?? [])].sort((a, b) => b[1] - a[1]);
-  // Of two workers none is the typical one.
-  if (!worst || now.workers.length < 3) return undefined;
+  if (!worst) return undefined;
   return {
     kind: 'replace',
     worker: worst[0],

@@ -55,20 +55,18 @@ export function indexBytes(rows: number): number {
 }
 
 /**
- * Bytes of the stamps that say which blocks changed since the last checkpoint: 4 bytes and a bit for each
- * block of rows. There is room for half as many blocks again when they are first made, and in a table that
- * grows that is also the most. They count in what a node reports, but not against its limit.
+ * Bytes of the stamps that say which rows changed since the last checkpoint: a byte and a bit for each row.
+ * There is room for an eighth more rows when they are made. They count in what a node reports, but not
+ * against its limit.
  */
-export function stampBytes(rows: number, shape: RowShape): number {
-  const blocks = Math.ceil(rows / slotsPerBlock(rowBytes(shape)));
-  if (blocks === 0) return 0;
-  const room = Math.ceil((blocks + Math.floor(blocks / 2)) / 64) * 64;
-  return room * 4 + room / 8;
+export function stampBytes(rows: number): number {
+  const room = Math.ceil((rows + Math.floor(rows / 8)) / 64) * 64;
+  return room + room / 8;
 }
 
 /** Bytes of one data shard with so many rows of a table, as the engine reports them. */
 export function dataShardBytes(rows: number, shape: RowShape, checkpoints = false): number {
-  return codedBytes(rows, shape) + indexBytes(rows) + (checkpoints ? stampBytes(rows, shape) : 0);
+  return codedBytes(rows, shape) + indexBytes(rows) + (checkpoints ? stampBytes(rows) : 0);
 }
 
 /** The most rows that one shard of a table may have. */
@@ -116,7 +114,7 @@ export function nodeMemory(
     rows: data * coded,
     index: data * indexBytes(perShard),
     parity: parities * coded,
-    stamps: checkpoints ? data * stampBytes(perShard, shape) : 0,
+    stamps: checkpoints ? data * stampBytes(perShard) : 0,
   };
   return { ...parts, engine: parts.rows + parts.index + parts.parity + parts.stamps };
 }

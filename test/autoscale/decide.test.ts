@@ -142,6 +142,17 @@ describe('workers', () => {
   it('that are slow in five windows are replaced; those that were slow once are not', () => {
     const always = decided({ speed: (i) => (i === 2 ? 30 : 100) });
     expect(always).toMatchObject([{ kind: 'replace', worker: 'worker-2' }]);
+    // One that is silent now and then, and slow otherwise.
+    const silent = seenOf({ speed: (i) => (i === 2 ? 30 : 100) }).map((one) => {
+      const at = Math.floor(one.at / 60) * 60;
+      const workers = one.workers.map((each) =>
+        each.id === 'worker-2' ? { ...each, samples: at * 30, busy: at } : each,
+      );
+      return { ...one, workers };
+    });
+    expect(decide({ seen: silent, taken: [] }, POLICY)).toMatchObject([
+      { kind: 'replace', worker: 'worker-2' },
+    ]);
     const once = decided({ speed: (i, at) => (i === 2 && at === 1770 ? 30 : 100) });
     expect(once.map(({ kind }) => kind)).not.toContain('replace');
   });
