@@ -153,7 +153,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/runtime/', 'src/serving/'],
   ['src/client/', 'src/planner/', 'src/autoscale/'],
   ['src/tools/', 'src/train/'],
-  ['src/index.ts', 'src/local/', 'src/worker/', 'src/sim/'],
+  ['src/index.ts', 'src/local/', 'src/worker/', 'src/dashboard/', 'src/sim/'],
   ['src/cli/'],
   ['bench/common/'],
   [

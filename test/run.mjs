@@ -55,5 +55,7 @@ if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');
 if (!process.env.KINTSUGI_TEST_S3)
   leftOut.push('tests of object stores: KINTSUGI_TEST_S3 names no S3 server');
+if (!process.env.KINTSUGI_CHROMIUM && !has('chromium'))
+  missingTools.push('tests of the dashboard in a browser (Debian: apt-get install chromium)');
 for (const what of [...missingTools, ...leftOut]) console.error(`\nnpm test: LEFT OUT: ${what}`);
 if (missingTools.length > 0 && process.env.CI) process.exit(1);

@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import { PACKAGE_ROOT } from '../package-root.js';
 import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
+import { registerDashboard } from './dashboard.js';
 import { registerDemo } from './demo.js';
 import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
@@ -43,6 +44,7 @@ export function createProgram(): Command {
   registerWorker(program);
   registerLocal(program);
   registerStatus(program);
+  registerDashboard(program);
   registerScale(program);
   registerRestart(program);
   registerPlan(program);

@@ -1,0 +1,54 @@
+/** `kintsugi dashboard`: a page that shows a running job. */
+import type { Command } from 'commander';
+import { startDashboard } from '../dashboard/server.js';
+import type { ConnectFlags } from './connected.js';
+import { clientTlsOf, integer, type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { stopSignal } from './lifetime.js';
+
+interface Flags extends ConnectFlags {
+  port: number;
+}
+
+export const DEFAULT_DASHBOARD_PORT = 7080;
+
+/** How a command of somebody else reaches the same job. Secrets are in files or in the environment. */
+export function reachFlags(scheduler: string, flags: SharedFlags): string[] {
+  const reach = ['--scheduler', scheduler];
+  if (flags.tokenFile !== undefined) reach.push('--token-file', flags.tokenFile);
+  if (flags.tlsCa !== undefined) reach.push('--tls-ca', flags.tlsCa);
+  if (flags.tlsName !== undefined) reach.push('--tls-name', flags.tlsName);
+  return reach;
+}
+
+async function run(flags: Flags): Promise<void> {
+  const stopped = stopSignal();
+  const dashboard = await startDashboard({
+    scheduler: flags.scheduler,
+    port: flags.port,
+    token: tokenOf(flags),
+    tls: clientTlsOf(flags),
+    connectTimeoutMs: flags.connectTimeout,
+    flags: reachFlags(flags.scheduler, flags),
+  });
+  process.stdout.write(`${dashboard.url}\n`);
+  try {
+    await Promise.race([stopped, dashboard.failed]);
+  } finally {
+    await dashboard.close();
+  }
+}
+
+export function registerDashboard(program: Command): void {
+  withScheduler(
+    program
+      .command('dashboard')
+      .description('Serve a page on loopback that shows a running job; it ends with SIGINT or SIGTERM.'),
+  )
+    .option(
+      '--port <n>',
+      'port on 127.0.0.1; 0 takes a free one',
+      integer('--port', 0, 65_535),
+      DEFAULT_DASHBOARD_PORT,
+    )
+    .action(run);
+}

@@ -1,0 +1,84 @@
+/**
+ * Who may ask the page's server for what. It listens on loopback, where every page in every browser of this
+ * machine can send requests to it. So a name other than loopback's is refused (rebinding), and so is a page
+ * of another origin. Nothing changes by GET. What changes something needs a secret that only a reader of the
+ * live data has.
+ */
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+
+/** Of a POST: this process's secret, as the live data tells it. */
+export const SECRET_HEADER = 'x-kintsugi-secret';
+/** Of all requests for data, in a job with a token: the key in the page's link. */
+export const KEY_HEADER = 'x-kintsugi-key';
+
+/** Everything is this server's own; the page is in nobody's frame and sends no form. */
+export const PAGE_HEADERS: Readonly<Record<string, string>> = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-resource-policy': 'same-origin',
+  'cross-origin-opener-policy': 'same-origin',
+  'cache-control': 'no-store',
+};
+
+/** Any port: a tunnel may have another one. */
+const LOOPBACK = /^(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?$/i;
+
+export interface Ask {
+  method: string;
+  headers: IncomingHttpHeaders;
+}
+
+/** What a request must know beyond coming from here. */
+export interface Secrets {
+  /** Absent: the job has no token, so whoever is on this machine can ask the scheduler as well. */
+  key?: string | undefined;
+  secret: string;
+}
+
+export interface Refusal {
+  status: 401 | 403;
+  message: string;
+}
+
+/** Undefined: it comes from this machine, and from no page but this server's. */
+export function foreign({ headers }: Ask): Refusal | undefined {
+  const { host, origin } = headers;
+  if (host === undefined || !LOOPBACK.test(host))
+    return { status: 403, message: 'this server answers to 127.0.0.1 and localhost only' };
+  if (origin !== undefined && origin.toLowerCase() !== `http://${host.toLowerCase()}`)
+    return { status: 403, message: 'another origin' };
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin' && site !== 'none')
+    return { status: 403, message: 'another site' };
+  return undefined;
+}
+
+/** Undefined: it may read the job's data. */
+export function unread(ask: Ask, { key }: Secrets): Refusal | undefined {
+  const problem = foreign(ask);
+  if (problem || key === undefined || isEqual(ask.headers[KEY_HEADER], key)) return problem;
+  return { status: 401, message: 'open the link that "kintsugi dashboard" prints: it holds a key' };
+}
+
+/** Undefined: it may change the job. */
+export function unasked(ask: Ask, secrets: Secrets): Refusal | undefined {
+  const problem = unread(ask, secrets);
+  if (problem || isEqual(ask.headers[SECRET_HEADER], secrets.secret)) return problem;
+  return { status: 403, message: `${SECRET_HEADER} is missing or wrong: load the page again` };
+}
+
+/** In the time that it takes, whatever is given. */
+function isEqual(given: string | string[] | undefined, right: string): boolean {
+  if (typeof given !== 'string') return false;
+  const digest = (text: string) => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(given), digest(right));
+}
+
+/** The key of a job's pages: the same after a restart, and the token cannot be had from it. */
+export function keyOf(token: string): string {
+  return createHmac('sha256', token).update('kintsugi dashboard').digest('base64url').slice(0, 32);
+}

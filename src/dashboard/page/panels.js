@@ -1,0 +1,180 @@
+/** What the page says beside the shards: one small panel per question. */
+import { bytes, clock, count, duration, percent, plural } from './format.js';
+import { html } from './html.js';
+
+export function Panel({ title, note, children, name }) {
+  const id = `title-${name}`;
+  return html`<section class="panel" data-panel=${name} aria-labelledby=${id}>
+    <div class="panel-head"><h2 id=${id}>${title}</h2>${note && html`<span class="dim">${note}</span>`}</div>
+    ${children}
+  </section>`;
+}
+
+/** One sentence about the job's redundancy, and what stands behind it. */
+export function Condition({ job, recoveries = [] }) {
+  const { redundancy, reasons, warnings, counts } = job;
+  const least = Math.min(...job.pools.map((pool) => Number(pool.code.split('+')[1] ?? 0)));
+  const open = recoveries.filter((each) => each.present < each.blocks).length;
+  const sentence = {
+    forming: reasons[0] ?? 'The job has not started.',
+    full:
+      least > 0
+        ? `Every shard is whole. Any ${plural(least, 'node')} can be lost.`
+        : 'Every shard is whole. The job has no redundancy.',
+    recovering:
+      open > 0
+        ? `${plural(open, 'shard')} being decoded; training goes on.`
+        : 'Parity is being built again; training goes on.',
+    degraded: 'Everything is served, but the next loss may not be repaired.',
+    lost: `${plural(counts.lost, 'shard')} beyond repair; all others are served.`,
+  }[redundancy];
+  const shown = redundancy === 'full' || redundancy === 'forming' ? [] : reasons;
+  return html`<div class="condition ${redundancy}" role="status">
+    <span class="sign" aria-hidden="true"></span>
+    <div>
+      <p class="sentence"><strong data-redundancy=${redundancy}>${redundancy}</strong> ${sentence}</p>
+      ${warnings.map((warning) => html`<p class="warning">${warning}</p>`)}
+      ${
+        shown.length > 0 &&
+        html`<details>
+          <summary>${plural(shown.length, 'reason')}</summary>
+          <ul>
+            ${shown.map((reason) => html`<li>${reason}</li>`)}
+          </ul>
+        </details>`
+      }
+    </div>
+  </div>`;
+}
+
+export function Figure({ label, value, unit, note }) {
+  return html`<div class="figure">
+    <dt>${label}</dt>
+    <dd><span class="value">${value}</span>${unit && html`<span class="unit">${unit}</span>`}</dd>
+    ${note && html`<dd class="note">${note}</dd>`}
+  </div>`;
+}
+
+export function Meter({ value, extra = 0, label }) {
+  const box = { viewBox: '0 0 100 6', preserveAspectRatio: 'none', role: 'img' };
+  return html`<svg class="meter" ...${box} aria-label=${label}>
+    <rect class="back" width="100" height="6" />
+    <rect class="done" width=${value * 100} height="6" />
+    <rect class="demand" width=${extra * 100} height="6" />
+  </svg>`;
+}
+
+const RowHead = ({ left, note, right }) => html`<div class="row-head">
+  <span>${left} ${note && html`<span class="dim">${note}</span>`}</span><span class="dim">${right}</span>
+</div>`;
+
+const MOST_ROWS = 8;
+
+export function Recoveries({ recoveries = [], changes = [] }) {
+  const open = recoveries.filter((each) => each.present < each.blocks);
+  const total = (of) => recoveries.reduce((all, each) => all + of(each), 0);
+  const blocks = total((each) => each.blocks);
+  const running = changes.filter((change) => change.state === 'running');
+  const more = open.length - MOST_ROWS;
+  const quiet = open.length === 0 && running.length === 0;
+  const last =
+    blocks > 0 &&
+    `Last: ${count(blocks)} blocks of ${plural(recoveries.length, 'shard')} decoded,
+    ${percent(total((each) => each.onDemand) / blocks)} on demand.`;
+  return html`<${Panel} title="Recovery and moves" name="recovery">
+    ${quiet && html`<p class="none">Nothing recovers or moves. ${last}</p>`}
+    ${running.map(
+      (change) => html`<div class="row">
+        <${RowHead} left=${changeText(change)} right=${movedText(change)} />
+        <${Meter} value=${movedShare(change)} label=${movedText(change)} />
+        ${change.reason && html`<p class="dim">${change.reason}</p>`}
+      </div>`,
+    )}
+    ${open.slice(0, MOST_ROWS).map(({ pool, group, index, node, blocks: all, present, onDemand }) => {
+      const text = `${percent(present / all)}, ${percent(onDemand / all)} on demand`;
+      return html`<div class="row">
+        <${RowHead} left=${`${pool} ${group}.${index}`} note=${`on ${node}`} right=${text} />
+        <${Meter} value=${present / all} extra=${onDemand / all} label=${text} />
+      </div>`;
+    })}
+    ${more > 0 && html`<p class="dim">and ${plural(more, 'shard')} more</p>`}
+  </${Panel}>`;
+}
+
+function changeText({ kind, from, to, leaving }) {
+  if (kind === 'drain') return `Draining ${leaving.join(', ')}`;
+  if (kind === 'rebalance') return 'Rebalancing';
+  return kind === 'join' ? 'A node joins' : `Scaling from ${from} to ${to} PS`;
+}
+const allOf = ({ shardsMoved, shardsMoving, shardsLeft }) => shardsMoved + shardsMoving + shardsLeft;
+const movedShare = (change) => change.shardsMoved / Math.max(1, allOf(change));
+const movedText = (change) => `${change.shardsMoved} of ${allOf(change)} shards, ${bytes(change.bytesMoved)}`;
+
+export function Tables({ tables = [] }) {
+  return html`<${Panel} title="Tables" name="tables">
+    ${tables.length === 0 && html`<p class="none">The job has no tables yet.</p>`}
+    ${
+      tables.length > 0 &&
+      html`<table>
+        <thead><tr><th>table</th><th>pool</th><th class="n">dim</th><th>optimizer</th></tr></thead>
+        <tbody>
+          ${tables.map(
+            ({ name, pool, dim, optimizer }) =>
+              html`<tr>
+                <th scope="row">${name}</th><td>${pool}</td><td class="n">${dim}</td><td>${optimizer}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>`
+    }
+  </${Panel}>`;
+}
+
+export function Checkpoints({ saving = [], lost = [] }) {
+  return html`<${Panel} title="Checkpoints" name="checkpoints">
+    ${saving.length === 0 && html`<p class="none">None are made: see "kintsugi checkpoint set".</p>`}
+    ${saving.map(
+      ({ name, url, everyMs, last, underWay, failure }) => html`<div class="row">
+        <${RowHead}
+          left=${name}
+          note=${everyMs === 0 ? 'when asked for' : `every ${duration(everyMs)}`}
+          right=${last ? `${duration(last.agoMs)} ago` : 'none yet'}
+        />
+        <p class="dim path">${url}</p>
+        ${last && html`<p>Number ${last.number}: ${bytes(last.bytes)} in ${duration(last.tookMs)}</p>`}
+        ${
+          underWay &&
+          html`<${Meter} value=${underWay.saved / Math.max(1, underWay.shards)}
+            label=${`${underWay.saved} of ${underWay.shards} shards`} />`
+        }
+        ${failure && html`<p class="warning">${failureText(failure)}</p>`}
+      </div>`,
+    )}
+    ${lost.map(
+      ({ pool, group, index, rows, saved }) => html`<p class="warning">
+        ${pool} group ${group}, data ${index} (${plural(rows, 'row')}) is beyond repair.
+        ${saved ? html` <code>kintsugi restore ${saved} --only-lost</code>` : ' No checkpoint has it.'}
+      </p>`,
+    )}
+  </${Panel}>`;
+}
+
+const failureText = ({ number, code, message }) => `number ${number} failed: ${code}: ${message}`;
+
+const STATE_WORDS = { running: 'under way', done: 'done', failed: 'failed' };
+
+export function Asked({ actions = [] }) {
+  return (
+    actions.length > 0 &&
+    html`<${Panel} title="Asked for here" name="asked">
+      <ul class="asked">
+        ${actions.map(
+          ({ id, at, command, state, text }) => html`<li key=${id} data-state=${state}>
+            <span class="tag ${state}">${STATE_WORDS[state]}</span> <code>${command}</code>
+            <span class="dim">${clock(at)} ${text}</span>
+          </li>`,
+        )}
+      </ul>
+    </${Panel}>`
+  );
+}

@@ -1,0 +1,159 @@
+/**
+ * What the page is told: named sections of plain JSON. A section is sent when it differs from what was sent
+ * before, so a quiet job sends almost nothing, and each host is a section of its own.
+ */
+import type { ChangeStatus, PlanStatus, Redundancy, RestoreStatus } from '../protocol/messages.js';
+
+/**
+ * State of a shard or sink: `whole` lacks nothing; `recovering` is being decoded or built again; `moving`
+ * leaves for another node; `arriving` is the copy that a move fills; `waiting` has a home that is down or
+ * none; `lost` is beyond repair.
+ */
+export type CellState = 'whole' | 'recovering' | 'moving' | 'arriving' | 'waiting' | 'lost';
+export const CELL_STATES: readonly CellState[] = [
+  'whole',
+  'recovering',
+  'moving',
+  'arriving',
+  'waiting',
+  'lost',
+];
+
+/** A data shard, a parity or a mirror on one node. Absent fields: there is nothing to say. */
+export interface Cell {
+  kind: 'data' | 'parity' | 'mirror';
+  /** Name of the pool. */
+  pool: string;
+  /** Number of the group in its pool. */
+  group: number;
+  /** Number of the data shard, of the parity, or of the mirrored shard in its group. */
+  index: number;
+  state: CellState;
+  /** 0 to 100: how much of what it lacked is here again. */
+  percent?: number;
+  /** 0 to 100: how much of that came because a request waited for it. */
+  demand?: number;
+  /** Name of the node that it moves to, or comes from. */
+  other?: string;
+}
+
+export interface NodeView {
+  id: number;
+  name: string;
+  address: string;
+  state: 'alive' | 'down' | 'leaving' | 'standby';
+  rows: number;
+  bytes: number;
+  cells: Cell[];
+}
+
+/** How many shards and sinks are in each state. */
+export type Counts = Record<CellState, number>;
+
+/** A failure domain with its nodes. */
+export interface HostView {
+  name: string;
+  nodes: NodeView[];
+  /** Nodes that are down. */
+  down: number;
+  counts: Counts;
+  rows: number;
+  bytes: number;
+}
+
+/** The job as a whole. */
+export interface JobView {
+  job: string;
+  epoch: number;
+  redundancy: Redundancy;
+  /** At most {@link MAX_REASONS}. */
+  reasons: string[];
+  warnings: string[];
+  pools: { name: string; code: string; groups: number; shards: number }[];
+  hosts: number;
+  nodes: number;
+  nodesAlive: number;
+  /** PS that are to serve when no change is under way. */
+  wanted: number;
+  serving: number;
+  rows: number;
+  bytes: number;
+  counts: Counts;
+}
+
+/** A data shard that is being decoded, or was since the page's process began. */
+export interface RecoveryView {
+  pool: string;
+  group: number;
+  index: number;
+  /** Name of its new home. */
+  node: string;
+  blocks: number;
+  present: number;
+  onDemand: number;
+}
+
+/** Whether the job can be reached. */
+export interface LinkView {
+  state: 'connecting' | 'up' | 'down';
+  /** Why not. */
+  problem?: string;
+  /** Since when, milliseconds of the epoch. */
+  since: number;
+}
+
+/** Something that somebody asked for with a button. */
+export interface ActionView {
+  id: number;
+  /** Milliseconds of the epoch. */
+  at: number;
+  /** The command that does the same. */
+  command: string;
+  state: 'running' | 'done' | 'failed';
+  /** How it goes, how it went, or why it failed. */
+  text: string;
+}
+
+export const MAX_REASONS = 20;
+
+/** All sections by name; those of hosts are `host/NAME`. */
+export interface View {
+  link: LinkView;
+  job?: JobView;
+  recoveries?: RecoveryView[];
+  changes?: ChangeStatus[];
+  saving?: PlanStatus[];
+  restoring?: RestoreStatus | undefined;
+  lost?: { pool: string; group: number; index: number; rows: number; saved?: string }[];
+  tables?: TableView[];
+  actions: ActionView[];
+  hosts: HostView[];
+}
+
+export interface TableView {
+  name: string;
+  pool: string;
+  dim: number;
+  optimizer: string;
+}
+
+/** The sections of a view, as they are compared and sent. */
+export function sectionsOf({ hosts, ...sections }: View): Map<string, string> {
+  const texts = new Map<string, string>();
+  for (const [name, value] of Object.entries(sections))
+    if (value !== undefined) texts.set(name, JSON.stringify(value));
+  for (const host of hosts) texts.set(`host/${host.name}`, JSON.stringify(host));
+  return texts;
+}
+
+/** What is to be sent to one who has `before`; undefined: nothing. A section that is gone is null. */
+export function patchOf(
+  before: ReadonlyMap<string, string>,
+  now: ReadonlyMap<string, string>,
+): string | undefined {
+  const parts: string[] = [];
+  for (const [name, text] of now)
+    if (before.get(name) !== text) parts.push(`${JSON.stringify(name)}:${text}`);
+  for (const name of before.keys()) if (!now.has(name)) parts.push(`${JSON.stringify(name)}:null`);
+  return parts.length > 0 ? `{${parts.join(',')}}` : undefined;
+}
