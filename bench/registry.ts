@@ -10,6 +10,7 @@ import { CHECKPOINT_FLAGS } from './checkpoint/options.js';
 import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
+import { PLAN_FLAGS } from './plan/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
 import { REPLICA_FLAGS } from './replica/options.js';
 import { ROLLING_FLAGS } from './rolling/options.js';
@@ -98,6 +99,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'machines that vanish under load and return (Linux, as root)',
     VANISH_FLAGS,
     () => import('./vanish/bench.js'),
+  ),
+  plan: benchmark(
+    'what a plan says of three jobs, against these jobs',
+    PLAN_FLAGS,
+    () => import('./plan/bench.js'),
   ),
   autoscale: benchmark(
     'simulated days of the autoscaler, of published rules, and of an oracle that knows the future',

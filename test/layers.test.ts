@@ -170,6 +170,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/scan/',
     'bench/chaos/',
     'bench/autoscale/',
+    'bench/plan/',
     'bench/checkpoint/',
     'bench/vanish/',
   ],

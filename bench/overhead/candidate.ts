@@ -10,7 +10,7 @@ import { type Client, connect } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
 import { numberOf, type RoleEvent } from '../../src/local/events.js';
 import { Processes } from '../../src/local/processes.js';
-import { cpuSeconds } from '../common/processor-time.js';
+import { cpuSeconds } from '../../src/local/processor-time.js';
 import { BenchClient } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
 import { TABLE } from '../common/training/keys.js';

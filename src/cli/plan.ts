@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
+import { measureRates } from '../local/measure.js';
 import { bytesText, countText, table } from '../local/text.js';
 import { isOptimizerKind, OPTIMIZER_KINDS } from '../optimizers.js';
 import { type Candidate, type Plan, plan, yearsText } from '../planner/plan.js';
@@ -28,6 +29,8 @@ interface PlanFlags {
   priceCore: number;
   priceGib: number;
   rates?: Rates;
+  processors?: number;
+  measure: boolean;
   json: boolean;
 }
 
@@ -89,6 +92,8 @@ export function planText(made: Plan): string {
     `            a machine of ${bytesText(chosen.machineBytes)}, and kintsugi ps --memory ` +
       `${Math.ceil(chosen.limitBytes / 2 ** 20)}MiB`,
     `load        ${countText(load.keys)} keys/s a PS, ${share(load.busy)} of a processor`,
+    `throughput  ${countText(chosen.throughput.keys)} keys/s, ${chosen.throughput.steps.toFixed(1)} steps/s of ` +
+      `all workers: held back by ${chosen.throughput.limit}`,
     `network     ${rate(load.sent)} sent and ${rate(load.received)} received by a PS`,
     recovery.redundant === 0
       ? 'a lost PS   takes its rows along: there is no parity'
@@ -129,14 +134,19 @@ export function planText(made: Plan): string {
   return `${lines.join('\n')}\n`;
 }
 
-function runPlan(flags: PlanFlags): void {
-  const { optimizer, priceCore, priceGib, json, ps, groups, rates, ...given } = flags;
+/** For a person, and in the form of a file for --rates. */
+function ratesText(rates: Rates): string {
+  return `measured on this machine, the rest as usual; for --rates:\n${JSON.stringify(rates)}\n\n`;
+}
+
+async function runPlan(flags: PlanFlags): Promise<void> {
+  const { optimizer, priceCore, priceGib, json, ps, groups, processors, measure, rates, ...given } = flags;
   if (!isOptimizerKind(optimizer))
     throw new KintsugiError(
       'BAD_ARGUMENT',
       `--optimizer must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${optimizer}"`,
     );
-  const made = plan({
+  const question = {
     ...given,
     optimizer,
     code: parseCode(flags.code),
@@ -147,7 +157,15 @@ function runPlan(flags: PlanFlags): void {
     rates: rates ?? { ...DEFAULT_RATES },
     ...(ps !== undefined && { ps }),
     ...(groups !== undefined && { groups }),
-  });
+    ...(processors !== undefined && { processors }),
+  };
+  let made = plan(question);
+  if (measure) {
+    const tell = (text: string) => void process.stderr.write(`${text}\n`);
+    const measured = { ...question.rates, ...(await measureRates(tell)) };
+    made = plan({ ...question, rates: measured });
+    if (!json) process.stdout.write(ratesText(measured));
+  }
   process.stdout.write(json ? `${JSON.stringify(made)}\n` : planText(made));
 }
 
@@ -188,6 +206,12 @@ export function registerPlan(program: Command): void {
     .option('--price-core <n>', 'price of a processor for an hour', positive('--price-core'), 0.03)
     .option('--price-gib <n>', 'price of a GiB of memory for an hour', positive('--price-gib'), 0.004)
     .option('--rates <file.json>', 'rates that you measured (default: see docs/planning.md)', ratesOf)
+    .option(
+      '--processors <n>',
+      'processors that all processes share (default: each has a machine)',
+      positive('--processors'),
+    )
+    .option('--measure', 'measure the rates of requests on this machine first: takes a minute', false)
     .option('--json', 'print the plan as JSON', false)
     .action(runPlan);
 }

@@ -2,14 +2,13 @@
 import { rowBytes } from './memory.js';
 import type { Question } from './question.js';
 import { groupsOf } from './question.js';
+import type { Rates } from './rates.js';
 
 const KEY_BYTES = 8;
 const SLOT_BYTES = 4;
 /** The rows of the rates: values of a pull and a push, and a delta with the state of Adagrad and a slot. */
 const VALUE_BYTES = 256;
 const DELTA_BYTES = 516;
-/** A row costs the same whatever its size, for about this part; the rest grows with its bytes. */
-const FIXED = 0.5;
 
 /** Of one PS, on average. */
 export interface NodeLoad {
@@ -23,7 +22,15 @@ export interface NodeLoad {
 }
 
 /** Of a row with so many bytes, against the measured one. */
-const relative = (bytes: number, measured: number): number => FIXED + ((1 - FIXED) * bytes) / measured;
+function relative({ rowFixed }: Rates, bytes: number, measured: number): number {
+  return rowFixed + ((1 - rowFixed) * bytes) / measured;
+}
+
+/** Shards that a step has a section for, when each key lies in one of them by chance. */
+function sectionsOf(question: Question, ps: number): number {
+  const shards = groupsOf(question, ps) * question.code.k;
+  return shards * -Math.expm1(question.batch * Math.log1p(-1 / shards));
+}
 
 /** The steps per second of all workers together, as they are when nothing waits. */
 export function stepsPerSecond({ workers, step }: Question): number {
@@ -41,9 +48,7 @@ export function nodeLoad(question: Question, ps: number): NodeLoad {
   const keys = steps * batch;
   const values = dim * 4;
   const delta = rowBytes(question) + SLOT_BYTES;
-  const shards = groupsOf(question, ps) * code.k;
-  // How many of the shards are hit when each key lies in one of them by chance.
-  const sections = shards * -Math.expm1(batch * Math.log1p(-1 / shards));
+  const sections = sectionsOf(question, ps);
   return {
     keys,
     sent: keys * (values + code.r * delta),
@@ -51,10 +56,51 @@ export function nodeLoad(question: Question, ps: number): NodeLoad {
     busy:
       rates.idle +
       keys *
-        (relative(values, VALUE_BYTES) * (rates.pullRow + rates.pushRow) +
-          code.r * rates.parityRow * relative(delta, DELTA_BYTES)) +
+        (relative(rates, values, VALUE_BYTES) * (rates.pullRow + rates.pushRow) +
+          code.r * rates.parityRow * relative(rates, delta, DELTA_BYTES)) +
       steps * sections * (2 * rates.section + code.r * rates.deltaMessage),
   };
+}
+
+/** Processor seconds that a client spends on the requests of a step. */
+export function clientStep(question: Question, ps: number): number {
+  const { batch, dim, rates } = question;
+  return (
+    batch * rates.clientRow * relative(rates, dim * 4, VALUE_BYTES) +
+    2 * sectionsOf(question, ps) * rates.clientSection
+  );
+}
+
+/** What the steps of a job come to, and what holds them back. */
+export interface Throughput {
+  steps: number;
+  keys: number;
+  limit: 'workers' | 'PS' | 'network' | 'processors';
+  /** Processor seconds of a step: of all PS, without what they take anyway, and of the worker's requests. */
+  stepSeconds: number;
+}
+
+/**
+ * Steps per second: as many as workers take, at most as many as keep a PS busy all the time, or its network.
+ * Where all processes share `processors`, also at most as many as these have time for.
+ */
+export function throughput(question: Question, ps: number): Throughput {
+  const { rates, processors, batch, workers, network } = question;
+  const wanted = stepsPerSecond(question);
+  const load = nodeLoad(question, ps);
+  const perStep = (load.busy - rates.idle) / wanted;
+  const client = clientStep(question, ps);
+  const limits: [Throughput['limit'], number][] = [
+    // A step that computes nothing still has its requests.
+    ['workers', workers / Math.max(question.step, client)],
+    ['PS', (1 - rates.idle) / perStep],
+    ['network', (wanted * network) / Math.max(load.sent, load.received)],
+  ];
+  if (processors !== undefined)
+    limits.push(['processors', (processors - ps * rates.idle) / (ps * perStep + client)]);
+  const [limit, steps] = limits.reduce((least, one) => (one[1] < least[1] ? one : least));
+  const stepSeconds = ps * perStep + client;
+  return { steps: Math.max(0, steps), keys: Math.max(0, steps) * batch, limit, stepSeconds };
 }
 
 /** What a lost PS is to the others. */

@@ -4,7 +4,7 @@
  */
 import type { CodeSpec } from '../runtime/job.js';
 import { jobMeanTimeToLoss } from './durability.js';
-import { type NodeLoad, nodeLoad, type Recovery, recovery } from './load.js';
+import { type NodeLoad, nodeLoad, type Recovery, recovery, type Throughput, throughput } from './load.js';
 import { codedBytes, type NodeMemory, nodeMemory, rowBytes } from './memory.js';
 import { type CheckpointCost, checkpointCost } from './protection.js';
 import {
@@ -29,6 +29,8 @@ export interface Candidate {
   machineBytes: number;
   limitBytes: number;
   load: NodeLoad;
+  /** What the workers reach; less than they ask for where something holds them back. */
+  throughput: Throughput;
   recovery: Recovery;
   /** Seconds until data is lost, on average; a lower bound. Without parity: until the first loss of a PS. */
   meanTimeToLoss: number;
@@ -122,6 +124,7 @@ export function candidate(question: Question, ps: number): Candidate {
     machineBytes,
     limitBytes: Math.floor(needed),
     load,
+    throughput: throughput(question, ps),
     recovery: recovered,
     meanTimeToLoss,
     cost,

@@ -29,6 +29,8 @@ export interface Question extends RowShape {
   checkpoints: boolean;
   /** What a processor costs in an hour, and a GiB of memory. Only their ratio matters. */
   price: { core: number; gib: number };
+  /** Processors that all processes of the job share; absent: each has a machine of its own. */
+  processors?: number;
   rates: Rates;
 }
 
@@ -67,6 +69,8 @@ export function checkQuestion(question: Question): void {
     if (Number.isInteger(value) && value >= least && value <= most) continue;
     throw bad(`${name} must be a whole number from ${least} to ${most}, not ${value}`);
   }
+  if (question.processors !== undefined && !(question.processors > 0))
+    throw bad(`processors must be above 0, not ${question.processors}`);
   const positive = ['step', 'memory', 'network', 'mtbf', 'durability'] as const;
   for (const name of positive)
     if (!(question[name] > 0)) throw bad(`${name} must be above 0, not ${question[name]}`);

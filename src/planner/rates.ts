@@ -13,6 +13,12 @@ export interface Rates {
   section: number;
   /** What one parity adds to one shard's part of a push. */
   deltaMessage: number;
+  /** Share of the time of a row that does not grow with its bytes. */
+  rowFixed: number;
+  /** Processor seconds of a client for a row of 64 values that it pulls and pushes. */
+  clientRow: number;
+  /** For one shard's part of a pull or a push. */
+  clientSection: number;
   /** Processors that a PS takes when nothing happens. */
   idle: number;
   /** Bytes of lost rows and parities built again by a processor second. `bench recovery --modes 4+1/idle`. */
@@ -44,6 +50,9 @@ export const DEFAULT_RATES: Readonly<Rates> = {
   parityRow: 0.47e-6,
   section: 20e-6,
   deltaMessage: 10e-6,
+  rowFixed: 0.5,
+  clientRow: 0.35e-6,
+  clientSection: 15e-6,
   idle: 0.05,
   recoveryBytes: 146e6,
   detection: 1,
@@ -64,7 +73,7 @@ export function ratesWith(given: object): Rates {
         'BAD_ARGUMENT',
         `there is no rate "${name}"; see ${Object.keys(rates).join(', ')}`,
       );
-    const most = name === 'checkpointShare' ? 1 : Number.MAX_VALUE;
+    const most = name === 'checkpointShare' || name === 'rowFixed' ? 1 : Number.MAX_VALUE;
     if (typeof value !== 'number' || !(value > 0) || value > most)
       throw new KintsugiError('BAD_ARGUMENT', `rate ${name} must be a number above 0, not ${String(value)}`);
     rates[name as keyof Rates] = value;

@@ -12,12 +12,12 @@ import { type Contender, ending, latency, turn } from '../../bench/common/loopba
 import { DIM, loopbackOptions } from '../../bench/common/loopback/options.js';
 import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../bench/common/loopback/redis.js';
 import { consecutive, gradients, keySets } from '../../bench/common/loopback/requests.js';
-import { cpuSeconds } from '../../bench/common/processor-time.js';
 import { BenchReport } from '../../bench/common/report.js';
 import { median, quantile } from '../../bench/common/statistics.js';
 import { BareTransport } from '../../dist/bench/common/loopback/bare.js';
 import { OnePs } from '../../dist/bench/common/loopback/cluster.js';
 import { describe as describeError } from '../../src/errors.js';
+import { cpuSeconds } from '../../src/local/processor-time.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';

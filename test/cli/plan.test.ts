@@ -18,6 +18,7 @@ describe('kintsugi plan', () => {
   });
 
   it.each([
+    [['--rows', '1e6', '--processors', '0'], 'BAD_ARGUMENT', /--processors must be a number above 0/],
     [[], 'BAD_ARGUMENT', /required option '--rows/],
     [['--rows', 'many'], 'BAD_ARGUMENT', /--rows must be a number/],
     [['--rows', '1.5'], 'BAD_ARGUMENT', /--rows must be a whole number/],

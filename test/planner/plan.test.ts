@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { jobMeanTimeToLoss, meanTimeToLoss } from '../../src/planner/durability.js';
+import { nodeLoad, throughput } from '../../src/planner/load.js';
 import { nodeMemory } from '../../src/planner/memory.js';
 import { candidate, plan } from '../../src/planner/plan.js';
 import { checkpointCost } from '../../src/planner/protection.js';
@@ -122,6 +123,32 @@ describe('a plan', () => {
     expect(() => plan({ ...QUESTION, ...wrong })).toThrowError(
       expect.objectContaining({ code, message: expect.stringMatching(message) }),
     );
+  });
+});
+
+describe('throughput', () => {
+  it('is what the workers take while nothing holds them back', () => {
+    expect(throughput(QUESTION, 8)).toMatchObject({ steps: 100, keys: 204_800, limit: 'workers' });
+  });
+
+  it('is what keeps a PS busy all the time, or its network, where workers want more', () => {
+    const many = { ...QUESTION, workers: 10_000 };
+    const { steps, limit } = throughput(many, 8);
+    expect(limit).toBe('PS');
+    expect(nodeLoad({ ...many, workers: steps * many.step }, 8).busy).toBeCloseTo(1, 6);
+    const thin = { ...QUESTION, network: 1e6 };
+    const found = throughput(thin, 8);
+    expect(found.limit).toBe('network');
+    const { sent, received } = nodeLoad({ ...thin, workers: found.steps * thin.step }, 8);
+    expect(Math.max(sent, received)).toBeCloseTo(1e6, 0);
+  });
+
+  it('counts clients, too, where all share the processors', () => {
+    const shared = throughput({ ...QUESTION, workers: 1000, processors: 2 }, 8);
+    expect(shared.limit).toBe('processors');
+    const free = { ...QUESTION.rates, clientRow: 1e-12, clientSection: 1e-12 };
+    const without = throughput({ ...QUESTION, workers: 1000, processors: 2, rates: free }, 8);
+    expect(without.steps).toBeGreaterThan(shared.steps);
   });
 });
 

@@ -5,7 +5,7 @@
  * the kernel counts it.
  */
 import { KintsugiError } from '../../../src/errors.js';
-import { cpuSeconds, TICKS_PER_SECOND } from '../processor-time.js';
+import { cpuSeconds, TICKS_PER_SECOND } from '../../../src/local/processor-time.js';
 import { median } from '../statistics.js';
 
 /** Requests under way at once: enough that neither side ever waits for the other. */

@@ -1,0 +1,210 @@
+/**
+ * What requests cost on this machine: two small jobs of real processes, one without redundancy and one with
+ * 4+1, that a client keeps busy. Processor time is the kernel's, so other work on the machine slows this down
+ * and falsifies little.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Client, connect } from '../client/client.js';
+import { KintsugiError } from '../errors.js';
+import { optimizerOf } from '../optimizers.js';
+import { DIM, FEW_ROWS, type Load, MANY_ROWS, NARROW_DIM, ratesFrom } from '../planner/fit.js';
+import type { Rates } from '../planner/rates.js';
+import { monotonicMs } from '../runtime/log.js';
+import type { LocalOptions } from './options.js';
+import { Processes } from './processes.js';
+import { cpuSeconds } from './processor-time.js';
+
+const PS = 5;
+/** Data shards of both jobs. */
+const SHARDS = 20;
+/** Requests under way. */
+const IN_FLIGHT = 8;
+const KEY_SETS = 64;
+const CONNECT_MS = 60_000;
+
+/** How much is measured; a test takes less. */
+export interface MeasureSize {
+  /** Rows of a table. */
+  rows: number;
+  /** The loads take turns so often; the median counts. */
+  rounds: number;
+  /** Milliseconds of one load, without those in which it begins, and of nothing at all. */
+  loadMs: number;
+  beginMs: number;
+  idleMs: number;
+}
+
+export const MINUTE: Readonly<MeasureSize> = {
+  ...{ rows: 200_000, rounds: 5, loadMs: 900, beginMs: 100, idleMs: 3000 },
+};
+
+type Kind = Pick<Load, 'op' | 'rows' | 'dim'>;
+
+const PLAIN: readonly Kind[] = [
+  [MANY_ROWS, DIM],
+  [FEW_ROWS, DIM],
+  [MANY_ROWS, NARROW_DIM],
+].flatMap(([rows, dim]) => (['pull', 'push'] as const).map((op) => ({ op, rows: rows!, dim: dim! })));
+const CODED: readonly Kind[] = [MANY_ROWS, FEW_ROWS].map((rows) => ({ op: 'push', rows, dim: DIM }));
+
+/** A job for nothing but requests of a client in this process. */
+export function bareJob(ps: number, code: string, groups?: number): LocalOptions {
+  return {
+    ...{ ps, code, groups, recoveryRate: undefined, moveRate: undefined, memory: undefined },
+    ...{ workers: 0, standby: 0, data: [], test: [], epochs: 0, workerArgs: [], seed: 1 },
+    ...{ deterministic: false, audit: false, kills: [], scales: [], respawnMs: undefined },
+    ...{ resume: undefined, save: undefined, log: undefined },
+  };
+}
+
+class Measured {
+  private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-rates-'));
+  private readonly pids: number[] = [];
+  private readonly processes: Processes;
+  private client: Client | undefined;
+  idle = 0;
+
+  constructor(
+    private readonly size: MeasureSize,
+    private readonly r: number,
+  ) {
+    const options = r === 0 ? bareJob(PS, 'none', SHARDS) : bareJob(PS, `4+${r}`, SHARDS / 4);
+    this.processes = new Processes({
+      options,
+      directory: this.directory,
+      onEvent: ({ event, name, pid }) => {
+        if (event === 'process.started' && String(name).startsWith('ps-')) this.pids.push(Number(pid));
+      },
+      onBack: () => {},
+    });
+  }
+
+  /** What `story` gives. No process is left behind. */
+  async with<T>(story: () => Promise<T>): Promise<T> {
+    try {
+      await this.processes.startScheduler();
+      await Promise.all(Array.from({ length: PS }, (_, index) => this.processes.startPs(index)));
+      this.client = await connect(this.processes.address, { connectTimeoutMs: CONNECT_MS });
+      const before = this.cpu();
+      await sleep(this.size.idleMs);
+      this.idle = (this.cpu() - before) / PS / (this.size.idleMs / 1000);
+      return await this.processes.race(story());
+    } finally {
+      await this.client?.close();
+      await this.processes.abandon();
+      rmSync(this.directory, { recursive: true, force: true });
+    }
+  }
+
+  /** Of all PS. */
+  private cpu(): number {
+    const sum = this.pids.reduce((total, pid) => total + cpuSeconds(pid), 0);
+    if (!Number.isNaN(sum)) return sum;
+    throw new KintsugiError('BAD_ARGUMENT', '--measure reads processor times from /proc, which is not here');
+  }
+
+  private async table(dim: number): Promise<void> {
+    const client = this.client!;
+    const optimizer = optimizerOf('adagrad', 0.01);
+    const table = await client.createTable({ name: `dim-${dim}`, dim, optimizer });
+    const gradients = gradientsOf(MANY_ROWS, dim);
+    for (let at = 0; at < this.size.rows; at += MANY_ROWS)
+      await table.push(
+        BigUint64Array.from({ length: MANY_ROWS }, (_, i) => BigInt(at + i)),
+        gradients,
+      );
+  }
+
+  /** The median of each. V8 compiles what runs often: the first round would look dear, and is left out. */
+  async loads(kinds: readonly Kind[]): Promise<Load[]> {
+    for (const dim of new Set(kinds.map((kind) => kind.dim))) await this.table(dim);
+    const all: Load[][] = kinds.map(() => []);
+    for (let round = 0; round <= this.size.rounds; round++)
+      for (const [i, kind] of kinds.entries()) {
+        const load = await this.load(kind);
+        if (round > 0) all[i]!.push(load);
+      }
+    return all.map((same) => same.sort((a, b) => dearness(a) - dearness(b))[same.length >> 1]!);
+  }
+
+  /** Keeps the job busy with one kind of request. */
+  private async load({ op, rows, dim }: Kind): Promise<Load> {
+    const client = this.client!;
+    const gradients = gradientsOf(rows, dim);
+    const table = `dim-${dim}`;
+    const sets = Array.from({ length: KEY_SETS }, (_, i) => keysOf(i, rows, this.size.rows));
+    let requests = 0;
+    let stopped = false;
+    const one = async (number: number): Promise<void> => {
+      let at = number;
+      while (!stopped) {
+        const keys = sets[at % KEY_SETS]!;
+        at += IN_FLIGHT;
+        if (op === 'pull') await client.pull([{ table, keys }]);
+        else await client.push([{ table, keys, gradients }]);
+        requests++;
+      }
+    };
+    const all = Promise.all(Array.from({ length: IN_FLIGHT }, (_, i) => one(i)));
+    all.catch(() => {});
+    try {
+      await Promise.race([all, sleep(this.size.beginMs)]);
+      const before = { requests, ps: this.cpu(), client: process.cpuUsage(), at: monotonicMs() };
+      await Promise.race([all, sleep(this.size.loadMs)]);
+      const seconds = (monotonicMs() - before.at) / 1000;
+      const { user, system } = process.cpuUsage(before.client);
+      return {
+        ...{ op, rows, dim, r: this.r, requests: Math.max(1, requests - before.requests) },
+        sections: SHARDS * -Math.expm1(rows * Math.log1p(-1 / SHARDS)),
+        psSeconds: Math.max(0, this.cpu() - before.ps - this.idle * PS * seconds),
+        clientSeconds: (user + system) / 1e6,
+      };
+    } finally {
+      stopped = true;
+      await all;
+    }
+  }
+}
+
+const dearness = ({ psSeconds, requests }: Load): number => psSeconds / requests;
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Zeros might be faster. */
+function gradientsOf(rows: number, dim: number): Float32Array {
+  return Float32Array.from({ length: rows * dim }, (_, i) => Math.sin(i * 12.9898) * 0.1);
+}
+
+/** Different keys, scattered over the table. */
+function keysOf(at: number, rows: number, all: number): BigUint64Array {
+  const first = (at * 40_503) % all;
+  const step = 2 * Math.floor(all / rows / 2) + 1;
+  return BigUint64Array.from({ length: rows }, (_, i) => BigInt((first + i * step) % all));
+}
+
+/** What each load took, and the processors that a PS takes when nothing happens. */
+export async function measureLoads(
+  tell: (text: string) => void,
+  size: MeasureSize,
+): Promise<{ loads: Load[]; idle: number }> {
+  tell('measuring pulls and pushes without redundancy');
+  const plain = new Measured(size, 0);
+  const loads = await plain.with(() => plain.loads(PLAIN));
+  tell('measuring pushes with 4+1');
+  const coded = new Measured(size, 1);
+  loads.push(...(await coded.with(() => coded.loads(CODED))));
+  return { loads, idle: Math.max(1e-4, plain.idle) };
+}
+
+/**
+ * Rates of requests on this machine; a minute by default. The other rates are those of {@link Rates}.
+ * @throws BAD_ARGUMENT where there is no /proc, and what makes a local job fail
+ */
+export async function measureRates(
+  tell: (text: string) => void,
+  size: MeasureSize = MINUTE,
+): Promise<Partial<Rates>> {
+  const { loads, idle } = await measureLoads(tell, size);
+  return { ...ratesFrom(loads), idle };
+}

@@ -1,0 +1,33 @@
+/** The benchmark at the size of a smoke: a plan and a run of the same job, and both say something. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { kintsugi } from '../cli/support.js';
+
+vi.setConfig({ testTimeout: 120_000 });
+
+let directory = '';
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-plan-test-'));
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+it('measures rates, plans a job with them, and runs it', async () => {
+  const json = join(directory, 'plan.json');
+  const { code, said } = await kintsugi(['bench', 'plan', '--smoke', '--quiet', '--json', json]);
+  expect({ code, said }).toEqual({ code: 0, said: [] });
+  const { results, rates } = JSON.parse(readFileSync(json, 'utf8')) as {
+    results: { name: string; values: Record<string, number> }[];
+    rates: Record<string, number>;
+  };
+  for (const name of ['pullRow', 'pushRow', 'section', 'parityRow', 'idle'])
+    expect(rates[name]).toBeGreaterThan(0);
+  const [memory, work, throughput] = results;
+  // Memory is the engine's arithmetic on this machine as on any other.
+  expect(memory!.values.ratio).toBeGreaterThan(0.9);
+  expect(memory!.values.ratio).toBeLessThan(1.1);
+  expect(work!.values.ratio).toBeGreaterThan(0);
+  expect(throughput!.values.planned).toBeGreaterThan(0);
+  expect(throughput!.values.measured).toBeGreaterThan(0);
+});
