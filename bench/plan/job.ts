@@ -18,7 +18,7 @@ import type { Steps, WorkerOptions } from './worker.js';
 const WORKER = fileURLToPath(new URL('./worker.js', import.meta.url));
 const TABLE = 'planned';
 const FILL_ROWS = 4096;
-const BEGIN_MS = 1500;
+const BEGIN_STEPS = 300;
 const CONNECT_MS = 60_000;
 
 export interface Real {
@@ -96,8 +96,8 @@ export async function runShape(shape: Shape, seconds: number): Promise<Real> {
       Promise.race([
         workers.failed,
         (async () => {
-          while (workers.steps < shape.workers) await sleep(10);
-          await sleep(BEGIN_MS);
+          // What is compiled and warm counts in steps: on a busy machine they take longer.
+          while (workers.steps < BEGIN_STEPS * shape.workers) await sleep(50);
           const used = () => [...pids, ...workers.pids].reduce((sum, pid) => sum + cpuSeconds(pid), 0);
           const [from, steps, before] = [monotonicMs(), workers.steps, used()];
           await sleep(seconds * 1000);

@@ -80,7 +80,7 @@ function alternativeRow(one: Candidate, { chosen, cheapest }: Plan): string[] {
 /** For a person. */
 export function planText(made: Plan): string {
   const { question, chosen, alternatives, protections, checkpoints } = made;
-  const { memory, load, recovery, groups } = chosen;
+  const { memory, load, throughput: reached, recovery, groups } = chosen;
   const { index, parity, stamps } = memory;
   const lines = [
     `${chosen.code} on ${chosen.ps} PS with ${groups} groups, for ${countText(question.rows)} rows of ` +
@@ -92,8 +92,8 @@ export function planText(made: Plan): string {
     `            a machine of ${bytesText(chosen.machineBytes)}, and kintsugi ps --memory ` +
       `${Math.ceil(chosen.limitBytes / 2 ** 20)}MiB`,
     `load        ${countText(load.keys)} keys/s a PS, ${share(load.busy)} of a processor`,
-    `throughput  ${countText(chosen.throughput.keys)} keys/s, ${chosen.throughput.steps.toFixed(1)} steps/s of ` +
-      `all workers: held back by ${chosen.throughput.limit}`,
+    `throughput  ${countText(reached.keys)} keys/s in ${reached.steps.toFixed(1)} steps/s of all workers, ` +
+      `held back by ${reached.limit}`,
     `network     ${rate(load.sent)} sent and ${rate(load.received)} received by a PS`,
     recovery.redundant === 0
       ? 'a lost PS   takes its rows along: there is no parity'

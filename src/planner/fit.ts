@@ -1,4 +1,4 @@
-/** From what requests cost on a machine to rates: two sizes of a request give what a row and a section cost. */
+/** From what requests cost to rates: two sizes of a request say what a row and a section cost. */
 import type { Rates } from './rates.js';
 
 /** Requests of one kind that a job was kept busy with. */
