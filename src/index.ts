@@ -9,6 +9,9 @@ export {
   type Client,
   type ConnectOptions,
   connect,
+  type JobSnapshot,
+  type ObservedNode,
+  type ObserveOptions,
   type PullInto,
   type PullOptions,
   type PullRequest,
@@ -28,6 +31,18 @@ export type { ClientPolicy } from './core/client/client.js';
 export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { EngineTable, InitializerSpec } from './native.js';
+export { Observer, type ObserverOptions } from './observe/observer.js';
+export {
+  type JobRates,
+  type NodeRates,
+  type OpRates,
+  quantile,
+  ratesBetween,
+  type ServingRates,
+  type ShardRates,
+  type TableRates,
+  type WorkerRates,
+} from './observe/rates.js';
 export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
 export type { SavedTable } from './protocol/checkpoints.js';
 export type {
@@ -53,6 +68,19 @@ export type {
   SavedCopy,
   ScalingStatus,
 } from './protocol/messages.js';
+export type {
+  Histogram,
+  MemoryTelemetry,
+  NodeTelemetry,
+  OpTelemetry,
+  ProcessTelemetry,
+  RunTelemetry,
+  SchedulerTelemetry,
+  ShardTelemetry,
+  TableTelemetry,
+  WorkerReport,
+  WorkerTelemetry,
+} from './protocol/telemetry.js';
 export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
 export type { Departed } from './runtime/departure.js';
 export type { LogFields, Logger } from './runtime/log.js';

@@ -314,7 +314,17 @@ describe('docs/events.md', () => {
 
 describe('docs/protocol.md', () => {
   it('has every kind of message', () => {
-    const kinds = ['messages', 'liveness', 'membership', 'replicas', 'samples', 'saving', 'scaling']
+    const kinds = [
+      'messages',
+      'liveness',
+      'membership',
+      'replicas',
+      'samples',
+      'saving',
+      'scaling',
+      'status',
+      'telemetry',
+    ]
       .map((name) => `src/protocol/${name}.ts`)
       .flatMap((file) => [...text(file).matchAll(/^ {2}t: '([a-zA-Z]+)';/gm)].map((match) => match[1]!));
     expect(kinds.length).toBeGreaterThan(50);

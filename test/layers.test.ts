@@ -152,7 +152,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/checkpoint/'],
   ['src/runtime/', 'src/serving/'],
   ['src/client/', 'src/planner/', 'src/autoscale/'],
-  ['src/tools/', 'src/train/'],
+  ['src/tools/', 'src/train/', 'src/observe/'],
   ['src/index.ts', 'src/local/', 'src/worker/', 'src/dashboard/', 'src/sim/'],
   ['src/cli/'],
   ['bench/common/'],

@@ -10,6 +10,7 @@ import { CHECKPOINT_PLAN } from '../protocol/saving.js';
 import { CLIENT_TLS } from '../transport/index.js';
 import { auditTable, isAuditTable } from './audit.js';
 import { internalsOf, keepInternals } from './internals.js';
+import { type JobSnapshot, OBSERVE_OPTIONS, type ObserveOptions, observe } from './observe.js';
 import {
   type CheckpointResult,
   CONNECT_OPTIONS,
@@ -34,6 +35,7 @@ import { type RestoredLost, type RestoreLostOptions, restoreLost } from './resto
 import { scan } from './scan.js';
 import { Session } from './session.js';
 
+export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
 export type {
   CheckpointResult,
   ConnectOptions,
@@ -246,6 +248,22 @@ export class Client {
    */
   status(): Promise<JobStatus> {
     return this.#session.status();
+  }
+
+  /**
+   * The status, and the counters of the scheduler, of every PS and of the workers, all at about one moment.
+   * Counters count since the start of their process; `ratesBetween` has what happened between two looks.
+   *
+   * @example
+   * ```ts
+   * const { nodes, workers, missing } = await client.observe();
+   * ```
+   * @throws UNREACHABLE when the scheduler does not answer in time, BAD_ARGUMENT, CLOSED
+   */
+  async observe(options: ObserveOptions = {}): Promise<JobSnapshot> {
+    checkOptions('observe', options, OBSERVE_OPTIONS);
+    if (options.timeoutMs !== undefined) checkTimeout('observe: timeoutMs', options.timeoutMs);
+    return observe(this.#session, options);
   }
 
   /**

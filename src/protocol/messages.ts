@@ -41,7 +41,8 @@ import type { ReplicaMessage } from './replicas.js';
 import type { SampleMessage } from './samples.js';
 import type { SavingMessage } from './saving.js';
 import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
-import type { JobStatus, RecoveryStats } from './status.js';
+import type { RecoveryStats, StatusReply, StatusRequest } from './status.js';
+import type { TelemetryMessage } from './telemetry.js';
 
 export type {
   ChangeStatus,
@@ -370,15 +371,6 @@ export interface TablesCreated {
   code?: ErrorCode;
   message?: string;
 }
-export interface StatusRequest {
-  t: 'status';
-  id: number;
-}
-export interface StatusReply {
-  t: 'statusReply';
-  id: number;
-  status: JobStatus;
-}
 
 export type Message =
   | Hello
@@ -442,6 +434,7 @@ export type Message =
   | StatusReply
   | SampleMessage
   | SavingMessage
-  | ReplicaMessage;
+  | ReplicaMessage
+  | TelemetryMessage;
 
 export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;

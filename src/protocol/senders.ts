@@ -83,6 +83,10 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   changeReply: ['scheduler>client', 'scheduler>node'],
   replaceSink: ['client>scheduler'],
   sinkReplaced: ['scheduler>client'],
+  // Telemetry.
+  observe: ['client>node', 'client>scheduler'],
+  observed: ['node>client', 'scheduler>client'],
+  workerReport: ['client>scheduler'],
   // Samples.
   openDataset: ['client>scheduler'],
   datasetOpened: ['scheduler>client'],

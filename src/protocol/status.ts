@@ -210,3 +210,13 @@ export interface JobStatus {
   /** Replicas that have reported of late; absent: none. */
   replicas?: ReplicaStatus[];
 }
+
+export interface StatusRequest {
+  t: 'status';
+  id: number;
+}
+export interface StatusReply {
+  t: 'statusReply';
+  id: number;
+  status: JobStatus;
+}

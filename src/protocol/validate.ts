@@ -25,6 +25,7 @@ import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
 import { MAX_REPORTED_TABLES } from './replicas.js';
+import { WORKER_PHASES } from './telemetry.js';
 
 const itemsOf =
   (kind: ItemKind): Check =>
@@ -251,6 +252,19 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
   status: { id: natural },
   statusReply: { id: natural, status: object },
+  observe: { id: natural, epoch: optional(natural), shards: optional(bool) },
+  observed: { id: natural, node: optional(object), scheduler: optional(object) },
+  workerReport: {
+    report: record({
+      name: text,
+      run: text,
+      ...{ upSeconds: ratio, cpuSeconds: ratio, rssBytes: natural },
+      ...{ samples: natural, batches: natural, stalenessBatches: natural },
+      phaseSeconds: record(Object.fromEntries(WORKER_PHASES.map((phase) => [phase, ratio]))),
+      ...{ idleSeconds: ratio, productiveSeconds: ratio },
+      loss: optional((v) => typeof v === 'number'),
+    }),
+  },
   openDataset: { id: natural, name: text, spec: dataset },
   datasetOpened: { id: natural, spec: optional(dataset), code: optional(code), message: optional(text) },
   extendDataset: { id: natural, name: text, sizes: list(natural) },

@@ -17,6 +17,7 @@ import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import { type Logger, monotonicMs } from './log.js';
 import { checkProved, Refusals } from './refusals.js';
+import { Sent } from './sent.js';
 
 /** Messages and bytes that are kept for one peer while it is dialed. Further ones are dropped. */
 const MAX_QUEUED_MESSAGES = 4096;
@@ -92,7 +93,7 @@ export class Peers {
   readonly refusals: Refusals;
   private readonly posted = new Map<PeerId, { messages: Posted[]; bytes: number }>();
   private closed = false;
-  sentBytes = 0;
+  readonly sent = new Sent();
   sentMessages = 0;
   sentFrames = 0;
 
@@ -232,7 +233,7 @@ export class Peers {
       link.sendAll(messages);
       this.sentFrames++;
       this.sentMessages += messages.length;
-      for (const [, parts] of messages) this.sentBytes += bytesOf(parts);
+      for (const [message, parts] of messages) this.sent.add(message.t, bytesOf(parts));
     } catch (error) {
       // Together they break a limit of frames, or one of them does alone. Sending each alone lets the others
       // arrive.

@@ -25,6 +25,7 @@ import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
 import { bytesOf, Peers } from './peers.js';
 import { PlaceFiles } from './place-files.js';
+import { processTelemetry } from './process-telemetry.js';
 import { ownToken, SessionProofs } from './session-proofs.js';
 import { Uplink } from './uplink.js';
 
@@ -160,7 +161,7 @@ class PsRuntime {
           'Files of checkpoints since the start that could not be stored.',
           () => this.files.failedFiles,
         ],
-        sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sentBytes],
+        sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sent.total],
       },
     });
     const { token, nodeToken, metricsToken, tls } = options;
@@ -192,6 +193,7 @@ class PsRuntime {
           pull: (shard, section) => this.answers.pull(shard, section),
           holds: (session, proof) => this.holds(session, proof),
           unacknowledgedMs: (peer, inc) => this.peers.unacknowledgedMs(peer, inc),
+          surroundings: () => ({ ...processTelemetry(), sentBytes: this.peers.sent.bytes }),
         });
         // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
         // the machine and time out at once.
@@ -250,7 +252,10 @@ class PsRuntime {
   private step(input: NodeInput): Effect[] | undefined {
     const { node } = this;
     if (!node || this.closed) return undefined;
-    return this.failStop.run(() => node.step(input), input.kind === 'message');
+    node.meter.begin(performance.now());
+    const effects = this.failStop.run(() => node.step(input), input.kind === 'message');
+    node.meter.end(performance.now());
+    return effects;
   }
 
   private run(effects: Effect[] | undefined): void {

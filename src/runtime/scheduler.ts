@@ -23,6 +23,7 @@ import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { monotonicMs } from './log.js';
 import { hostOf, pauseAfter, probe } from './probe.js';
+import { observedOf } from './process-telemetry.js';
 import { checkJoin, checkProved, Refusals } from './refusals.js';
 import { restoredState } from './restored.js';
 import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
@@ -209,7 +210,9 @@ class SchedulerRuntime {
         // Also for whoever only looks: a session would wait for the store.
         checkProved(link, 'client');
         this.answers.ask(link, message.id);
-      } else if (known.role && known.peer !== undefined) {
+      } else if (message.t === 'observe' && known.role === 'client')
+        link.send(observedOf(this.core, message.id));
+      else if (known.role && known.peer !== undefined) {
         const { peer: from, role } = known;
         if (!this.checkpoints.intercept(from, role, message))
           this.step({ kind: 'message', from, role, message });

@@ -192,6 +192,17 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.look(work);
   }
 
+  /** Another worker had begun this batch. */
+  begunBefore(batch: Batch): boolean {
+    const place = this.places.get(batch);
+    return place !== undefined && place.index < place.work.lease.begun;
+  }
+
+  /** Batches that the loop has got and that are not durable. */
+  get unsettled(): number {
+    return this.open;
+  }
+
   private async mayBegin(): Promise<void> {
     const begun = this.durable + this.open;
     if (begun <= this.allowed || this.stopping) return;

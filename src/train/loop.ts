@@ -9,6 +9,7 @@
 import { describe, KintsugiError } from '../errors.js';
 import { Exchanger, type Pulled, type RowHelpers } from './exchange.js';
 import { auc, logLoss } from './metrics.js';
+import { StepClock } from './step-clock.js';
 import type { Batch, Model, ParameterStore } from './trainer.js';
 
 export const DEFAULT_IN_FLIGHT = 4;
@@ -30,6 +31,10 @@ export interface TrainOptions extends LoopOptions {
   deterministic?: boolean;
   /** Pull the next batch's rows before this batch is pushed; default true unless deterministic */
   overlap?: boolean;
+  /** Takes the time of each part of the loop */
+  clock?: StepClock;
+  /** Somebody had begun this batch before; default nobody */
+  begunBefore?: (batch: Batch) => boolean;
   /** After every batch; throttling is the caller's */
   onProgress?: (progress: Progress) => void;
 }
@@ -112,6 +117,7 @@ async function* pulledBatches(
   exchanger: Exchanger,
   { batches, signal }: LoopOptions,
   overlap: boolean,
+  clock = new StepClock(),
 ): AsyncGenerator<Pulled> {
   const iterator = batches[Symbol.asyncIterator]();
   try {
@@ -119,17 +125,17 @@ async function* pulledBatches(
     let ahead: Promise<Pulled> | undefined;
     for (;;) {
       // A source that waits for more data, or fails, must not delay the batch that is here already.
-      if (ahead && (await unlessAborted(isFirst(ahead, reading), signal))) {
+      if (ahead && (await clock.during('read', unlessAborted(isFirst(ahead, reading), signal)))) {
         const ready = ahead;
         ahead = undefined;
-        yield await unlessAborted(ready, signal);
+        yield await clock.during('pull', unlessAborted(ready, signal));
         continue;
       }
-      const item = await unlessAborted(reading, signal);
+      const item = await clock.during('read', unlessAborted(reading, signal));
       const pulling = item.done ? undefined : early(exchanger.pull(item.value));
       if (!item.done) reading = early(iterator.next());
       const ready = overlap ? ahead : pulling;
-      if (ready) yield await unlessAborted(ready, signal);
+      if (ready) yield await clock.during('pull', unlessAborted(ready, signal));
       if (!pulling) return;
       if (overlap) ahead = pulling;
     }
@@ -201,6 +207,7 @@ export async function train(options: TrainOptions): Promise<TrainResult> {
   if (!deterministic && (!Number.isSafeInteger(inFlight) || inFlight < 1)) {
     throw new KintsugiError('BAD_ARGUMENT', `inFlight must be a positive integer, not ${inFlight}`);
   }
+  const { clock = new StepClock(), begunBefore } = options;
   const exchanger = new Exchanger(model, store, helpers);
   const window = new PushWindow(signal);
   const meter = new LossMeter();
@@ -209,15 +216,17 @@ export async function train(options: TrainOptions): Promise<TrainResult> {
   let samples = 0;
   let batches = 0;
   const overlap = !deterministic && (options.overlap ?? true);
-  for await (const pulled of pulledBatches(exchanger, options, overlap)) {
+  for await (const pulled of pulledBatches(exchanger, options, overlap, clock)) {
+    const begun = clock.time;
     const { rows, dense } = exchanger.values(pulled);
     const result = await model.step(pulled.batch, rows, dense);
     const updates = exchanger.updates(pulled, result);
+    clock.computed(begun, begunBefore?.(pulled.batch) ?? false);
     // Wait for room first: at most `inFlight` pushes are unacknowledged.
-    if (!deterministic) await window.waitFor(inFlight - 1);
+    if (!deterministic) await clock.during('push', window.waitFor(inFlight - 1));
     if (signal?.aborted) throw aborted(signal);
     window.add(store.push(updates, pulled.batch));
-    if (deterministic) await window.waitFor(0);
+    if (deterministic) await clock.during('push', window.waitFor(0));
     samples += pulled.batch.size;
     batches += 1;
     meter.add(result.loss, pulled.batch.size);

@@ -15,9 +15,11 @@ import { cutFiles, cutGrowingFiles } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import { Spool } from '../train/spool.js';
+import { StepClock } from '../train/step-clock.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 import type { WorkerOptions } from './options.js';
 import { Progress } from './progress.js';
+import { startReporting } from './reporting.js';
 import { checkTrained, trainRanges } from './training.js';
 
 /** The client as the store of the training loop. */
@@ -38,6 +40,7 @@ async function trainAll(
   store: ParameterStore,
   client: Client,
   spool: Spool | undefined,
+  clock: StepClock,
   watch: (progress: Progress) => void,
 ) {
   const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
@@ -46,11 +49,24 @@ async function trainAll(
   const progress = new Progress(log, bar ? (await countRows(data)) * epochs : undefined);
   watch(progress);
   log.info('worker.training', { client: client.id });
+  let feed = { unsettled: 0 };
+  const reporting = startReporting(client, {
+    name: options.name,
+    run,
+    clock,
+    samples: () => progress.state.samples,
+    loss: () => (progress.state.samples > 0 ? progress.state.loss : undefined),
+    stalenessBatches: () => feed.unsettled,
+  });
   const end = await trainRanges({
     ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal, spool },
     spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
-  });
+    clock,
+    watch: (watched) => {
+      feed = watched;
+    },
+  }).finally(() => reporting.end());
   progress.end();
   log.info('worker.done', { ...end, client: client.id });
 }
@@ -87,6 +103,7 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
       : await loadModel(options.model, options.modelOptions);
   let client: Client | undefined;
   let progress: Progress | undefined;
+  const clock = new StepClock();
   const { name } = options;
   const now = () => progress?.state ?? { samples: 0, loss: 0 };
   const endpointOptions = {
@@ -117,7 +134,7 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
     if (epochs > 0) {
-      await trainAll(options, files, model, store, client, spool, (watched) => {
+      await trainAll(options, files, model, store, client, spool, clock, (watched) => {
         progress = watched;
       });
     }

@@ -15,6 +15,7 @@ import { type RangeEnd, RangeFeed } from '../train/feed.js';
 import { Follower, GrowingFiles } from '../train/follow.js';
 import { train } from '../train/loop.js';
 import type { Spool } from '../train/spool.js';
+import type { StepClock } from '../train/step-clock.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
 /** Limit of handing ranges back after a failure. Without it their leases end by themselves, later. */
@@ -36,6 +37,9 @@ export interface TrainingOptions {
   deterministic: boolean;
   /** Ends after the batch, hands back what is not done. */
   stop: AbortSignal;
+  clock: StepClock;
+  /** Hands out what counts the batches that are not durable. */
+  watch(feed: { readonly unsettled: number }): void;
   /** Samples trained by this worker so far, and its loss. */
   onProgress(samples: number, loss: number): void;
 }
@@ -64,7 +68,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   const follower = growing && new Follower(dataset, growing, feeding);
   const feed = new RangeFeed({
     ranges: {
-      acquire: (clock) => (follower ?? dataset).acquire(clock),
+      acquire: (clock) => options.clock.starving((follower ?? dataset).acquire(clock)),
       report: (...progress) => dataset.report(...progress),
       release: async (...outcome) => {
         await dataset.release(...outcome);
@@ -89,6 +93,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       sequences.delete(end.lease.session);
     },
   });
+  options.watch(feed);
   dataset.onLost((range, lease) => feed.lost(range, lease));
   dataset.onHold(() => feed.progress);
   if (stop.aborted) feed.stop();
@@ -114,6 +119,8 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
         // With bounded staleness the worker waits between batches, so pulling ahead would only fetch older
         // rows.
         overlap: staleness === UNBOUNDED,
+        clock: options.clock,
+        begunBefore: (of) => feed.begunBefore(of),
         onProgress: ({ samples: now, meanLoss, recentLoss, seconds: spent }) => {
           latest = { samples: now, loss: meanLoss, seconds: spent };
           options.onProgress(before + now, recentLoss);

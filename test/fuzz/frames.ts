@@ -87,6 +87,11 @@ const range = { number: 1, epoch: 0, file: 0, begin: 0, end: 100 };
 const files = [{ name: 'a.tsv', size: 100, rangeBytes: 50 }];
 const dataset = { files, batch: 4, epochs: 1, seed: 3, shuffle: true, staleness: 2 };
 const proof = new Uint8Array(16).fill(5);
+const workerReport = {
+  ...{ name: 'worker-0', run: 'train', upSeconds: 12.5, cpuSeconds: 3.25, rssBytes: 1 << 27 },
+  ...{ samples: 4096, batches: 16, idleSeconds: 0, productiveSeconds: 2.5, stalenessBatches: 3, loss: 0.5 },
+  phaseSeconds: { read: 0.5, pull: 1, compute: 2.5, push: 0.25 },
+};
 /** A well-formed header of every kind of message; a new kind does not compile until it is here. */
 const FIELDS: Record<Message['t'], object> = {
   hello: { peer: 3, inc: 1, job: 'a-job', proof },
@@ -251,6 +256,9 @@ const FIELDS: Record<Message['t'], object> = {
   followDelta: { ...shard, gen: 4, id: 7, seq: 72, committed: 70 },
   followContent: { ...shard, gen: 4, id: 7, seq: 72, servedRatio: 0.5 },
   followProbed: { n: 12, items: [[7, 72]] },
+  observe: { id: 2, epoch: 9, shards: true },
+  observed: { id: 2, node: { upSeconds: 1, cpuSeconds: 0.5 }, scheduler: { upSeconds: 1 } },
+  workerReport: { report: workerReport },
   replicaReport: {
     ...{ n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
     ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },

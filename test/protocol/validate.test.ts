@@ -8,6 +8,7 @@ import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { codeOf as codeOfCall } from '../codes.js';
+import { LOOKING } from './samples.js';
 
 const stream = { g: 0, m: 1, sid: 4, gen: 7 };
 const spec = {
@@ -255,27 +256,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   shardLoaded: { t: 'shardLoaded', g: 1, m: 0, gen: 4 },
   loadFailed: { t: 'loadFailed', g: 1, m: 0, gen: 4, code: 'BAD_CHECKPOINT', message: 'no' },
-  follow: { t: 'follow', g: 1, m: 0, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
-  followWant: { t: 'followWant', g: 1, m: 0, gen: 4, id: 7 },
-  followProbe: { t: 'followProbe', n: 12, upTo: 7, items: [[7, 71]] },
-  followed: { t: 'followed', g: 1, m: 0, gen: 4, id: 7, how: 'fresh', base: 71, extents: [[1, 32, 700]] },
-  followDelta: { t: 'followDelta', g: 1, m: 0, gen: 4, id: 7, seq: 72, committed: 70 },
-  followContent: { t: 'followContent', g: 1, m: 0, gen: 4, id: 7, seq: 72 },
-  followProbed: { t: 'followProbed', n: 12, items: [[7, 72]] },
-  replicaReport: {
-    ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
-    ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
-  },
-  replicaHeard: { t: 'replicaHeard', n: 12, epoch: 9 },
-  read: {
-    t: 'read',
-    id: 3,
-    items: packItems('pull', [[1, 0, 32]]),
-    maxLagMs: 500,
-    missing: new Uint8Array(4),
-  },
-  readRows: { t: 'readRows', id: 3, states: [[4, 72]], lagMs: 12 },
-  readRefused: { t: 'readRefused', id: 3, code: 'STALE_REPLICA', message: 'too old' },
+  ...LOOKING,
   restoreLost: { t: 'restoreLost', id: 5, url: 'ckpt', number: 3 },
   restoreReply: {
     ...{ t: 'restoreReply', id: 5, number: 3, agoMs: 1200, code: 'NOT_READY', message: 'no' },
@@ -322,12 +303,14 @@ const OPTIONAL: Record<string, string[]> = {
   setPlan: ['plan', 'next'],
   follow: ['have'],
   replicaReport: ['tables'],
+  observe: ['epoch', 'shards'],
+  observed: ['scheduler'],
   read: ['maxLagMs', 'missing'],
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
-const OPAQUE = ['optimizer', 'initializer', 'status', 'moves'].concat(
+const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
 );
 
@@ -335,7 +318,9 @@ const codeOf = (header: unknown): string =>
   codeOfCall(() => toMessage(header as Record<string, unknown>), 'accepted');
 
 /** Values of another type than the one that is expected, or out of its range. */
-function wrongOnes(value: unknown): unknown[] {
+function wrongOnes(value: unknown, path: Path): unknown[] {
+  if (path.some((name) => /Seconds$/.test(String(name))) && typeof value === 'number')
+    return ['1', Number.NaN, -0.5, null, [], true];
   if (typeof value === 'number') return ['1', 1.5, Number.NaN, 2 ** 53, null, [], true];
   if (typeof value === 'boolean') return [0, 'true', null];
   if (typeof value === 'string') return [1, null, [], {}];
@@ -387,7 +372,7 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
 
   it('is BAD_FRAME with any value of another type', () => {
     for (const path of all) {
-      for (const wrong of wrongOnes(at(sample, path)))
+      for (const wrong of wrongOnes(at(sample, path), path))
         expect([path, wrong, codeOf(replaced(sample, path, wrong))]).toEqual([path, wrong, 'BAD_FRAME']);
     }
   });

@@ -349,6 +349,7 @@ export class PsClientCore implements ReadsHost {
       case 'keysPage':
       case 'shardStatsReply':
       case 'checked':
+      case 'observed':
         return this.reads.onAnswer(message, parts);
       default:
         return;

@@ -5,6 +5,7 @@ import type { Message } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { FetchAnswer } from './loading.js';
 import type { StoreAnswer } from './saving.js';
+import { NOTHING_KNOWN, type Surroundings } from './telemetry.js';
 
 export type NodeInput =
   /** `role`: of the connection that it came on. */
@@ -33,4 +34,14 @@ export interface NodeHooks {
    * link to it. Whoever asks will ask again, so a link without traffic gets some. Default: no links.
    */
   unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
+  /** What is known of the process, for whoever observes it. Default: nothing. */
+  surroundings(): Surroundings;
 }
+
+export const DEFAULT_HOOKS: NodeHooks = {
+  discard: () => {},
+  pull: (shard, section) => shard.pull(section),
+  holds: () => true,
+  unacknowledgedMs: () => undefined,
+  surroundings: () => NOTHING_KNOWN,
+};

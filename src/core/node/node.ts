@@ -20,6 +20,7 @@ import { checkSender } from '../../protocol/senders.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
+import { Meter } from '../shared/meter.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
@@ -28,7 +29,7 @@ import { rangesBetween, type SessionRange } from '../shared/session-ranges.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
-import type { NodeHooks, NodeInput } from './inputs.js';
+import { DEFAULT_HOOKS, type NodeHooks, type NodeInput } from './inputs.js';
 import { Loading } from './loading.js';
 import { Queries } from './queries.js';
 import { RefusedShards } from './refused.js';
@@ -46,6 +47,7 @@ const EMPTY = new Uint8Array(0);
 export class PsNode implements OwnerHost {
   readonly out = new Outbox();
   readonly pace = new Pace();
+  readonly meter = new Meter();
   /** Groups with a planned move. */
   private readonly moving = new Set<number>();
   readonly moveRate: RateLimit;
@@ -54,7 +56,7 @@ export class PsNode implements OwnerHost {
   /** By `shardKey`. */
   readonly owners = new Map<number, Owner>();
   private readonly refused: RefusedShards;
-  private readonly sinks: Sinks;
+  readonly sinks: Sinks;
   /** Messages that name a newer map than ours; they are served as soon as it comes. */
   private readonly parked: WaitingMessages;
   readonly waiting: WaitingBytes;
@@ -76,19 +78,20 @@ export class PsNode implements OwnerHost {
     readonly id: PeerId,
     readonly inc: number,
     readonly native: NativeAddon,
-    private readonly memory: NativeMemory,
+    readonly memory: NativeMemory,
     readonly policy: Policy,
     hooks: Partial<NodeHooks> = {},
   ) {
-    const pull = (shard: NativeShard, section: Uint8Array) => shard.pull(section);
-    this.hooks = { discard: () => {}, pull, holds: () => true, unacknowledgedMs: () => undefined, ...hooks };
+    this.hooks = { ...DEFAULT_HOOKS, ...hooks };
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.parked = new WaitingMessages(policy, this.waiting);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
-    this.replies = new Replies(this.out, policy.maxRowsBytes, (bytes) => this.hooks.discard(bytes));
+    this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) =>
+      this.hooks.discard(bytes),
+    );
     this.requests = new Requests(this, this.replies, this.hooks.holds);
-    this.queries = new Queries(this);
+    this.queries = new Queries(this, this.hooks);
     this.saving = new Saving(this);
     this.loading = new Loading(this);
     this.sinks = new Sinks(this, native, memory);
@@ -307,6 +310,8 @@ export class PsNode implements OwnerHost {
         return this.sinks.to(message.sid, (sink) => sink.onLacking(message, part(parts, 0)));
       case 'recover':
         return this.sinks.to(message.sid, (sink) => sink.onRecover(message, part(parts, 0)));
+      case 'observe':
+        return this.queries.onObserve(from, message);
       case 'check':
         return this.sinks.unlessRefused(message.sid, () => this.queries.onCheck(from, message));
       case 'openAck':

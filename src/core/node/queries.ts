@@ -6,11 +6,13 @@ import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Sink } from '../sink/sink.js';
+import type { NodeHooks } from './inputs.js';
+import { type TelemetryHost, telemetryOf } from './telemetry.js';
 
 const MAX_KEYS_PER_PAGE = 65_536;
 
 /** Where they are. */
-export interface QueriesHost {
+export interface QueriesHost extends TelemetryHost {
   readonly out: Outbox;
   readonly owners: ReadonlyMap<number, Owner>;
   ownerAt(g: number, m: number): Owner | undefined;
@@ -18,7 +20,10 @@ export interface QueriesHost {
 }
 
 export class Queries {
-  constructor(private readonly host: QueriesHost) {}
+  constructor(
+    private readonly host: QueriesHost,
+    private readonly hooks: Pick<NodeHooks, 'surroundings'>,
+  ) {}
 
   onKeys(from: PeerId, message: MessageOf<'keys'>): void {
     const owner = this.readyOwner(from, message);
@@ -39,6 +44,14 @@ export class Queries {
     const extents = owner.native.extents();
     const tables = owner.native.stats();
     this.host.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
+  }
+
+  onObserve(from: PeerId, { id, shards = false }: MessageOf<'observe'>): void {
+    this.host.out.send(from, {
+      t: 'observed',
+      id,
+      node: telemetryOf(this.host, this.hooks.surroundings(), shards),
+    });
   }
 
   onCheck(from: PeerId, message: MessageOf<'check'>): void {

@@ -6,6 +6,7 @@ import { ItemList } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal } from '../../protocol/messages.js';
 import { joined } from '../shared/bytes.js';
+import type { Meter } from '../shared/meter.js';
 import type { Outbox } from '../shared/outbox.js';
 
 /** Beyond this the oldest routes are forgotten. A worker that gets no answer pushes again. */
@@ -36,6 +37,7 @@ export class Replies {
 
   constructor(
     private readonly out: Outbox,
+    private readonly meter: Meter,
     private readonly maxRowsBytes: number,
     /** Nobody refers to these bytes any more. */
     private readonly discard: (bytes: Uint8Array) => void = () => {},
@@ -63,7 +65,10 @@ export class Replies {
       acks = { items: new ItemList('pushAck'), refused: [] };
       this.acks.set(client, acks);
     }
-    if (refused !== undefined) acks.refused.push([acks.items.length, refused]);
+    if (refused !== undefined) {
+      this.meter.push.fails(refused);
+      acks.refused.push([acks.items.length, refused]);
+    }
     acks.items.addNumbered(g, m, cseq);
   }
 

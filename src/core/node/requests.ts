@@ -1,9 +1,10 @@
 /** Pushes and pulls: each section of a request goes to the owner that it is for. */
 import { KintsugiError } from '../../errors.js';
 import { Items } from '../../protocol/items.js';
-import type { PeerId } from '../../protocol/map.js';
+import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
+import type { Meter } from '../shared/meter.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Pace } from '../shared/pace.js';
 import type { Replies } from './replies.js';
@@ -13,6 +14,8 @@ import { sectionsOf } from './sections.js';
 export interface RequestsHost {
   readonly out: Outbox;
   readonly pace: Pace;
+  readonly meter: Meter;
+  readonly map: ClusterMap;
   ownerAt(g: number, m: number): Owner | undefined;
 }
 
@@ -33,13 +36,19 @@ export class Requests {
     const items = new Items('push', message.items);
     const sections = sectionsOf(items, 4, parts);
     if (client !== from) this.replies.route(client, from);
+    const { push } = this.host.meter;
+    const [view, tables] = [viewOf(sections), this.host.map.tables.length];
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
     // where.
     let start = 0;
     for (let i = 0; i < items.length; i++) {
       const end = start + items.word(i, 4);
       const owner = this.host.ownerAt(items.word(i, 0), items.word(i, 1));
-      owner?.onPush(client, items.number(i, 2), sections.subarray(start, end));
+      if (owner) {
+        push.arrived();
+        push.read(view, start, end, tables);
+        owner.onPush(client, items.number(i, 2), sections.subarray(start, end));
+      }
       start = end;
     }
   }
@@ -54,15 +63,27 @@ export class Requests {
     this.host.pace.request();
     const items = new Items('pull', message.items);
     const sections = sectionsOf(items, 2, parts);
+    const { pull } = this.host.meter;
+    const [view, tables] = [viewOf(sections), this.host.map.tables.length];
     const elsewhere: MessageOf<'reject'>['items'] = [];
     let start = 0;
     for (let i = 0; i < items.length; i++) {
       const end = start + items.word(i, 2);
       const owner = this.host.ownerAt(items.word(i, 0), items.word(i, 1));
-      if (owner) owner.onPull(from, message.id, i, sections.subarray(start, end));
-      else elsewhere.push([i, 'WRONG_OWNER']);
+      pull.arrived();
+      if (owner) {
+        pull.read(view, start, end, tables);
+        owner.onPull(from, message.id, i, sections.subarray(start, end));
+      } else {
+        pull.fails('WRONG_OWNER');
+        elsewhere.push([i, 'WRONG_OWNER']);
+      }
       start = end;
     }
     if (elsewhere.length > 0) this.host.out.send(from, { t: 'reject', id: message.id, items: elsewhere });
   }
+}
+
+function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
+  return new DataView(buffer, byteOffset, byteLength);
 }

@@ -10,6 +10,8 @@ const HARMLESS: ReadonlySet<Message['t']> = new Set([
   'status',
   'mapRequest',
   'replicaReport',
+  'workerReport',
+  'observe',
   'held',
   'detach',
 ]);

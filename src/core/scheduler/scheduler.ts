@@ -31,6 +31,7 @@ import { Sessions } from './sessions.js';
 import type { Change, DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { TableBook } from './tables.js';
+import { Workers } from './workers.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
 export { stateOf } from './entries.js';
@@ -62,6 +63,7 @@ export class Scheduler {
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
   private readonly announcer: Announcer;
+  readonly workers = new Workers((id) => this.sessions.isOpen(id));
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
   private readonly redundancy = new RedundancyIndex();
@@ -88,7 +90,10 @@ export class Scheduler {
     this.samples = new Samples(this.ledger, policy);
     this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
     this.announcer = new Announcer(this.ledger);
-    this.sessions = new Sessions(this.ledger, policy, (client) => this.samples.ended(client));
+    this.sessions = new Sessions(this.ledger, policy, (client) => {
+      this.samples.ended(client);
+      this.workers.ended(client);
+    });
     this.saver = new Saver({
       ledger: this.ledger,
       policy,
@@ -305,6 +310,7 @@ export class Scheduler {
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
     if (message.t === 'replicaReport') return this.replicas.onReport(from, message, this.now);
     if (message.t === 'reached') return this.membership.reached(from, message);
+    if (message.t === 'workerReport') return this.workers.onReport(from, message.report, this.now);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
     if (this.saver.receive(from, message) || this.restorer.receive(from, message)) return;
     this.changed();

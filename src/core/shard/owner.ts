@@ -64,7 +64,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.stream = new Stream(this, host);
     this.readers = new Readers(this, host);
     this.gaps = new Gaps(this, host);
-    this.lines = new WaitingPushes(host.policy, host.waiting);
+    this.lines = new WaitingPushes(host);
     this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
     this.recovery = new Recovery(this, host);
     if (this.born) this.announced = { keys: true, complete: true };

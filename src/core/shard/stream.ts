@@ -19,6 +19,8 @@ interface Batch {
   seq: number;
   delta: Uint8Array;
   ids: StreamId[];
+  /** When it was closed, by the clock of `Meter`. */
+  at: number;
 }
 
 /** Whose stream it is, and whom it tells. */
@@ -85,7 +87,7 @@ export class Stream {
 
   /** Rule 8: one atomic delta. A sink that has not answered its Start gets it when it does. */
   append(delta: Uint8Array, ids: StreamId[]): void {
-    const batch: Batch = { seq: ++this.seq, delta, ids };
+    const batch: Batch = { seq: ++this.seq, delta, ids, at: this.host.meter.at };
     this.buffer.push(batch);
     this.addBytes(delta.byteLength);
     for (const follower of this.followers.values()) {
@@ -135,6 +137,7 @@ export class Stream {
       this.committed = batch.seq;
       this.addBytes(-batch.delta.byteLength);
       for (const id of batch.ids) this.committedDedup.append(id);
+      this.host.meter.commit.add(this.host.meter.at - batch.at, batch.ids.length);
       durableIds.push(...batch.ids);
       count++;
     }

@@ -13,6 +13,8 @@ interface PullItem {
   client: PeerId;
   id: number;
   item: number;
+  /** When it came, by the clock of `Meter`. */
+  at: number;
 }
 
 /** Rows, or a status of the engine. */
@@ -34,18 +36,21 @@ export class WaitingPulls {
   }
 
   park(client: PeerId, id: number, item: number, section: Uint8Array): void {
-    const added = this.list.add({ client, id, item }, [section], this.host.now);
-    if (!added) this.reject(client, id, item, 'LIMIT');
+    const { meter } = this.host;
+    const added = this.list.add({ client, id, item, at: meter.at }, [section], this.host.now);
+    if (added) meter.pull.waits();
+    else this.reject(client, id, item, 'LIMIT');
   }
 
   /** Answers what can be answered now; asks for the blocks that the rest needs. */
   serve(missing: () => BlockList, demand: (blocks: BlockList) => void): void {
-    this.list.retain(({ item: { client, id, item }, parts }) => {
+    this.list.retain(({ item: { client, id, item, at }, parts }) => {
       const rows = this.pull(parts[0]!);
       if (rows === PushStatus.ABSENT) {
         demand(missing());
         return true;
       }
+      this.host.meter.pull.waited(this.host.meter.at - at);
       if (typeof rows !== 'number') this.host.answer(client, id, item, rows);
       else this.reject(client, id, item, REFUSALS[rows] ?? 'INTERNAL');
       return false;
@@ -57,6 +62,7 @@ export class WaitingPulls {
   }
 
   reject(client: PeerId, id: number, item: number, code: Refusal): void {
+    this.host.meter.pull.fails(code);
     this.host.out.send(client, { t: 'reject', id, items: [[item, code]] });
   }
 
@@ -70,6 +76,10 @@ export class WaitingPulls {
   }
 
   private rejectEach(pulls: readonly WaitingEntry<PullItem>[], code: Refusal): void {
-    for (const { item: pull } of pulls) this.reject(pull.client, pull.id, pull.item, code);
+    const { meter } = this.host;
+    for (const { item: pull } of pulls) {
+      meter.pull.waited(meter.at - pull.at);
+      this.reject(pull.client, pull.id, pull.item, code);
+    }
   }
 }

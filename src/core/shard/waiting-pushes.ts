@@ -4,9 +4,8 @@
  * client sends it again.
  */
 import type { PeerId } from '../../protocol/map.js';
-import type { Policy } from '../shared/policy.js';
-import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import { WaitingList } from '../shared/waiting-list.js';
+import type { OwnerHost } from './host.js';
 
 interface WaitingPush {
   cseq: number;
@@ -17,10 +16,7 @@ export class WaitingPushes {
   /** Entries are numbers of pushes. No line is empty. */
   private readonly lines = new Map<PeerId, WaitingList<number>>();
 
-  constructor(
-    private readonly policy: Policy,
-    private readonly bytes: WaitingBytes,
-  ) {}
+  constructor(private readonly host: Pick<OwnerHost, 'policy' | 'waiting' | 'meter'>) {}
 
   get any(): boolean {
     return this.lines.size > 0;
@@ -36,15 +32,18 @@ export class WaitingPushes {
 
   hold(client: PeerId, cseq: number, section: Uint8Array): void {
     const known = this.lines.get(client);
-    if (known ? cseq !== (known.last?.item ?? 0) + 1 : this.lines.size >= this.policy.maxParked) return;
+    if (known ? cseq !== (known.last?.item ?? 0) + 1 : this.lines.size >= this.host.policy.maxParked) return;
     const line = known ?? this.newLine();
-    if (line.add(cseq, [section]) && !known) this.lines.set(client, line);
+    const { meter } = this.host;
+    if (!line.add(cseq, [section], meter.at)) return;
+    meter.push.waits();
+    if (!known) this.lines.set(client, line);
   }
 
   private newLine(): WaitingList<number> {
     return new WaitingList({
-      maxCount: this.policy.maxHeldPushes,
-      account: this.bytes.forPushes,
+      maxCount: this.host.policy.maxHeldPushes,
+      account: this.host.waiting.forPushes,
       atLimit: 'refuse',
     });
   }
@@ -56,7 +55,8 @@ export class WaitingPushes {
 
   shift(client: PeerId): void {
     const line = this.lines.get(client);
-    line?.shift();
+    const held = line?.shift();
+    if (held) this.host.meter.push.waited(this.host.meter.at - held.since);
     if (line?.length === 0) this.lines.delete(client);
   }
 

@@ -1,5 +1,6 @@
 /** What every machine of a node gets from the node that runs it. */
 import type { DeltaBytes } from './delta-bytes.js';
+import type { Meter } from './meter.js';
 import type { Outbox } from './outbox.js';
 import type { Pace } from './pace.js';
 import type { Policy } from './policy.js';
@@ -14,6 +15,8 @@ export interface CoreHost {
   readonly pace: Pace;
   /** Of all planned moves to this node. */
   readonly moveRate: RateLimit;
+  /** What is counted of requests, for whoever looks at this node. */
+  readonly meter: Meter;
   /** Milliseconds of the newest tick. */
   readonly now: number;
   /**

@@ -61,7 +61,7 @@ class Allowance {
   private bytes = burst(START_BYTES_PER_SECOND);
   private adjusted = START_BYTES_PER_SECOND;
 
-  private get bytesPerSecond(): number {
+  get rate(): number {
     return Math.max(this.adjusted, this.needed);
   }
 
@@ -70,12 +70,12 @@ class Allowance {
   }
 
   refill(elapsed: number): void {
-    const grown = this.bytes + (this.bytesPerSecond * elapsed) / 1000;
-    this.bytes = Math.min(burst(this.bytesPerSecond), grown);
+    const grown = this.bytes + (this.rate * elapsed) / 1000;
+    this.bytes = Math.min(burst(this.rate), grown);
   }
 
   take(blocks: number): void {
-    this.bytes = Math.max(-burst(this.bytesPerSecond), this.bytes - blocks * BLOCK_BYTES);
+    this.bytes = Math.max(-burst(this.rate), this.bytes - blocks * BLOCK_BYTES);
   }
 
   /** `servedRatio`: served requests as a part of the baseline; undefined: not known. */
@@ -241,6 +241,12 @@ export class Pace {
   get openForSaves(): boolean {
     if (this.decoding || this.since(this.disturbedAt, ROWS_ALONE_MS)) return false;
     return this.idle || this.saves.open;
+  }
+
+  /** Bytes per second that it allows while there are requests. */
+  rates(): { recovery: number; moves: number; saves: number } {
+    const { background, moves, saves } = this;
+    return { recovery: background.rate, moves: moves.rate, saves: saves.rate };
   }
 
   /** Messages may be large: no request waits behind them. */

@@ -10,6 +10,8 @@ const RESERVED_FOR_PULLS = 1 / 4;
 
 export class WaitingBytes implements BytesAccount {
   used = 0;
+  /** What waits, in number. */
+  count = 0;
   /** The same account, without what is reserved for pulls. */
   readonly forPushes: BytesAccount = {
     take: (bytes) => this.used + bytes <= this.limit * (1 - RESERVED_FOR_PULLS) && this.take(bytes),
@@ -21,11 +23,13 @@ export class WaitingBytes implements BytesAccount {
   take(bytes: number): boolean {
     if (this.used + bytes > this.limit) return false;
     this.used += bytes;
+    this.count++;
     return true;
   }
 
   give(bytes: number): void {
     this.used -= bytes;
+    this.count--;
     invariant(this.used >= 0, 'only bytes that were taken are given back', { used: this.used, bytes });
   }
 }

@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { WaitingMessages } from '../../../src/core/node/waiting-messages.js';
 import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
+import { Meter } from '../../../src/core/shared/meter.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 import { packItems } from '../../../src/protocol/items.js';
@@ -33,7 +34,7 @@ describe('messages for a newer map', () => {
 
   it('share the limit with whatever else waits on the node', () => {
     const { waiting, all } = parked(100, 12);
-    const lines = new WaitingPushes(DEFAULT_POLICY, waiting);
+    const lines = new WaitingPushes({ policy: DEFAULT_POLICY, waiting, meter: new Meter() });
     lines.hold(5, 1, new Uint8Array(5));
     lines.hold(5, 2, new Uint8Array(5));
     lines.hold(6, 1, new Uint8Array(4));

@@ -6,6 +6,7 @@ import { selected } from '../../../src/core/replica/selection.js';
 import { type ReadBatch, Readers, type ReadShard } from '../../../src/core/shard/readers.js';
 import { oldestStream } from '../../../src/core/shard/takeover.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
+import { Meter } from '../../../src/core/shared/meter.js';
 import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
@@ -278,6 +279,7 @@ describe('replicas of an owner', () => {
       ...{ out, now: 0, pace: new Pace(), deltaBytes: new DeltaBytes(1 << 20), discard: () => {} },
       policy: { ...DEFAULT_POLICY, maxReaderBytes: 100, readerSilentMs: 50 },
       moveRate: new RateLimit(0, new Pace(), 'move'),
+      meter: new Meter(),
     };
     const stream = {
       ...{ phase: 'ACTIVE', seq: 0, committed: 0 },

@@ -11,6 +11,7 @@ import {
   PsClientCore,
 } from '../../../src/core/client/client.js';
 import { Replies } from '../../../src/core/node/replies.js';
+import { Meter } from '../../../src/core/shared/meter.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { ackMessage, pushesIn } from '../packed.js';
@@ -147,7 +148,7 @@ describe('replies of a node', () => {
 
   it('about another client go to whoever pushed for it last, and say whom they are about', () => {
     const out = new Outbox();
-    const replies = new Replies(out, 1000);
+    const replies = new Replies(out, new Meter(), 1000);
     replies.route(RANGE, 5);
     replies.route(RANGE, 6);
     replies.acknowledge(RANGE, 0, 1, 2);
@@ -163,7 +164,7 @@ describe('replies of a node', () => {
 
   it('remember a bounded number of clients, the newest ones', () => {
     const out = new Outbox();
-    const replies = new Replies(out, 1000);
+    const replies = new Replies(out, new Meter(), 1000);
     for (let client = 1; client <= 5000; client++) replies.route(client, 9999);
     replies.tell(1, { t: 'lost', g: 0, m: 0, v: 1 });
     replies.tell(5000, { t: 'lost', g: 0, m: 0, v: 1 });

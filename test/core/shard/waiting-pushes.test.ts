@@ -1,11 +1,16 @@
 /** Lines of waiting pushes: contiguous, bounded, copied. */
 import { describe, expect, it } from 'vitest';
 import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
+import { Meter } from '../../../src/core/shared/meter.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 
 const lines = (limits: { maxHeldPushes?: number; maxParked?: number } = {}): WaitingPushes =>
-  new WaitingPushes({ ...DEFAULT_POLICY, ...limits }, new WaitingBytes(1000));
+  new WaitingPushes({
+    policy: { ...DEFAULT_POLICY, ...limits },
+    waiting: new WaitingBytes(1000),
+    meter: new Meter(),
+  });
 const drain = (held: WaitingPushes, client: number): number[] => {
   const numbers: number[] = [];
   for (let first = held.first(client); first; first = held.first(client)) {

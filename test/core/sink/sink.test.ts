@@ -4,6 +4,7 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
+import { Meter } from '../../../src/core/shared/meter.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
@@ -34,6 +35,7 @@ class Stage {
     policy: DEFAULT_POLICY,
     pace: this.pace,
     deltaBytes: new DeltaBytes(1 << 30),
+    meter: new Meter(),
     moveRate: this.moveRate,
     now: 1000,
     // What is discarded too early shows.

@@ -1,0 +1,78 @@
+/**
+ * What workers report of themselves: the newest report of each, and sums of each run that keep what workers
+ * had reported that are gone. Soft state: nothing is decided by it, and a restart of the scheduler forgets
+ * the sums of workers that were gone by then.
+ */
+import type { PeerId } from '../../protocol/map.js';
+import {
+  type RunTelemetry,
+  WORKER_PHASES,
+  type WorkerReport,
+  type WorkerTelemetry,
+} from '../../protocol/telemetry.js';
+
+/** Who has not reported for so long is not listed; workers report every 5 s. */
+const SILENT_MS = 16_000;
+/** Beyond these the scheduler takes no further worker, and forgets the sums of the oldest run. */
+const MAX_WORKERS = 16_384;
+const MAX_RUNS = 256;
+
+export class Workers {
+  private readonly known = new Map<PeerId, { at: number; report: WorkerReport }>();
+  /** Sums of those that are gone, by run. */
+  private readonly gone = new Map<string, RunTelemetry>();
+
+  /** `isOpen`: the session of a worker. */
+  constructor(private readonly isOpen: (id: PeerId) => boolean) {}
+
+  onReport(from: PeerId, report: WorkerReport, now: number): void {
+    if (!this.isOpen(from)) return;
+    if (!this.known.has(from) && this.known.size >= MAX_WORKERS) return;
+    this.known.set(from, { at: now, report });
+  }
+
+  /** Its session has ended: it will not report any more. */
+  ended(id: PeerId): void {
+    const worker = this.known.get(id);
+    if (!worker) return;
+    this.known.delete(id);
+    const { run } = worker.report;
+    const sums = this.gone.get(run) ?? nothing(run);
+    this.gone.delete(run);
+    this.gone.set(run, added(sums, worker.report));
+    if (this.gone.size > MAX_RUNS) this.gone.delete(this.gone.keys().next().value!);
+  }
+
+  telemetry(now: number): { workers: WorkerTelemetry[]; runs: RunTelemetry[] } {
+    const runs = new Map(this.gone);
+    const workers: WorkerTelemetry[] = [];
+    for (const [id, { at, report }] of this.known) {
+      const sums = added(runs.get(report.run) ?? nothing(report.run), report);
+      runs.set(report.run, sums);
+      if (now - at > SILENT_MS) continue;
+      sums.workers++;
+      workers.push({ ...report, id, agoMs: now - at });
+    }
+    return { workers, runs: [...runs.values()] };
+  }
+}
+
+function nothing(run: string): RunTelemetry {
+  const phaseSeconds = { read: 0, pull: 0, compute: 0, push: 0 };
+  const seconds = { phaseSeconds, idleSeconds: 0, productiveSeconds: 0, allocatedSeconds: 0 };
+  return { run, workers: 0, samples: 0, batches: 0, ...seconds };
+}
+
+function added(sums: RunTelemetry, report: WorkerReport): RunTelemetry {
+  const phaseSeconds = { ...sums.phaseSeconds };
+  for (const phase of WORKER_PHASES) phaseSeconds[phase] += report.phaseSeconds[phase];
+  return {
+    ...sums,
+    samples: sums.samples + report.samples,
+    batches: sums.batches + report.batches,
+    phaseSeconds,
+    idleSeconds: sums.idleSeconds + report.idleSeconds,
+    productiveSeconds: sums.productiveSeconds + report.productiveSeconds,
+    allocatedSeconds: sums.allocatedSeconds + report.upSeconds,
+  };
+}

@@ -1,0 +1,45 @@
+/** What workers report: the newest of each, and sums that outlive them. */
+import { expect, it } from 'vitest';
+import { Workers } from '../../../src/core/scheduler/workers.js';
+import type { WorkerReport } from '../../../src/protocol/telemetry.js';
+
+const report = (samples: number, upSeconds: number, run = 'train'): WorkerReport => ({
+  ...{ name: 'w', run, upSeconds, cpuSeconds: 1, rssBytes: 1, samples, batches: 1 },
+  phaseSeconds: { read: 1, pull: 2, compute: 3, push: 4 },
+  ...{ idleSeconds: 0.5, productiveSeconds: 3, stalenessBatches: 0 },
+});
+
+it('sums of a run have all its workers once, those that are gone included', () => {
+  const open = new Set([7, 8]);
+  const workers = new Workers((id) => open.has(id));
+  workers.onReport(7, report(10, 5), 1000);
+  workers.onReport(7, report(30, 10), 6000);
+  workers.onReport(8, report(5, 2), 6000);
+  workers.onReport(9, report(99, 99), 6000);
+  const both = { run: 'train', workers: 2, samples: 35, batches: 2, allocatedSeconds: 12 };
+  expect(workers.telemetry(7000).runs).toMatchObject([both]);
+  expect(workers.telemetry(7000).workers.map(({ id, samples, agoMs }) => [id, samples, agoMs])).toEqual([
+    [7, 30, 1000],
+    [8, 5, 1000],
+  ]);
+  workers.ended(7);
+  const { runs, workers: left } = workers.telemetry(8000);
+  expect(runs).toMatchObject([{ ...both, workers: 1, productiveSeconds: 6 }]);
+  expect(left.map(({ id }) => id)).toEqual([8]);
+});
+
+it('who is silent is not listed and still counts', () => {
+  const workers = new Workers(() => true);
+  workers.onReport(7, report(10, 5), 1000);
+  expect(workers.telemetry(60_000)).toMatchObject({ workers: [], runs: [{ workers: 0, samples: 10 }] });
+});
+
+it('sums of the oldest of many runs are forgotten', () => {
+  const workers = new Workers(() => true);
+  for (let id = 1; id <= 300; id++) {
+    workers.onReport(id, report(id, 1, `run-${id}`), 0);
+    workers.ended(id);
+  }
+  const { runs } = workers.telemetry(0);
+  expect([runs.length, runs[0]!.run, runs.at(-1)!.run]).toEqual([256, 'run-45', 'run-300']);
+});

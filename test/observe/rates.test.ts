@@ -1,0 +1,90 @@
+/** What happened between two snapshots, computed by hand. */
+import { describe, expect, it } from 'vitest';
+import type { JobSnapshot } from '../../src/client/observe.js';
+import { Durations } from '../../src/core/shared/meter.js';
+import { quantile, ratesBetween } from '../../src/observe/rates.js';
+import { DURATION_BOUNDS_SECONDS, type NodeTelemetry } from '../../src/protocol/telemetry.js';
+
+const none = () => ({ counts: DURATION_BOUNDS_SECONDS.map(() => 0).concat(0), sumSeconds: 0 });
+const op = (requests: number, rows: number) => ({ requests, rows, failed: {}, duration: none() });
+
+function node(upSeconds: number, pulls: number, rows: number): NodeTelemetry {
+  return {
+    ...{ upSeconds, cpuSeconds: upSeconds / 2, rssBytes: 1 },
+    memory: {
+      ...{ limitBytes: 0, usedBytes: 0 },
+      partBytes: { data: 0, parity: 0, snapshots: 0, deltas: 0, waiting: 0 },
+    },
+    ops: { pull: op(pulls, 10 * pulls), push: op(0, 0) },
+    commit: none(),
+    tables: [{ name: 'a', rows, pulledRows: 10 * pulls, pushedRows: 0 }],
+    ...{ dataShards: 1, parityShards: 0, recoveringShards: 0, uncommittedBytes: 0, sinkLagBytes: 0 },
+    ...{ parkedRequests: 0, parkedBytes: 0 },
+    sentBytes: { answers: 100 * pulls, deltas: 0, recovery: 0, replicas: 0, other: 0 },
+    paceBytes: { recovery: 0, moves: 0, saves: 0 },
+    shards: [{ g: 0, m: 0, requests: pulls, rows, bytes: 1 }],
+  };
+}
+
+function snapshot(at: number, nodes: [id: number, telemetry: NodeTelemetry][]): JobSnapshot {
+  const scheduler = { upSeconds: at / 1000, cpuSeconds: 0, rssBytes: 0, workers: [], runs: [] };
+  return {
+    ...{ at, scheduler, workers: [], missing: [], status: {} as never },
+    nodes: nodes.map(([id, telemetry]) => ({ id, name: `ps-${id}`, host: 'h', telemetry })),
+  };
+}
+
+describe('ratesBetween', () => {
+  it('subtracts counters, by node and in sum', () => {
+    const before = snapshot(1000, [
+      [1, node(10, 100, 5)],
+      [2, node(10, 0, 5)],
+    ]);
+    const after = snapshot(3000, [
+      [1, node(12, 140, 6)],
+      [2, node(12, 60, 5)],
+    ]);
+    const { job, nodes, tables, shards } = ratesBetween(before, after);
+    expect(job.pull).toMatchObject({ requestsPerSecond: 50, rowsPerSecond: 500, failedRatio: 0 });
+    expect(job).toMatchObject({ sentBytesPerSecond: 5000, cpus: 1 });
+    expect(nodes.map(({ pull }) => pull.requestsPerSecond)).toEqual([20, 30]);
+    expect(tables).toEqual([
+      { name: 'a', rows: 11, rowsPerSecond: 0.5, pulledRowsPerSecond: 500, pushedRowsPerSecond: 0 },
+    ]);
+    expect(shards.map(({ requestsPerSecond }) => requestsPerSecond)).toEqual([20, 30]);
+  });
+
+  it('counts a process that was started again from its start, and a new one not at all', () => {
+    const before = snapshot(1000, [[1, node(100, 1000, 5)]]);
+    const after = snapshot(3000, [
+      [1, node(1, 40, 5)],
+      [2, node(50, 7, 5)],
+    ]);
+    const { nodes } = ratesBetween(before, after);
+    expect(nodes.map(({ id, pull }) => [id, pull.requestsPerSecond])).toEqual([[1, 20]]);
+  });
+});
+
+describe('quantile', () => {
+  it('lies within the bucket of the observation', () => {
+    const durations = new Durations();
+    for (let i = 0; i < 99; i++) durations.add(0.7);
+    durations.add(80);
+    const histogram = durations.read();
+    expect(quantile(0.5, histogram)).toBeGreaterThan(0.0005);
+    expect(quantile(0.5, histogram)).toBeLessThanOrEqual(0.001);
+    expect(quantile(1, histogram)).toBeCloseTo(0.1);
+    expect(histogram.sumSeconds).toBeCloseTo(0.1493);
+  });
+
+  it('is of what came since, and undefined without any', () => {
+    const durations = new Durations();
+    durations.add(5000);
+    const before = durations.read();
+    expect(quantile(0.99, durations.read(), before)).toBeUndefined();
+    durations.add(0.01);
+    expect(quantile(0.99, durations.read(), before)).toBeLessThanOrEqual(0.0001);
+    durations.add(60_000, 1000);
+    expect(quantile(0.99, durations.read(), before)).toBe(10);
+  });
+});

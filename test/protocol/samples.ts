@@ -1,0 +1,44 @@
+/** A valid message of each kind that is about replicas or about looking at a job. */
+import { packItems } from '../../src/protocol/items.js';
+import type { MessageOf } from '../../src/protocol/messages.js';
+import type { ReplicaMessage } from '../../src/protocol/replicas.js';
+import type { TelemetryMessage } from '../../src/protocol/telemetry.js';
+
+type Kind = (ReplicaMessage | TelemetryMessage)['t'];
+
+export const LOOKING: { [K in Kind]: MessageOf<K> } = {
+  follow: { t: 'follow', g: 1, m: 0, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
+  followWant: { t: 'followWant', g: 1, m: 0, gen: 4, id: 7 },
+  followProbe: { t: 'followProbe', n: 12, upTo: 7, items: [[7, 71]] },
+  followed: { t: 'followed', g: 1, m: 0, gen: 4, id: 7, how: 'fresh', base: 71, extents: [[1, 32, 700]] },
+  followDelta: { t: 'followDelta', g: 1, m: 0, gen: 4, id: 7, seq: 72, committed: 70 },
+  followContent: { t: 'followContent', g: 1, m: 0, gen: 4, id: 7, seq: 72 },
+  followProbed: { t: 'followProbed', n: 12, items: [[7, 72]] },
+  replicaReport: {
+    ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
+    ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
+  },
+  observe: { t: 'observe', id: 5, epoch: 9, shards: true },
+  observed: {
+    ...{ t: 'observed', id: 5 },
+    scheduler: { upSeconds: 1, cpuSeconds: 1, rssBytes: 1, workers: [], runs: [] },
+  },
+  workerReport: {
+    t: 'workerReport',
+    report: {
+      ...{ name: 'worker-0', run: 'train', upSeconds: 12.5, cpuSeconds: 3.25, rssBytes: 1024 },
+      ...{ samples: 4096, batches: 16, idleSeconds: 0, productiveSeconds: 2.5, stalenessBatches: 3 },
+      ...{ phaseSeconds: { read: 0.5, pull: 1, compute: 2.5, push: 0.25 } },
+    },
+  },
+  replicaHeard: { t: 'replicaHeard', n: 12, epoch: 9 },
+  read: {
+    t: 'read',
+    id: 3,
+    items: packItems('pull', [[1, 0, 32]]),
+    maxLagMs: 500,
+    missing: new Uint8Array(4),
+  },
+  readRows: { t: 'readRows', id: 3, states: [[4, 72]], lagMs: 12 },
+  readRefused: { t: 'readRefused', id: 3, code: 'STALE_REPLICA', message: 'too old' },
+};
