@@ -31,7 +31,7 @@ export type { ClientPolicy } from './core/client/client.js';
 export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { EngineTable, InitializerSpec } from './native.js';
-export { Observer, type ObserverOptions } from './observe/observer.js';
+export { type Observable, Observer, type ObserverOptions } from './observe/observer.js';
 export {
   type JobRates,
   type NodeRates,
@@ -69,15 +69,19 @@ export type {
   ScalingStatus,
 } from './protocol/messages.js';
 export type {
+  BackgroundKind,
   Histogram,
+  MemoryPart,
   MemoryTelemetry,
   NodeTelemetry,
   OpTelemetry,
   ProcessTelemetry,
   RunTelemetry,
   SchedulerTelemetry,
+  SentKind,
   ShardTelemetry,
   TableTelemetry,
+  WorkerPhase,
   WorkerReport,
   WorkerTelemetry,
 } from './protocol/telemetry.js';

@@ -10,6 +10,7 @@ export interface Observable {
   observe(options: { shards?: boolean }): Promise<JobSnapshot>;
 }
 
+/** Options of an {@link Observer}. */
 export interface ObserverOptions {
   /** Milliseconds from one look to the next. Default: 2,000. */
   intervalMs?: number;
@@ -21,11 +22,10 @@ export interface ObserverOptions {
   onError?: (error: unknown) => void;
 }
 
-type Listener = (snapshot: JobSnapshot) => void;
-
+/** Looks at a job again and again, and keeps what it saw. */
 export class Observer {
   private readonly snapshots: JobSnapshot[] = [];
-  private readonly listeners = new Set<Listener>();
+  private readonly listeners = new Set<(snapshot: JobSnapshot) => void>();
   private timer: NodeJS.Timeout | undefined;
   private looking: Promise<void> | undefined;
   private readonly intervalMs: number;
@@ -47,12 +47,13 @@ export class Observer {
     return this.snapshots;
   }
 
+  /** The newest snapshot; undefined before the first one. */
   get newest(): JobSnapshot | undefined {
     return this.snapshots.at(-1);
   }
 
   /** Calls back with every new snapshot. Returns what ends that. */
-  on(listener: Listener): () => void {
+  on(listener: (snapshot: JobSnapshot) => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }

@@ -35,6 +35,7 @@ export interface ServingRates {
   sentBytesPerSecond: number;
 }
 
+/** A PS. */
 export interface NodeRates extends ServingRates {
   id: PeerId;
   name: string;
@@ -43,6 +44,7 @@ export interface NodeRates extends ServingRates {
   cpus: number;
 }
 
+/** A worker, between its last two reports. */
 export interface WorkerRates {
   id: PeerId;
   name: string;
@@ -58,6 +60,7 @@ export interface WorkerRates {
   idleRatio: number;
 }
 
+/** A table, all its shards together. */
 export interface TableRates {
   name: string;
   rows: number;
@@ -67,6 +70,7 @@ export interface TableRates {
   pushedRowsPerSecond: number;
 }
 
+/** A data shard on its owner. */
 export interface ShardRates {
   g: number;
   m: number;
@@ -77,6 +81,7 @@ export interface ShardRates {
   bytes: number;
 }
 
+/** What happened between two snapshots of a job. */
 export interface JobRates {
   seconds: number;
   job: ServingRates & { samplesPerSecond: number; cpus: number };

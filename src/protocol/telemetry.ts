@@ -44,8 +44,10 @@ export interface OpTelemetry {
 
 /** What the memory of a PS is used for. */
 export const MEMORY_PARTS = ['data', 'parity', 'snapshots', 'deltas', 'waiting'] as const;
+/** A part of the memory of a PS. */
 export type MemoryPart = (typeof MEMORY_PARTS)[number];
 
+/** Memory of a PS. */
 export interface MemoryTelemetry {
   /** 0: no limit. */
   limitBytes: number;
@@ -58,6 +60,7 @@ export interface MemoryTelemetry {
   partBytes: Record<MemoryPart, number>;
 }
 
+/** A table on one node. */
 export interface TableTelemetry {
   name: string;
   /** Rows in the data shards of this node. */
@@ -78,10 +81,12 @@ export interface ShardTelemetry {
 
 /** What a PS sends. */
 export const SENT_KINDS = ['answers', 'deltas', 'recovery', 'replicas', 'other'] as const;
+/** What a PS sends. */
 export type SentKind = (typeof SENT_KINDS)[number];
 
 /** What a node goes on with beside its requests. */
 export const BACKGROUND_KINDS = ['recovery', 'moves', 'saves'] as const;
+/** Background work of a PS. */
 export type BackgroundKind = (typeof BACKGROUND_KINDS)[number];
 
 export interface NodeTelemetry extends ProcessTelemetry {
@@ -110,6 +115,7 @@ export interface NodeTelemetry extends ProcessTelemetry {
 
 /** What a worker does in turn. */
 export const WORKER_PHASES = ['read', 'pull', 'compute', 'push'] as const;
+/** A part of a training step. */
 export type WorkerPhase = (typeof WORKER_PHASES)[number];
 
 /** A worker, by its newest report. */
