@@ -7,6 +7,7 @@ import { checkInteger } from '../options.js';
 
 /** The part of a `Client` that an observer needs. */
 export interface Observable {
+  /** See `Client.observe`. */
   observe(options: { shards?: boolean }): Promise<JobSnapshot>;
 }
 

@@ -43,9 +43,9 @@ export interface OpTelemetry {
 }
 
 /** What the memory of a PS is used for. */
-export const MEMORY_PARTS = ['data', 'parity', 'snapshots', 'deltas', 'waiting'] as const;
+export const MEMORY_PARTS: readonly MemoryPart[] = ['data', 'parity', 'snapshots', 'deltas', 'waiting'];
 /** A part of the memory of a PS. */
-export type MemoryPart = (typeof MEMORY_PARTS)[number];
+export type MemoryPart = 'data' | 'parity' | 'snapshots' | 'deltas' | 'waiting';
 
 /** Memory of a PS. */
 export interface MemoryTelemetry {
@@ -80,14 +80,14 @@ export interface ShardTelemetry {
 }
 
 /** What a PS sends. */
-export const SENT_KINDS = ['answers', 'deltas', 'recovery', 'replicas', 'other'] as const;
+export const SENT_KINDS: readonly SentKind[] = ['answers', 'deltas', 'recovery', 'replicas', 'other'];
 /** What a PS sends. */
-export type SentKind = (typeof SENT_KINDS)[number];
+export type SentKind = 'answers' | 'deltas' | 'recovery' | 'replicas' | 'other';
 
 /** What a node goes on with beside its requests. */
-export const BACKGROUND_KINDS = ['recovery', 'moves', 'saves'] as const;
+export const BACKGROUND_KINDS: readonly BackgroundKind[] = ['recovery', 'moves', 'saves'];
 /** Background work of a PS. */
-export type BackgroundKind = (typeof BACKGROUND_KINDS)[number];
+export type BackgroundKind = 'recovery' | 'moves' | 'saves';
 
 export interface NodeTelemetry extends ProcessTelemetry {
   memory: MemoryTelemetry;
@@ -114,9 +114,9 @@ export interface NodeTelemetry extends ProcessTelemetry {
 }
 
 /** What a worker does in turn. */
-export const WORKER_PHASES = ['read', 'pull', 'compute', 'push'] as const;
+export const WORKER_PHASES: readonly WorkerPhase[] = ['read', 'pull', 'compute', 'push'];
 /** A part of a training step. */
-export type WorkerPhase = (typeof WORKER_PHASES)[number];
+export type WorkerPhase = 'read' | 'pull' | 'compute' | 'push';
 
 /** A worker, by its newest report. */
 export interface WorkerReport extends ProcessTelemetry {
