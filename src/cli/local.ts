@@ -2,8 +2,9 @@
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { UNBOUNDED } from '../client/dataset.js';
+import { startDashboard } from '../dashboard/server.js';
 import { KintsugiError } from '../errors.js';
-import { createDisplay } from '../local/display.js';
+import { createDisplay, type Display } from '../local/display.js';
 import { JobKilled, type KilledReport, renderKilled } from '../local/killed.js';
 import { type Kill, parseKill } from '../local/kills.js';
 import { runLocal } from '../local/launcher.js';
@@ -55,11 +56,14 @@ interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
   save?: string;
   json?: string;
   log?: string;
+  dashboard: boolean;
   quiet: boolean;
 }
 
 /** As a shell says it of a process that was killed by SIGKILL. */
 const KILLED_EXIT = 137;
+/** For the page to find the scheduler. */
+const CONNECT_MS = 60_000;
 
 function respawn(text: string): number | 'never' {
   return text === 'never' ? 'never' : duration('--respawn')(text);
@@ -141,7 +145,9 @@ async function run(flags: Flags): Promise<void> {
   const write = (report: Report | KilledReport) => {
     if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
   };
-  const run = await runLocal(options, createDisplay(flags.quiet), abort.signal).catch((error: unknown) => {
+  const display = createDisplay(flags.quiet);
+  if (flags.dashboard) options.show = (scheduler) => showPage(scheduler, options.token, display);
+  const run = await runLocal(options, display, abort.signal).catch((error: unknown) => {
     if (error instanceof JobKilled) return error;
     throw asRunFailure(error);
   });
@@ -155,6 +161,13 @@ async function run(flags: Flags): Promise<void> {
   process.stdout.write(renderSummary(report));
   const problem = problemOf(report);
   if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+}
+
+/** A page of the job, for as long as it runs. */
+async function showPage(scheduler: string, token: string | undefined, display: Display) {
+  const dashboard = await startDashboard({ scheduler, port: 0, token, connectTimeoutMs: CONNECT_MS });
+  display.line(`dashboard: ${dashboard.url}`);
+  return () => dashboard.close();
 }
 
 /** What is wrong with the input has exit 2 here as everywhere; a run that was begun and failed has exit 1. */
@@ -227,6 +240,7 @@ export function registerLocal(program: Command): void {
     .option('--save <place>', 'save all tables at the end, as "kintsugi save" (default: do not)')
     .option('--json <file>', 'write the report here (default: do not)')
     .option('--log <file>', 'append the log records of all roles here (default: do not)')
+    .option('--dashboard', 'serve a page of the job on loopback; its link is printed', false)
     .option('--quiet', 'nothing but the summary', false);
   withNodeToken(withToken(command)).action(run);
 }

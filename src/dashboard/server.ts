@@ -13,7 +13,7 @@ import { PACKAGE_ROOT } from '../package-root.js';
 import { Actions, actionOf } from './actions.js';
 import { foreign, keyOf, PAGE_HEADERS, type Refusal, type Secrets, unasked, unread } from './guard.js';
 import { patchOf, sectionsOf } from './view.js';
-import { Watch } from './watch.js';
+import { type Source, Watch, type WatchOptions } from './watch.js';
 
 /** Options of {@link startDashboard}. */
 export interface DashboardOptions extends Pick<ConnectOptions, 'token' | 'tls'> {
@@ -54,13 +54,18 @@ interface Page {
   response: ServerResponse;
   /** What it was told. */
   sections: ReadonlyMap<string, string>;
+  /** Points of the chart that it has or will not get. */
+  points: number;
 }
+
+/** What makes the view, told when there is a new one. Default: a watch of the job. */
+export type MakeSource = (options: WatchOptions) => Source;
 
 class PageServer {
   private readonly secrets: Secrets;
   private readonly pages = new Set<Page>();
   private readonly actions: Actions;
-  private readonly watch: Watch;
+  private readonly source: Source;
   private readonly server: Server;
   private readonly beat: NodeJS.Timeout;
   private readonly hello: string;
@@ -68,7 +73,10 @@ class PageServer {
   private reject: (error: Error) => void = () => {};
   readonly failed: Promise<never>;
 
-  constructor(private readonly options: DashboardOptions) {
+  constructor(
+    private readonly options: DashboardOptions,
+    makeSource: MakeSource,
+  ) {
     const { token, tls, scheduler, connectTimeoutMs } = options;
     const flags = options.flags ?? ['--scheduler', scheduler];
     this.failed = new Promise((_, reject) => {
@@ -80,10 +88,10 @@ class PageServer {
     this.server = createServer((request, response) => this.answer(request, response));
     this.actions = new Actions(
       flags,
-      () => this.watch.connected(),
+      () => this.source.connected(),
       () => this.look(),
     );
-    this.watch = new Watch({
+    this.source = makeSource({
       ...{ scheduler, token, tls, connectTimeoutMs },
       onView: () => this.look(),
       onHopeless: (error) => this.reject(error),
@@ -108,18 +116,22 @@ class PageServer {
     clearInterval(this.beat);
     const closed = new Promise((resolve) => this.server.close(resolve));
     this.server.closeAllConnections();
-    await this.watch.close();
+    await this.source.close();
     await closed;
   }
 
   // ---- live data
 
   private look(): void {
-    this.sections = sectionsOf(this.watch.view(this.actions.shown)).set('hello', this.hello);
+    const { series } = this.source;
+    this.sections = sectionsOf(this.source.view(this.actions.shown)).set('hello', this.hello);
     this.tell((page) => {
       const patch = patchOf(page.sections, this.sections);
+      const points = series.since(page.points);
+      if (points.length > 0) patch.push(`"points":${JSON.stringify(points)}`);
       page.sections = this.sections;
-      return patch === undefined ? '' : `data: ${patch}\n\n`;
+      page.points = series.count;
+      return patch.length > 0 ? `data: {${patch.join(',')}}\n\n` : '';
     });
   }
 
@@ -135,7 +147,7 @@ class PageServer {
 
   private stream(response: ServerResponse): void {
     response.writeHead(200, { ...PAGE_HEADERS, 'content-type': 'text/event-stream' });
-    const page: Page = { response, sections: new Map() };
+    const page: Page = { response, sections: new Map(), points: 0 };
     this.pages.add(page);
     response.on('close', () => this.pages.delete(page)).on('error', () => {});
     this.look();
@@ -216,11 +228,14 @@ function json(response: ServerResponse, status: number, value: unknown): void {
 }
 
 /**
- * Serves the page of a job on loopback. The job need not be there yet.
+ * Serves the page of a job on loopback. The job need not be there yet. Tests make their own `makeSource`.
  * @throws PORT_IN_USE
  */
-export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const server = new PageServer(options);
+export async function startDashboard(
+  options: DashboardOptions,
+  makeSource: MakeSource = (watched) => new Watch(watched),
+): Promise<Dashboard> {
+  const server = new PageServer(options, makeSource);
   try {
     const url = await server.listen();
     return { url, failed: server.failed, close: () => server.close() };

@@ -2,7 +2,10 @@
  * What the page is told: named sections of plain JSON. A section is sent when it differs from what was sent
  * before, so a quiet job sends almost nothing, and each host is a section of its own.
  */
+
 import type { ChangeStatus, PlanStatus, Redundancy, RestoreStatus } from '../protocol/messages.js';
+import type { HotShard, LoadView, NodeLoad, RunView, TableView } from './load.js';
+import type { OutlookView } from './outlook.js';
 
 /**
  * State of a shard or sink: `whole` lacks nothing; `recovering` is being decoded or built again; `moving`
@@ -126,15 +129,13 @@ export interface View {
   restoring?: RestoreStatus | undefined;
   lost?: { pool: string; group: number; index: number; rows: number; saved?: string }[];
   tables?: TableView[];
+  load?: LoadView | undefined;
+  nodeLoads?: Record<number, NodeLoad>;
+  hot?: HotShard[];
+  runs?: RunView[];
+  outlook?: OutlookView | undefined;
   actions: ActionView[];
   hosts: HostView[];
-}
-
-export interface TableView {
-  name: string;
-  pool: string;
-  dim: number;
-  optimizer: string;
 }
 
 /** The sections of a view, as they are compared and sent. */
@@ -146,14 +147,13 @@ export function sectionsOf({ hosts, ...sections }: View): Map<string, string> {
   return texts;
 }
 
-/** What is to be sent to one who has `before`; undefined: nothing. A section that is gone is null. */
-export function patchOf(
-  before: ReadonlyMap<string, string>,
-  now: ReadonlyMap<string, string>,
-): string | undefined {
+/**
+ * What is to be sent to one who has `before`, as fields of an object in JSON. A section that is gone is null.
+ */
+export function patchOf(before: ReadonlyMap<string, string>, now: ReadonlyMap<string, string>): string[] {
   const parts: string[] = [];
   for (const [name, text] of now)
     if (before.get(name) !== text) parts.push(`${JSON.stringify(name)}:${text}`);
   for (const name of before.keys()) if (!now.has(name)) parts.push(`${JSON.stringify(name)}:null`);
-  return parts.length > 0 ? `{${parts.join(',')}}` : undefined;
+  return parts;
 }

@@ -3,10 +3,25 @@
  * be reached is waited for: the page says so, and shows what was last known.
  */
 import { type Client, type ConnectOptions, connect } from '../client/client.js';
+import { Dataset } from '../client/dataset.js';
+import type { JobSnapshot } from '../client/observe.js';
 import { describe, KintsugiError } from '../errors.js';
+import { Observer } from '../observe/observer.js';
 import { statusIn } from '../tools/scaling.js';
 import { hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
+import { hotShards, loadOf, nodeLoads, type RunView, runView, tablesOf } from './load.js';
+import { type OutlookView, outlookOf } from './outlook.js';
+import { Series } from './series.js';
 import type { ActionView, LinkView, View } from './view.js';
+
+/** Where a page's server has its view from. */
+export interface Source {
+  readonly series: Pick<Series, 'count' | 'since'>;
+  view(actions: ActionView[]): View;
+  /** @throws UNREACHABLE */
+  connected(): Client;
+  close(): Promise<void>;
+}
 
 export interface WatchOptions extends Pick<ConnectOptions, 'token' | 'tls'> {
   scheduler: string;
@@ -17,20 +32,30 @@ export interface WatchOptions extends Pick<ConnectOptions, 'token' | 'tls'> {
   onHopeless(error: KintsugiError): void;
 }
 
-/** Between two looks; a large job is looked at less often. */
+/** Between two looks at the status; a large job is looked at less often. */
 const LOOK_MS = 400;
 const LOOK_LARGE_MS = 2000;
 const LARGE_NODES = 100;
+/** Between two looks at the counters, and how many are kept for rates. */
+const COUNT_MS = 1000;
+const KEPT_COUNTS = 16;
+/** What changes slowly is asked for, or computed, at every so manieth look at the counters. */
+const SLOW_EVERY = 5;
 /** A scheduler that answers nothing for so long counts as away. */
 const ANSWER_LIMIT_MS = 3000;
 const RETRY_MS = 500;
 const HOPELESS: ReadonlySet<string> = new Set(['UNAUTHORIZED', 'BAD_ARGUMENT', 'ADDON_NOT_LOADED']);
 
-export class Watch {
+export class Watch implements Source {
+  readonly series = new Series();
   private client: Client | undefined;
+  private observer: Observer | undefined;
   private link: LinkView = { state: 'connecting', since: Date.now() };
   private seen: Seen | undefined;
   private parities = new WholeParities();
+  private runs: RunView[] = [];
+  private outlook: OutlookView | undefined;
+  private counts = 0;
   private running = true;
   private wake: () => void = () => {};
   private readonly over: Promise<void>;
@@ -39,7 +64,6 @@ export class Watch {
     this.over = this.run();
   }
 
-  /** @throws UNREACHABLE */
   connected(): Client {
     if (this.client && this.link.state === 'up') return this.client;
     throw new KintsugiError('UNREACHABLE', this.link.problem ?? 'the scheduler has not answered yet');
@@ -49,7 +73,7 @@ export class Watch {
     this.running = false;
     this.wake();
     await this.over;
-    await this.client?.close();
+    await this.leave();
   }
 
   view(actions: ActionView[]): View {
@@ -57,25 +81,23 @@ export class Watch {
     if (!seen) return { link, actions, hosts: [] };
     const { status, map } = seen;
     const hosts = hostsOf(seen, this.parities);
-    const names = new Map(map.groups.map((group) => [group.id, map.pools[group.pool]!]));
+    const history = this.observer?.history ?? [];
     return {
-      link,
-      actions,
-      hosts,
+      ...{ link, actions, hosts, runs: this.runs, outlook: this.outlook },
       job: jobOf(seen, hosts),
       recoveries: recoveriesOf(seen),
       changes: status.scaling.changes.toReversed(),
       saving: status.saving ?? [],
       restoring: status.restoring,
-      tables: status.tables,
-      lost: status.unrecoverable.map(({ g, m, rows, checkpoint }) => {
-        const pool = names.get(g);
-        const saved = checkpoint && `${checkpoint.url}@${checkpoint.number}`;
-        const where = { pool: pool?.name ?? '', group: g - (pool?.firstGroup ?? 0), index: m, rows };
-        return saved === undefined ? where : { ...where, saved };
-      }),
+      lost: lostOf(seen),
+      load: loadOf(history),
+      nodeLoads: nodeLoads(history),
+      hot: hotShards(history, map),
+      tables: tablesOf(history),
     };
   }
+
+  // ---- the status, and whether there is one
 
   private async run(): Promise<void> {
     while (this.running) {
@@ -86,38 +108,54 @@ export class Watch {
       } catch (error) {
         if (!this.running) return;
         if (error instanceof KintsugiError && HOPELESS.has(error.code)) return this.options.onHopeless(error);
-        this.away(error);
+        await this.away(error);
         await this.pause(RETRY_MS);
       }
     }
   }
 
   private async look(): Promise<void> {
-    const { scheduler, token, tls, connectTimeoutMs } = this.options;
-    if (!this.client) {
-      const client = await connect(scheduler, { token, tls, connectTimeoutMs, waitForJob: false });
-      this.parities = new WholeParities();
-      this.client = client;
-    }
-    const status = await statusIn(this.client, ANSWER_LIMIT_MS);
-    this.seen = { status, map: this.client.clusterMap };
+    const client = this.client ?? (await this.join());
+    const status = await statusIn(client, ANSWER_LIMIT_MS);
+    this.seen = { status, map: client.clusterMap };
     this.parities.look(this.seen);
     if (this.link.state !== 'up') this.link = { state: 'up', since: Date.now() };
     this.options.onView();
   }
 
-  private away(error: unknown): void {
+  private async join(): Promise<Client> {
+    const { scheduler, token, tls, connectTimeoutMs } = this.options;
+    const client = await connect(scheduler, { token, tls, connectTimeoutMs, waitForJob: false });
+    this.client = client;
+    this.parities = new WholeParities();
+    const intervalMs = client.clusterMap.nodes.length > LARGE_NODES ? LOOK_LARGE_MS : COUNT_MS;
+    const observer = new Observer(client, { intervalMs, keep: KEPT_COUNTS, shards: true });
+    observer.on((snapshot) => this.count(client, observer, snapshot));
+    observer.start();
+    this.observer = observer;
+    return client;
+  }
+
+  private async away(error: unknown): Promise<void> {
     const problem = describe(error);
     const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
-    // The session is over; the next look opens another one.
-    if (code !== 'UNREACHABLE') {
-      void this.client?.close();
-      this.client = undefined;
-    }
     const { state, since } = this.link;
-    const before = state === 'up' ? Date.now() : since;
-    this.link = { state: this.seen ? 'down' : 'connecting', problem, since: before };
+    this.link = {
+      state: this.seen ? 'down' : 'connecting',
+      problem,
+      since: state === 'up' ? Date.now() : since,
+    };
     this.options.onView();
+    // The session is over; the next look opens another one.
+    if (code !== 'UNREACHABLE') await this.leave();
+  }
+
+  private async leave(): Promise<void> {
+    const { client, observer } = this;
+    this.client = undefined;
+    this.series.pause();
+    await client?.close();
+    await observer?.stop();
   }
 
   private pause(ms: number): Promise<void> {
@@ -130,4 +168,32 @@ export class Watch {
       };
     });
   }
+
+  // ---- the counters
+
+  private count(client: Client, observer: Observer, snapshot: JobSnapshot): void {
+    if (client !== this.client) return;
+    this.series.look(snapshot, Date.now());
+    const isNew = snapshot.scheduler.runs.length !== this.runs.length;
+    if (this.counts++ % SLOW_EVERY === 0 || isNew) {
+      const [first] = observer.history;
+      this.outlook = outlookOf(first!, snapshot, client.clusterMap);
+      // What is asked while the scheduler is away is answered later, or when this client closes.
+      this.askRuns(client, snapshot).catch(() => {});
+    }
+    this.options.onView();
+  }
+
+  private async askRuns(client: Client, { scheduler }: JobSnapshot): Promise<void> {
+    const statuses = await Promise.all(scheduler.runs.map(({ run }) => Dataset.status(client, run)));
+    this.runs = statuses.flatMap((status) => (status ? runView(status) : []));
+  }
+}
+
+function lostOf({ status, map }: Seen): NonNullable<View['lost']> {
+  return status.unrecoverable.map(({ g, m, rows, checkpoint }) => {
+    const pool = map.pools[map.groups[g]?.pool ?? -1];
+    const where = { pool: pool?.name ?? '', group: g - (pool?.firstGroup ?? 0), index: m, rows };
+    return checkpoint ? { ...where, saved: `${checkpoint.url}@${checkpoint.number}` } : where;
+  });
 }

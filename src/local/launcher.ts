@@ -83,6 +83,7 @@ class LocalJob {
   private loss = Number.NaN;
   private cluster = 'starting';
   private watch: NodeJS.Timeout | undefined;
+  private hide: (() => Promise<void>) | undefined;
 
   constructor(
     private readonly options: LocalOptions,
@@ -117,6 +118,7 @@ class LocalJob {
       throw told;
     } finally {
       clearInterval(this.watch);
+      await this.hide?.();
       signal?.removeEventListener('abort', abort);
       rmSync(this.directory, { recursive: true, force: true });
     }
@@ -212,6 +214,7 @@ class LocalJob {
   private async form(): Promise<void> {
     const { options, processes } = this;
     await processes.startScheduler();
+    this.hide = await options.show?.(processes.address);
     const nodes = Array.from({ length: options.ps + options.standby }, (_, index) => index);
     await Promise.all(nodes.map((index) => processes.startPs(index)));
     this.client = await connect(processes.address, { token: options.token, connectTimeoutMs: FORM_LIMIT_MS });

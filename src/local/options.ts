@@ -41,6 +41,8 @@ export interface LocalOptions {
   token?: string | undefined;
   /** Of the scheduler and the PS; workers are not told. */
   nodeToken?: string | undefined;
+  /** Begins to show the job, when its scheduler listens; resolves with what ends that. */
+  show?: ((scheduler: string) => Promise<() => Promise<void>>) | undefined;
   /** The command line to start roles with; default: the one beside this code. */
   cliPath?: string | undefined;
 }

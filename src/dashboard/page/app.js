@@ -1,18 +1,25 @@
 /** The page: takes patches of sections, and draws what they say. */
 import * as buttons from './buttons.js';
 import { ShardMap } from './cells.js';
-import { bytes, clock, count } from './format.js';
+import { Chart } from './chart.js';
+import { clock } from './format.js';
+import { happenings } from './happenings.js';
 import { html } from './html.js';
 import { follow } from './live.js';
-import { Asked, Checkpoints, Condition, Figure, Recoveries, Tables } from './panels.js';
-import { useEffect, useState } from './vendor/hooks.mjs';
+import { Asked, Checkpoints, Condition, Recoveries } from './panels.js';
+import { useEffect, useMemo, useState } from './vendor/hooks.mjs';
 import { render } from './vendor/preact.mjs';
+import { Data, Figures, Happened, Hot, Outlook, Tables, Workers } from './work.js';
 
-/** Sections by name after a patch; one that is null is gone. */
+/** As many as the server keeps. */
+const MOST_POINTS = 900;
+
+/** Sections by name after a patch; one that is null is gone. Points of the chart are added. */
 function patched(sections, patch, isFirst) {
-  const next = isFirst ? {} : { ...sections };
+  const next = isFirst ? { points: [] } : { ...sections };
   for (const [name, value] of Object.entries(patch)) {
     if (value === null) delete next[name];
+    else if (name === 'points') next.points = [...next.points, ...value].slice(-MOST_POINTS);
     else next[name] = value;
   }
   return next;
@@ -53,16 +60,6 @@ function Head({ sections, problem, onWish }) {
   </header>`;
 }
 
-function Figures({ job }) {
-  const all = Object.values(job.counts).reduce((sum, n) => sum + n, 0);
-  return html`<dl class="figures">
-    <${Figure} label="Nodes" value=${count(job.nodesAlive)} unit=${`of ${count(job.nodes)}`} />
-    <${Figure} label="Shards whole" value=${count(job.counts.whole)} unit=${`of ${count(all)}`} />
-    <${Figure} label="Rows" value=${count(job.rows)} />
-    <${Figure} label="Memory" value=${bytes(job.bytes)} />
-  </dl>`;
-}
-
 function App() {
   const [sections, setSections] = useState();
   const [problem, setProblem] = useState();
@@ -70,8 +67,12 @@ function App() {
   useEffect(() => {
     follow((patch, isFirst) => setSections((before) => patched(before, patch, isFirst)), setProblem);
   }, []);
+  const events = sections?.events;
+  const marks = useMemo(() => happenings(events), [events]);
   if (!sections) return html`<p class="boot">${problem ? `Not connected: ${problem}` : 'Connecting…'}</p>`;
   const { job, link, recoveries, changes, saving, lost, tables, actions, hello } = sections;
+  const { load, nodeLoads, hot, runs, outlook, points } = sections;
+  const mostBytes = Math.max(0, ...Object.values(nodeLoads ?? {}).map(({ usedBytes }) => usedBytes));
   const askDrain = (node) => setWish(buttons.drain(node));
   const close = () => setWish();
   const isOld = problem !== undefined || link.state !== 'up';
@@ -81,13 +82,19 @@ function App() {
       ${
         job &&
         html`<${Condition} job=${job} recoveries=${recoveries} />
-          <${Figures} job=${job} />
-          <${ShardMap} hosts=${hostsOf(sections)} nodes=${job.nodes} onDrain=${askDrain} />
+          <${Figures} job=${job} load=${load} />
+          <${Chart} points=${points} marks=${marks} />
+          <${ShardMap} hosts=${hostsOf(sections)} nodes=${job.nodes} loads=${nodeLoads} onDrain=${askDrain} />
           <div class="columns">
             <${Recoveries} recoveries=${recoveries} changes=${changes} />
-            <${Tables} tables=${tables} />
+            <${Hot} hot=${hot} />
+            <${Happened} marks=${marks} />
+            <${Data} runs=${runs} />
+            <${Outlook} outlook=${outlook} mostBytes=${mostBytes} />
             <${Checkpoints} saving=${saving} lost=${lost} />
             <${Asked} actions=${actions} />
+            <${Workers} training=${load?.training} />
+            <${Tables} tables=${tables} />
           </div>`
       }
     </main>

@@ -2,7 +2,7 @@
  * Hosts, nodes and their shards. A small job shows every shard; a large one shows a tile per host, and the
  * shards of the host that is opened. A cell's state is in its colour, its shape and its sign.
  */
-import { bytes, count, plural } from './format.js';
+import { brief, bytes, count, percent, plural } from './format.js';
 import { html } from './html.js';
 import { useMemo, useState } from './vendor/hooks.mjs';
 
@@ -17,7 +17,7 @@ const WORDS = {
   waiting: 'without a home',
   lost: 'beyond repair',
 };
-const SIGNS = { whole: '', recovering: '', moving: '→', arriving: '←', waiting: '', lost: '×' };
+const SIGNS = { whole: '', recovering: '↻', moving: '→', arriving: '←', waiting: '', lost: '×' };
 
 function words({ kind, pool, group, index, state, percent, demand, other }) {
   const parts = [`${pool} group ${group}, ${kind} ${index}: ${WORDS[state]}`];
@@ -65,10 +65,25 @@ function segments(counts, all) {
   });
 }
 
+const limitText = (load) => (load?.limitBytes > 0 ? `of ${bytes(load.limitBytes)}` : 'there is no limit');
+
+/** How much of its limit a node has used; beyond nine tenths it is a warning, in words, too. */
+function Full({ load: { usedBytes, limitBytes } }) {
+  const share = usedBytes / limitBytes;
+  const isMuch = share > 0.9;
+  return html`<span class=${isMuch ? 'warning' : 'dim'}> ${percent(share)}${isMuch && ' full'}</span>`;
+}
+
+/** What the numbers of a node are. */
+const Heads = () => html`<div class="node heads" aria-hidden="true">
+  <span>node</span><span></span><span class="n">rows</span><span class="n">memory</span>
+  <span class="n">processor</span><span class="n">requests/s</span><span></span>
+</div>`;
+
 const keyOf = ({ kind, pool, group, index }) => `${kind} ${pool} ${group}.${index}`;
 const NODE_STATES = { down: 'down', leaving: 'leaving', standby: 'standby' };
 
-function Node({ node, onDrain }) {
+function Node({ node, load, onDrain }) {
   const { name, state, rows, cells } = node;
   return html`<div class="node ${state}" data-node=${name} data-state=${state}>
     <div class="node-name">
@@ -79,9 +94,16 @@ function Node({ node, onDrain }) {
       ${cells.map((cell) => html`<${Cell} key=${keyOf(cell)} cell=${cell} />`)}
       ${cells.length === 0 && html`<span class="none">holds nothing</span>`}
     </div>
-    <div class="node-load">
-      ${state !== 'down' && html`${count(rows)} rows <span class="dim">${bytes(node.bytes)}</span>`}
-    </div>
+    ${
+      state === 'down'
+        ? html`<span class="n gone"></span>`
+        : html`<span class="n">${brief(rows)}</span>
+            <span class="n" title=${limitText(load)}>
+              ${bytes(load?.usedBytes ?? node.bytes)}${load?.limitBytes > 0 && html`<${Full} load=${load} />`}
+            </span>
+            <span class="n">${load ? percent(load.cpus) : '–'}</span>
+            <span class="n">${load ? brief(load.requestsPerSecond) : '–'}</span>`
+    }
     <div class="node-do">
       ${
         state === 'alive' &&
@@ -93,7 +115,7 @@ function Node({ node, onDrain }) {
   </div>`;
 }
 
-function Host({ host, isAlone, onDrain, onClose }) {
+function Host({ host, isAlone, loads = {}, onDrain, onClose }) {
   return useMemo(
     () => html`<section class="host" data-host=${host.name} aria-label=${`host ${host.name}`}>
       ${
@@ -104,9 +126,11 @@ function Host({ host, isAlone, onDrain, onClose }) {
           ${onClose && html`<button class="quiet" onClick=${onClose}>Close</button>`}
         </h3>`
       }
-      ${host.nodes.map((node) => html`<${Node} key=${node.id} node=${node} onDrain=${onDrain} />`)}
+      ${host.nodes.map(
+        (node) => html`<${Node} key=${node.id} node=${node} load=${loads[node.id]} onDrain=${onDrain} />`,
+      )}
     </section>`,
-    [host, isAlone],
+    [host, isAlone, loads],
   );
 }
 
@@ -135,7 +159,7 @@ function Legend() {
     ${LEGEND.map(
       (state) => html`<li>
         <span class="cell data ${state} ${state === 'recovering' ? 'fill-5' : ''}" aria-hidden="true"
-          >${SIGNS[state]}</span
+          >${state === 'recovering' ? '' : SIGNS[state]}</span
         >
         ${WORDS[state]}
       </li>`,
@@ -162,7 +186,7 @@ function walk(event) {
   }
 }
 
-export function ShardMap({ hosts, nodes, onDrain }) {
+export function ShardMap({ hosts, nodes, loads, onDrain }) {
   const [open, setOpen] = useState();
   const [only, setOnly] = useState(false);
   const isLarge = nodes > MOST_NODES;
@@ -172,6 +196,11 @@ export function ShardMap({ hosts, nodes, onDrain }) {
   const shown = only ? troubled : hosts;
   const tile = (host) =>
     html`<${Tile} key=${host.name} host=${host} isOpen=${host.name === open} onOpen=${setOpen} />`;
+  const draw = (host, onClose) => html`<${Host}
+    key=${host.name}
+    ...${{ host, loads, onDrain, onClose }}
+    isAlone=${isAlone && !onClose}
+  />`;
   const opened = hosts.find((host) => host.name === open);
   return html`<section class="panel map" aria-labelledby="map-title" onKeyDown=${walk}>
     <div class="panel-head">
@@ -191,10 +220,8 @@ export function ShardMap({ hosts, nodes, onDrain }) {
               ${shown.map(tile)}
               ${shown.length === 0 && html`<p class="none">Nothing is amiss on any host.</p>`}
             </div>
-            ${opened && html`<${Host} host=${opened} onDrain=${onDrain} onClose=${() => setOpen()} />`}`
-        : hosts.map(
-            (host) => html`<${Host} key=${host.name} host=${host} isAlone=${isAlone} onDrain=${onDrain} />`,
-          )
+            ${opened && html`<${Heads} />${draw(opened, () => setOpen())}`}`
+        : html`<${Heads} />${hosts.map((host) => draw(host))}`
     }
   </section>`;
 }

@@ -2,9 +2,9 @@
 import { bytes, clock, count, duration, percent, plural } from './format.js';
 import { html } from './html.js';
 
-export function Panel({ title, note, children, name }) {
+export function Panel({ title, note, children, name, wide }) {
   const id = `title-${name}`;
-  return html`<section class="panel" data-panel=${name} aria-labelledby=${id}>
+  return html`<section class="panel ${wide ? 'wide' : ''}" data-panel=${name} aria-labelledby=${id}>
     <div class="panel-head"><h2 id=${id}>${title}</h2>${note && html`<span class="dim">${note}</span>`}</div>
     ${children}
   </section>`;
@@ -47,24 +47,24 @@ export function Condition({ job, recoveries = [] }) {
   </div>`;
 }
 
-export function Figure({ label, value, unit, note }) {
-  return html`<div class="figure">
+export function Figure({ label, value, unit, name }) {
+  return html`<div class="figure" data-figure=${name}>
     <dt>${label}</dt>
     <dd><span class="value">${value}</span>${unit && html`<span class="unit">${unit}</span>`}</dd>
-    ${note && html`<dd class="note">${note}</dd>`}
   </div>`;
 }
 
-export function Meter({ value, extra = 0, label }) {
+/** A bar of `value`, 0 to 1. `extra`: a part of it, or what comes on top where the tone is plain. */
+export function Meter({ value, extra = 0, label, tone = 'gold' }) {
   const box = { viewBox: '0 0 100 6', preserveAspectRatio: 'none', role: 'img' };
-  return html`<svg class="meter" ...${box} aria-label=${label}>
+  return html`<svg class="meter ${tone}" ...${box} aria-label=${label}>
     <rect class="back" width="100" height="6" />
     <rect class="done" width=${value * 100} height="6" />
-    <rect class="demand" width=${extra * 100} height="6" />
+    <rect class="demand" x=${tone === 'gold' ? 0 : value * 100} width=${extra * 100} height="6" />
   </svg>`;
 }
 
-const RowHead = ({ left, note, right }) => html`<div class="row-head">
+export const RowHead = ({ left, note, right }) => html`<div class="row-head">
   <span>${left} ${note && html`<span class="dim">${note}</span>`}</span><span class="dim">${right}</span>
 </div>`;
 
@@ -109,26 +109,6 @@ function changeText({ kind, from, to, leaving }) {
 const allOf = ({ shardsMoved, shardsMoving, shardsLeft }) => shardsMoved + shardsMoving + shardsLeft;
 const movedShare = (change) => change.shardsMoved / Math.max(1, allOf(change));
 const movedText = (change) => `${change.shardsMoved} of ${allOf(change)} shards, ${bytes(change.bytesMoved)}`;
-
-export function Tables({ tables = [] }) {
-  return html`<${Panel} title="Tables" name="tables">
-    ${tables.length === 0 && html`<p class="none">The job has no tables yet.</p>`}
-    ${
-      tables.length > 0 &&
-      html`<table>
-        <thead><tr><th>table</th><th>pool</th><th class="n">dim</th><th>optimizer</th></tr></thead>
-        <tbody>
-          ${tables.map(
-            ({ name, pool, dim, optimizer }) =>
-              html`<tr>
-                <th scope="row">${name}</th><td>${pool}</td><td class="n">${dim}</td><td>${optimizer}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>`
-    }
-  </${Panel}>`;
-}
 
 export function Checkpoints({ saving = [], lost = [] }) {
   return html`<${Panel} title="Checkpoints" name="checkpoints">
