@@ -24,6 +24,11 @@ export class Attempt {
   /** Of the names of its files: two attempts do not write the same file. */
   readonly hex: string;
   readonly number: number;
+  /**
+   * Chosen tables of an export, by their ids; undefined: all. Those that come later are in the next one:
+   * shards that are saved by then do not have them.
+   */
+  private readonly tables: readonly number[] | undefined;
   askedAt = Number.NEGATIVE_INFINITY;
   progressAt: number;
   /** The manifest is at the place, or under way there. */
@@ -41,7 +46,7 @@ export class Attempt {
   constructor(
     readonly id: number,
     readonly plan: StoredPlan,
-    job: string,
+    { job, tables }: ClusterMap,
     private readonly chains: Chains,
     readonly startedAt: number,
     readonly waiting: readonly Waiting[],
@@ -51,22 +56,23 @@ export class Attempt {
     this.number = plan.next;
     this.hex = hash(`${job}/${id}`).toString(16).padStart(8, '0');
     this.progressAt = startedAt;
+    const { tables: chosen } = plan;
+    this.tables = chosen && tables.filter(({ name }) => chosen.includes(name)).map((table) => table.id);
+    chains.choose(this.tables);
   }
 
   /** Messages to the owners of shards that are not saved. A shard without an owner waits for one. */
-  questions({ epoch, groups, tables: all }: ClusterMap): Map<PeerId, MessageOf<'saveShards'>> {
-    const { id, plan, chains } = this;
+  questions({ epoch, groups }: ClusterMap): Map<PeerId, MessageOf<'saveShards'>> {
+    const { id, plan, chains, tables } = this;
     const { url, kind, rate } = plan;
     const prefix = `${checkpointFolder(this.number)}/${this.hex}`;
-    const tables =
-      plan.tables && all.filter(({ name }) => plan.tables!.includes(name)).map((table) => table.id);
     const questions = new Map<PeerId, MessageOf<'saveShards'>>();
     for (const { id: g, data } of groups) {
       for (const [m, { node, gen }] of data.entries()) {
         if (node === 0 || this.saved.has(shardKey(g, m))) continue;
         let question = questions.get(node);
         if (!question) {
-          const what = { url, prefix, kind, rate, ...(tables && { tables }) };
+          const what = { url, prefix, kind, rate, ...(tables && { tables: [...tables] }) };
           question = { t: 'saveShards', epoch, id, ...what, barrier: this.barrier !== undefined, shards: [] };
           questions.set(node, question);
         }
@@ -127,21 +133,21 @@ export class Attempt {
 
   draft(state: DurableState): Omit<CheckpointDraft, 'createdAt'> {
     const { pools, groups, tables, job } = state.map;
-    const { kind, tables: chosen } = this.plan;
+    const { kind } = this.plan;
     const shards = groups.flatMap(({ id: g, pool: index, data }) =>
       data.map((_, m): SavedShard => {
         const saved = this.saved.get(shardKey(g, m))!;
         const { name: pool, k, firstGroup } = pools[index]!;
-        const { position, since } = saved;
         const where = { pool, shard: (g - firstGroup) * k + m, group: g, member: m };
-        return { ...where, position, since, segments: this.chains.segments(saved) };
+        const { position, segments } = this.chains.content(saved);
+        return { ...where, position, since: saved.since, segments };
       }),
     );
     return {
       ...{ number: this.number, kind, attempt: this.hex, job, pools },
       barrier: this.barrier !== undefined,
       tables: tables
-        .filter(({ name }) => !chosen || chosen.includes(name))
+        .filter(({ id }) => !this.tables || this.tables.includes(id))
         .map(({ id: _, ...table }) => table),
       ...(this.cut && { samples: this.cut.result(state) }),
       shards,

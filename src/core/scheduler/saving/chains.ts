@@ -12,6 +12,8 @@ import type { MessageOf } from '../../../protocol/messages.js';
 interface Chain {
   gen: number;
   stamp: number;
+  /** Of the newest files. */
+  position: number;
   /** Oldest first. */
   segments: SegmentRef[];
   /** Of the files with all rows, and of those that came since; how often something came. */
@@ -28,8 +30,19 @@ export type Saved = Pick<
 
 export class Chains {
   private readonly chains = new Map<number, Chain>();
+  private tables = '';
 
   constructor(private readonly maxIncrements: number) {}
+
+  /**
+   * The next checkpoint has these tables, by their ids. What there is has no rows of others, so it is no use
+   * for a checkpoint that has one more.
+   */
+  choose(tables: readonly number[] | undefined): void {
+    const chosen = tables ? tables.join() : 'all';
+    if (chosen !== this.tables) this.clear();
+    this.tables = chosen;
+  }
 
   /** What the owner in generation `gen` is asked for; 0: all rows, with nothing to add to or too much. */
   since(g: number, m: number, gen: number): number {
@@ -42,18 +55,23 @@ export class Chains {
   private with(saved: Saved): Chain {
     const added = saved.segments.map(([name, bytes, sha256, rows]) => ({ name, bytes, sha256, rows }));
     const bytes = added.reduce((sum, segment) => sum + segment.bytes, 0);
-    const { gen, stamp, since, g, m } = saved;
+    const { gen, stamp, position, since, g, m } = saved;
     const before = this.chains.get(shardKey(g, m));
-    if (since === 0) return { gen, stamp, segments: added, fullBytes: bytes, addedBytes: 0, increments: 0 };
+    if (since === 0)
+      return { gen, stamp, position, segments: added, fullBytes: bytes, addedBytes: 0, increments: 0 };
     invariant(before?.stamp === since, 'what changed is added to what it changed from', { g, m, gen, since });
     return {
       ...{ gen, stamp, segments: [...before.segments, ...added], fullBytes: before.fullBytes },
+      // Where nothing of chosen tables has changed there is no new file.
+      position: added.length > 0 ? position : before.position,
       ...{ addedBytes: before.addedBytes + bytes, increments: before.increments + 1 },
     };
   }
 
-  segments(saved: Saved): SavedShard['segments'] {
-    return this.with(saved).segments;
+  /** All files of a shard, and the position of the newest of them. */
+  content(saved: Saved): Pick<SavedShard, 'position' | 'segments'> {
+    const { position, segments } = this.with(saved);
+    return { position, segments };
   }
 
   /** Rows of a shard in the files of the newest checkpoint; undefined: it has none that is known. */

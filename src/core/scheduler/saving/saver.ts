@@ -117,8 +117,6 @@ export class Saver {
     if (!live) return;
     // Files of another place are no parents of what is saved from now on.
     if (!plan || plan.url !== known?.url || plan.kind !== known.kind) return void this.live.delete(name);
-    // They have no rows of tables that were not chosen.
-    if (plan.tables?.join() !== known.tables?.join()) live.chains.clear();
     live.dueAt = this.dueAt(plan);
   }
 
@@ -233,7 +231,7 @@ export class Saver {
     const id = saving!.nextAttempt++;
     const held = plan.kind === 'full job' && plan.barrier === true;
     const barrier = held ? new Barrier(this.host, id, this.now) : undefined;
-    const attempt = new Attempt(id, plan, map.job, chains, this.now, waiting, barrier);
+    const attempt = new Attempt(id, plan, map, chains, this.now, waiting, barrier);
     this.attempt = attempt;
     // A number is used once, whatever becomes of the attempt.
     saving!.plans.set(plan.name, { ...plan, next: plan.next + 1 });
