@@ -234,11 +234,21 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'checkpoint: tables that were not chosen before have what changed since',
-    file: 'scheduler/saving/saver',
-    from: 'live.chains.clear();\n        live.dueAt',
-    to: '{}\n        live.dueAt',
+    file: 'scheduler/saving/chains',
+    from: 'if (chosen !== this.tables)',
+    to: 'if (false)',
     scenario: {
       test: 'test/core/scheduler/saving.test.ts',
+      because: 'plans of the simulator save everything',
+    },
+  },
+  {
+    name: 'checkpoint: a shard without new files has the position of a new one',
+    file: 'scheduler/saving/chains',
+    from: 'added.length > 0 ? position : before.position',
+    to: 'position',
+    scenario: {
+      test: 'test/core/scheduler/saving-exports.test.ts',
       because: 'plans of the simulator save everything',
     },
   },
