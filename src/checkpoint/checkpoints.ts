@@ -137,6 +137,40 @@ export async function publishCheckpoint(
   return manifest;
 }
 
+/**
+ * As `publishCheckpoint`, in a place where others publish and remove files meanwhile: there the newest
+ * checkpoint decides what stays. @throws CHECKPOINT_TAKEN also when there is a newer one
+ */
+export async function publishNewest(
+  place: Place,
+  draft: CheckpointDraft,
+  signal?: AbortSignal | undefined,
+): Promise<Manifest> {
+  await refuseOlder(place, draft.number);
+  const manifest = await publishCheckpoint(place, draft, signal);
+  // Another one removes what no manifest lists. One that did not see this manifest has published its own
+  // before, and that is seen here; or it has removed files before they were looked for here.
+  try {
+    await refuseOlder(place, draft.number);
+    await checkFiles(place, manifest);
+  } catch (error) {
+    await place.remove([manifestName(draft.number)]);
+    throw error;
+  }
+  return manifest;
+}
+
+/**
+ * Whoever comes late with its manifest may list files that are gone: where there is a newer one, what it does
+ * not list is removed. @throws CHECKPOINT_TAKEN
+ */
+async function refuseOlder(place: Place, number: number): Promise<void> {
+  const newest = (await checkpointNumbers(place)).at(-1) ?? 0;
+  if (newest <= number) return;
+  const text = `${place.url} has checkpoint ${newest}, which is newer than ${number}`;
+  throw new KintsugiError('CHECKPOINT_TAKEN', text);
+}
+
 // ---- lists
 
 /** A checkpoint of a place, for people. */

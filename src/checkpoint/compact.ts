@@ -1,7 +1,7 @@
 /**
  * Compaction: the newest checkpoint again, with every row once. It is published as the next number, so no
- * manifest and no file that anybody may be reading changes. A job that writes that number at the same time
- * either wins, and this fails with CHECKPOINT_TAKEN, or takes the next one.
+ * manifest and no file that anybody may be reading changes. A job that writes that number at the same time,
+ * or a later one either wins, and this fails with CHECKPOINT_TAKEN, or takes the next one.
  */
 import { randomBytes } from 'node:crypto';
 import { KintsugiError } from '../errors.js';
@@ -14,7 +14,7 @@ import {
   segmentName,
 } from '../protocol/checkpoints.js';
 import type { DedupEntry } from '../protocol/messages.js';
-import { checkpointNumbers, publishCheckpoint, readManifest, storeSegment } from './checkpoints.js';
+import { checkpointNumbers, publishNewest, readManifest, storeSegment } from './checkpoints.js';
 import { wordsOf } from './layout.js';
 import { copyRuns, countRows, hasIncrements, type LiveOptions, liveRows, type Run } from './live-rows.js';
 import type { Place } from './place.js';
@@ -57,7 +57,7 @@ export async function compactCheckpoint(
       draft.shards.push(await compaction.compact(shard));
       options.onProgress?.(draft.shards.length, manifest.shards.length);
     }
-    return await publishCheckpoint(place, draft, options.signal);
+    return await publishNewest(place, draft, options.signal);
   } catch (error) {
     // Whether the manifest is there is not known when its answer was lost: then all files stay.
     const isKnown = error instanceof KintsugiError && error.code !== 'PLACE_FAILED';

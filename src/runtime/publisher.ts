@@ -2,12 +2,11 @@
  * Manifests of checkpoints that a scheduler writes, and what a place keeps: the effects `publish` of its
  * core, carried out.
  */
-import { checkFiles, checkpointNumbers, publishCheckpoint } from '../checkpoint/checkpoints.js';
+import { checkpointNumbers, publishNewest } from '../checkpoint/checkpoints.js';
 import type { Place } from '../checkpoint/place.js';
 import { keepNewest } from '../checkpoint/retention.js';
 import type { PublishAnswer, SchedulerEffect } from '../core/scheduler/ledger.js';
 import { KintsugiError } from '../errors.js';
-import { manifestName } from '../protocol/checkpoints.js';
 import type { Logger } from './log.js';
 import { failureOf, Places } from './places.js';
 
@@ -30,16 +29,7 @@ export class Publisher {
     const complete = { ...draft, createdAt: new Date().toISOString() };
     const work = async () => {
       const place = await this.places.at(url);
-      await refuseOlder(place, draft.number);
-      const manifest = await publishCheckpoint(place, complete, this.places.signal);
-      // Another job removes what no manifest lists. One that did not see this manifest has published its own
-      // before, and that is seen here; or it has removed files before they were looked for here.
-      await Promise.all([refuseOlder(place, draft.number), checkFiles(place, manifest)]).catch(
-        async (error: unknown) => {
-          await place.remove([manifestName(draft.number)]);
-          throw error;
-        },
-      );
+      await publishNewest(place, complete, this.places.signal);
       return place;
     };
     work().then(
@@ -92,14 +82,3 @@ export class Publisher {
 }
 
 const isTaken = (error: unknown) => error instanceof KintsugiError && error.code === 'CHECKPOINT_TAKEN';
-
-/**
- * Whoever comes late with its manifest may list files that are gone: where there is a newer one, what it does
- * not list is removed. @throws CHECKPOINT_TAKEN
- */
-async function refuseOlder(place: Place, number: number): Promise<void> {
-  const newest = (await checkpointNumbers(place)).at(-1) ?? 0;
-  if (newest <= number) return;
-  const text = `${place.url} has checkpoint ${newest}, which is newer than ${number}`;
-  throw new KintsugiError('CHECKPOINT_TAKEN', text);
-}

@@ -13,7 +13,7 @@ import { KeySet } from '../../src/checkpoint/key-set.js';
 import type { Place } from '../../src/checkpoint/place.js';
 import { keepNewest } from '../../src/checkpoint/retention.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
-import type { Manifest, SavedShard } from '../../src/protocol/checkpoints.js';
+import { type Manifest, manifestName, type SavedShard } from '../../src/protocol/checkpoints.js';
 import { draftOf, random, rows, shardOf, store, TABLES, temporaryDirectory, writeShards } from './support.js';
 
 /** What a restore would have: the bytes of every row, by shard, table and key; and if all came once. */
@@ -140,6 +140,28 @@ describe('compaction', () => {
     for await (const { name } of place.list('000004/')) names.push(name);
     expect(names).toHaveLength(3);
     expect((await verifyCheckpoint(place)).bad).toEqual([]);
+  });
+
+  test('is taken back when a job has published a newer one, and removed its files', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    await write(
+      place,
+      [1, 2, 3].map((key) => ({ keys: [key], removed: 0, segments: 1 })),
+    );
+    // Attempt 4 of the job has failed. Attempt 5 is complete just before the compaction is.
+    const later = await writeShards(place, 5);
+    const overtaken = Object.assign(Object.create(place) as Place, {
+      put: async (...args: Parameters<Place['put']>) => {
+        if (args[0] === manifestName(4)) {
+          await publishCheckpoint(place, draftOf(5, later));
+          await keepNewest(place, 3);
+        }
+        return place.put(...args);
+      },
+    });
+    await expect(compactCheckpoint(overtaken)).rejects.toMatchObject({ code: 'CHECKPOINT_TAKEN' });
+    expect(await checkpointNumbers(place)).toEqual([2, 3, 5]);
+    for (const number of [2, 3, 5]) expect((await verifyCheckpoint(place, number)).bad).toEqual([]);
   });
 });
 
