@@ -64,6 +64,7 @@ export class DirectoryPlace implements Place {
         );
         if (!named && !(await sameContent(target, parts))) throw nameTaken(name);
         await syncDirectory(dirname(target));
+        if (options.ifAbsent) await this.syncAbove();
         return stored;
       } catch (error) {
         // The folders may be gone: the next file looks again.
@@ -175,6 +176,17 @@ export class DirectoryPlace implements Place {
     if (first === undefined) return;
     for (let made = path; made.length >= first.length; made = dirname(made))
       await syncDirectory(dirname(made));
+  }
+
+  /**
+   * Another writer may have made the folders of a checkpoint, and have died before they were durable. The
+   * folder above the place may be one that is not to be read: then its owner has made the place.
+   */
+  private async syncAbove(): Promise<void> {
+    await syncDirectory(this.root);
+    await syncDirectory(dirname(this.root)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EACCES' && error.code !== 'EPERM') throw error;
+    });
   }
 
   /** Errors of the file system become PLACE_FAILED. */

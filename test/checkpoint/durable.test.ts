@@ -1,0 +1,22 @@
+/** What is durable when a manifest is stored, whoever made the folders that it is in. */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test, vi } from 'vitest';
+import { DirectoryPlace } from '../../src/checkpoint/directory.js';
+import { syncDirectory } from '../../src/storage/sync.js';
+import { temporaryDirectory } from './support.js';
+
+vi.mock('../../src/storage/sync.js', async (original) => {
+  const actual = await original<typeof import('../../src/storage/sync.js')>();
+  return { ...actual, syncDirectory: vi.fn(actual.syncDirectory) };
+});
+
+test('a manifest is durable in folders that a writer made who died before they were', async () => {
+  const root = join(temporaryDirectory(), 'place');
+  mkdirSync(join(root, '.partial'), { recursive: true });
+  mkdirSync(join(root, '000001'));
+  const place = new DirectoryPlace(root);
+  await place.put('000001/manifest.json', [new Uint8Array(1)], { ifAbsent: true });
+  const synced = vi.mocked(syncDirectory).mock.calls.map(([path]) => path);
+  expect(synced.slice(-3)).toEqual([join(root, '000001'), root, join(root, '..')]);
+});
