@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { bytesText, countText, timeText } from '../local/text.js';
-import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
+import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../protocol/saving.js';
 import type { PlanStatus } from '../protocol/status.js';
 import { saveNow, setSavePlan } from '../tools/checkpoints.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
@@ -69,7 +69,7 @@ function planOf(
   if (url === undefined)
     throw new KintsugiError('BAD_ARGUMENT', `the job makes no exports "${name}" yet: export needs a place`);
   // Each would remove the files of the other one.
-  const other = plans.find((plan) => plan.name !== name && plan.url === url);
+  const other = plans.find((plan) => plan.name !== name && isSamePlace(plan.url, url));
   if (other)
     throw new KintsugiError('BAD_ARGUMENT', `${url} is the place of "${other.name}"; take another one`);
   for (const table of tables ?? []) client.table(table);

@@ -11,6 +11,27 @@ import type { RangeProgress } from './samples.js';
 /** Name of the save plan of everything, which flags and commands are about. */
 export const CHECKPOINT_PLAN = 'checkpoint';
 
+/** Two addresses of one place: they differ in slashes, or one is a URL of the other one's path. */
+export function isSamePlace(one: string, other: string): boolean {
+  return partsOfPlace(one).join('/') === partsOfPlace(other).join('/');
+}
+
+function partsOfPlace(url: string): string[] {
+  const [, named, path = url] = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is.exec(url) ?? [];
+  const scheme = named?.toLowerCase();
+  const parts = path.split('/').filter((part) => part !== '' && part !== '.');
+  return [scheme ?? 'file', ...parts.map((part) => (scheme === 'file' ? decoded(part) : part))];
+}
+
+/** Of a URL; what is no code stays as it is. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** What is saved, where, and how often. */
 export interface SavePlan {
   /** Of the place: a directory or `s3://bucket/prefix`. */

@@ -162,6 +162,17 @@ describe('an attempt that fails', () => {
       ...{ id: 6, code: 'BAD_ARGUMENT' },
       message: expect.stringContaining('"all"'),
     });
+    const spellings: [string, string][] = [
+      ['s3://bucket/job', 's3://bucket/job/'],
+      ['s3://bucket/job', 'S3://bucket//job'],
+      ['/data/job', '/data/job/'],
+      ['/data/a job', 'file:///data/a%20job'],
+    ];
+    for (const [url, same] of spellings) {
+      tell({ t: 'setPlan', id: 7, name: 'all', plan: { ...PLAN, url } });
+      tell({ t: 'setPlan', id: 8, name: 'other', plan: { ...PLAN, url: same } });
+      expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ id: 8, code: 'BAD_ARGUMENT' });
+    }
     for (let i = 0; i < 20; i++)
       tell({ t: 'setPlan', id: 6, name: `p${i}`, plan: { ...PLAN, url: `memory/${i}` } });
     expect(cluster.sent('planSet').at(-1)!.message).toMatchObject({ code: 'LIMIT' });

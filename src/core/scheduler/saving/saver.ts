@@ -10,7 +10,7 @@
 import type { ErrorCode } from '../../../errors.js';
 import type { Group, PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import type { SavePlan } from '../../../protocol/saving.js';
+import { isSamePlace, type SavePlan } from '../../../protocol/saving.js';
 import type { PlanStatus, SavedCopy } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
@@ -99,7 +99,7 @@ export class Saver {
     if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
     // Each would remove the files of the other one.
-    const other = plan && [...plans.values()].find((each) => each.name !== name && each.url === plan.url);
+    const other = plan && [...plans.values()].find((each) => each.name !== name && isSamePlace(each.url, plan.url));
     if (other) return refuse('BAD_ARGUMENT', `${plan.url} is the place of "${other.name}"; take another one`);
     if (this.attempt?.plan.name === name) this.fail('ABORTED', 'the save plan was changed');
     this.changeLive(name, plan, known);
