@@ -104,7 +104,7 @@ async function runList(text: string, flags: PlaceFlags): Promise<void> {
     const sizes = [`${shards}`, countText(n!), bytesText(bytes!), bytesText(ownBytes!)];
     return [`${number}`, createdAt!, kind!, cut, ...sizes];
   });
-  const head = ['number', 'complete at', 'kind', 'cut', 'shards', 'rows', 'bytes', 'new bytes'];
+  const head = ['number', 'taken at', 'kind', 'cut', 'shards', 'rows', 'bytes', 'new bytes'];
   print(false, all, table(head, rows, 4).join('\n'));
 }
 

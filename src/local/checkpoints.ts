@@ -44,7 +44,7 @@ export interface CheckpointsReport {
 export interface RestoredReport {
   place: string;
   number: number;
-  /** When the checkpoint was complete, ISO 8601. */
+  /** When its state was taken, ISO 8601. */
   createdAt: string;
   rows: number;
   bytes: number;

@@ -24,9 +24,9 @@ export class Publisher {
     private readonly answer: (answer: PublishAnswer) => void,
   ) {}
 
-  publish({ token, url, keep, draft }: PublishEffect): void {
+  publish({ token, url, keep, ageMs, draft }: PublishEffect): void {
     // The time is taken once: a write that is repeated has the same content.
-    const complete = { ...draft, createdAt: new Date().toISOString() };
+    const complete = { ...draft, createdAt: new Date(Date.now() - ageMs).toISOString() };
     const work = async () => {
       const place = await this.places.at(url);
       await publishNewest(place, complete, this.places.signal);

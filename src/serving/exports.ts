@@ -44,7 +44,7 @@ const EVERY_MS = 5000;
 
 /** What is served. */
 export interface ExportStatus {
-  /** Number of the export, and when its rows were complete (ISO 8601, UTC). */
+  /** Number of the export, and when its rows were taken (ISO 8601, UTC). */
   number: number;
   createdAt: string;
   kind: Manifest['kind'];

@@ -10,6 +10,8 @@ type PublishEffect = SchedulerEffect & { kind: 'publish' };
 export class MemoryPlace {
   readonly files = new Map<string, StoreEffect>();
   readonly manifests: PublishEffect['draft'][] = [];
+  /** Of their states, when they are written. */
+  readonly agesMs: number[] = [];
   /** Why files are not written or read, and manifests are not written; undefined: they do not. */
   storeFails: ErrorCode | undefined;
   fetchFails: ErrorCode | undefined;
@@ -61,11 +63,12 @@ export class MemoryPlace {
     });
   }
 
-  publish({ token, draft }: PublishEffect, answer: (input: PublishAnswer) => void): void {
+  publish({ token, draft, ageMs }: PublishEffect, answer: (input: PublishAnswer) => void): void {
     const fails = this.publishFails;
     this.act(() => {
       if (fails) return answer({ kind: 'publishFailed', token, message: 'no', ...fails });
       this.manifests.push(draft);
+      this.agesMs.push(ageMs);
       answer({ kind: 'published', token });
     });
   }

@@ -1,6 +1,6 @@
 /** Manifests of jobs that share a place: what one lists, the other one must not remove. */
 import { expect, test, vi } from 'vitest';
-import { checkpointNumbers, publishCheckpoint } from '../../src/checkpoint/checkpoints.js';
+import { checkpointNumbers, publishCheckpoint, readManifest } from '../../src/checkpoint/checkpoints.js';
 import { DirectoryPlace } from '../../src/checkpoint/directory.js';
 import { keepNewest } from '../../src/checkpoint/retention.js';
 import type { PublishAnswer } from '../../src/core/scheduler/ledger.js';
@@ -29,11 +29,24 @@ test('a manifest that another job has overtaken meanwhile is taken back', async 
   const answer = await new Promise<PublishAnswer>((resolve) => {
     const publisher = new Publisher(new EventLog(), resolve);
     const { createdAt: _, ...draft } = draftOf(1, own);
-    publisher.publish({ kind: 'publish', token: 7, url, keep: 3, draft });
+    publisher.publish({ kind: 'publish', token: 7, url, keep: 3, ageMs: 0, draft });
   });
   vi.restoreAllMocks();
   expect(overtaken).toBe(true);
   expect(answer).toMatchObject({ kind: 'publishFailed', token: 7, code: 'CHECKPOINT_TAKEN', newest: 2 });
   expect(await checkpointNumbers(place)).toEqual([2]);
   expect(await keepNewest(place, 3)).toMatchObject({ checkpoints: [], files: 2 });
+});
+
+test('a manifest has the time at which its state was taken, not the one at which it is written', async () => {
+  const url = temporaryDirectory();
+  const { createdAt: _, ...draft } = draftOf(1, await writeShards(new DirectoryPlace(url), 1));
+  const latest = Date.now();
+  await new Promise<PublishAnswer>((resolve) => {
+    const publisher = new Publisher(new EventLog(), resolve);
+    publisher.publish({ kind: 'publish', token: 1, url, keep: 1, ageMs: 600_000, draft });
+  });
+  const { createdAt } = await readManifest(new DirectoryPlace(url));
+  expect(Date.parse(createdAt)).toBeGreaterThanOrEqual(latest - 600_000);
+  expect(Date.parse(createdAt)).toBeLessThanOrEqual(Date.now() - 600_000);
 });

@@ -54,13 +54,21 @@ export type SchedulerEffect =
   /** The machine at the other end is gone: the connection is closed without waiting for anything. */
   | { kind: 'abandon'; node: PeerId; inc: number }
   /**
-   * Write the manifest of a checkpoint into the place `url`, with the time, if there is none of its number;
-   * then keep the newest `keep` and remove the files that none of them needs. Just before it is written, all
-   * files that it lists must be seen to be there, and no newer manifest: a scheduler that was away may come
-   * late with its manifest, when another one has removed its files. The runtime answers with the input
-   * `published`, when the manifest is stored, durably, or `publishFailed`, after its own retries.
+   * Write the manifest of a checkpoint into the place `url`, if there is none of its number, with the time at
+   * which its state was taken: `ageMs` ago. Then keep the newest `keep` and remove the files that none of
+   * them needs. Just before it is written, all files that it lists must be seen to be there, and no newer
+   * manifest: a scheduler that was away may come late with its manifest, when another one has removed its
+   * files. The runtime answers with the input `published`, when the manifest is stored, durably, or
+   * `publishFailed`, after its own retries.
    */
-  | { kind: 'publish'; token: number; url: string; keep: number; draft: Omit<CheckpointDraft, 'createdAt'> }
+  | {
+      kind: 'publish';
+      token: number;
+      url: string;
+      keep: number;
+      ageMs: number;
+      draft: Omit<CheckpointDraft, 'createdAt'>;
+    }
   /** One transaction. The next one comes after `persisted` of this one. */
   | { kind: 'persist'; version: number; changes: Entries };
 

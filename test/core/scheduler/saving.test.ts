@@ -82,9 +82,11 @@ describe('a checkpoint', () => {
     expect(asked).toEqual([]);
     expect(cluster.place.heldWrites).toBeGreaterThan(2);
     push(5, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+    cluster.advance(2000);
     cluster.place.release();
     cluster.advance(600);
     expect(drafts()[0]!.shards[0]!.position).toBe(1);
+    expect(cluster.place.agesMs[0]).toBeGreaterThanOrEqual(2000);
     expect(Object.values(cluster.place.rows(drafts()[0]!, 0))).toEqual(Array(8).fill(1));
   });
 

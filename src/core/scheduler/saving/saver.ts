@@ -275,7 +275,8 @@ export class Saver {
     const { url, keep } = attempt.plan;
     const draft = attempt.draft(ledger.state);
     if (attempt.plan.kind === 'full job') samples.endCut();
-    ledger.afterwards({ kind: 'publish', token: attempt.id, url, keep, draft });
+    const ageMs = this.now - attempt.startedAt;
+    ledger.afterwards({ kind: 'publish', token: attempt.id, url, keep, ageMs, draft });
   }
 
   onPublished(answer: PublishAnswer): void {
