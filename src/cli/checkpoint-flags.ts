@@ -10,6 +10,8 @@ import { duration, integer, size } from './flags.js';
 export const DEFAULT_EVERY_MS = 5 * 60_000;
 export const DEFAULT_KEEP = 3;
 const MOST_KEPT = 1_000_000;
+/** Of a checkpoint, behind its place. */
+const NUMBER = /@\d{1,15}$/;
 
 export interface CheckpointFlags {
   checkpoint?: string;
@@ -20,9 +22,20 @@ export interface CheckpointFlags {
   restore?: string;
 }
 
-/** Other processes may have other working directories. */
+/**
+ * A place without the number of a checkpoint; absolute, because other processes may have other working
+ * directories. @throws BAD_ARGUMENT for `PLACE@NUMBER`, which would be a directory of that name
+ */
 export function absolutePlace(url: string): string {
-  return /^[a-z][a-z0-9+.-]*:\/\//i.test(url) ? url : resolve(url);
+  const number = NUMBER.exec(url)?.[0];
+  if (number !== undefined) {
+    const text = `a place is needed here, without ${number}; a directory of that name is written "${url}/"`;
+    throw new KintsugiError('BAD_ARGUMENT', `${url}: ${text}`);
+  }
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(url)) return url;
+  const path = resolve(url);
+  // Others read it again.
+  return NUMBER.test(path) ? `${path}/` : path;
 }
 
 /** `PLACE` or `PLACE@NUMBER`, of a checkpoint there. */

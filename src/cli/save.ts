@@ -1,6 +1,7 @@
 /** `kintsugi save PLACE`: writes every table of a running job, with optimizer state. */
 import type { Command } from 'commander';
 import { save } from '../tools/save.js';
+import { absolutePlace } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 
@@ -9,7 +10,8 @@ interface Flags extends ConnectFlags {
 }
 
 async function run(place: string, flags: Flags): Promise<void> {
-  const { lost } = await withClient(flags, (client) => save(client, place, { partial: flags.partial }));
+  const url = absolutePlace(place);
+  const { lost } = await withClient(flags, (client) => save(client, url, { partial: flags.partial }));
   const without = lost > 0 ? `, without ${lost} shards that are beyond repair` : '';
   process.stdout.write(`saved to ${place}${without}\n`);
 }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { absolutePlace } from '../../src/cli/checkpoint-flags.js';
 import { renderStatus } from '../../src/cli/status.js';
 import { connect } from '../../src/client/client.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
@@ -111,6 +112,29 @@ test('a place that cannot be is refused before anything is begun', async () => {
   expect(nothing).toMatchObject({ code: 2, said: [expect.stringMatching(/need --checkpoint/)] });
   const set = await kintsugi(['checkpoint', 'set', 'ftp://host/x', ...at()]);
   expect(set).toMatchObject({ code: 2, said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: ftp/)] });
+});
+
+test('a number where a place is meant is refused: it would be a directory of another name', async () => {
+  const one = join(directory, 'one@12');
+  const commands = [
+    ['checkpoint', 'set', one, ...at()],
+    ['checkpoint', 'list', one],
+    ['checkpoint', 'compact', one],
+    ['export', one, ...at()],
+    ['save', one, ...at()],
+    ['scheduler', '--listen', '127.0.0.1:0', '--checkpoint', one],
+  ];
+  for (const command of commands) {
+    expect(await kintsugi(command)).toMatchObject({
+      code: 2,
+      said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*one@12: /)],
+    });
+  }
+  // Such a directory is named with a slash behind it.
+  expect(await kintsugi(['save', `${one}/`, ...at()])).toMatchObject({ code: 0 });
+  expect(await kintsugi(['checkpoint', 'verify', `${one}/`])).toMatchObject({ code: 0 });
+  expect(await kintsugi(['checkpoint', 'verify', `${one}/@1`])).toMatchObject({ code: 0 });
+  expect(absolutePlace(`${one}/`)).toBe(`${one}/`);
 });
 
 test('SIGTERM of the scheduler: a last checkpoint, and then its end', async () => {
