@@ -99,7 +99,8 @@ export class Saver {
     if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
     // Each would remove the files of the other one.
-    const other = plan && [...plans.values()].find((each) => each.name !== name && isSamePlace(each.url, plan.url));
+    const other =
+      plan && [...plans.values()].find((each) => each.name !== name && isSamePlace(each.url, plan.url));
     if (other) return refuse('BAD_ARGUMENT', `${plan.url} is the place of "${other.name}"; take another one`);
     if (this.attempt?.plan.name === name) this.fail('ABORTED', 'the save plan was changed');
     this.changeLive(name, plan, known);
