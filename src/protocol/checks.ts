@@ -33,7 +33,10 @@ export function wrongField(
   checks: readonly [string, Check][],
   value: Record<string, unknown>,
 ): string | undefined {
-  for (const [name, check] of checks) if (!check(value[name])) return name;
+  for (let i = 0; i < checks.length; i++) {
+    const [name, check] = checks[i]!;
+    if (!check(value[name])) return name;
+  }
   return undefined;
 }
 export const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);

@@ -24,10 +24,18 @@ const SINK_FLAGS = INIT | PROTECTS | ACKNOWLEDGES | MOVES;
 /** Bytes of the largest number: 53 bits. */
 const LONGEST = 8;
 const START_BYTES = 4096;
+const KEPT_BYTES = 65_536;
 
 class Writer {
   private bytes = new Uint8Array(START_BYTES);
   private at = 0;
+
+  /** Its memory serves again; what a very large map needed is not kept. */
+  begin(): this {
+    this.at = 0;
+    if (this.bytes.length > KEPT_BYTES) this.bytes = new Uint8Array(START_BYTES);
+    return this;
+  }
 
   number(value: number): void {
     if (!Number.isSafeInteger(value) || value < 0)
@@ -51,6 +59,8 @@ class Writer {
     return this.bytes.slice(0, this.at);
   }
 }
+
+const writer = new Writer();
 
 class Reader {
   private at = 0;
@@ -97,7 +107,7 @@ class Reader {
 
 /** @throws BAD_ARGUMENT when a number is none that the map may have */
 export function packGroups(groups: readonly Group[]): Uint8Array {
-  const out = new Writer();
+  const out = writer.begin();
   for (const { id, pool, version, data, sinks } of groups) {
     out.number(id);
     out.number(pool);

@@ -135,17 +135,22 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   readRefused: ['replica>client'],
 };
 
-const ALLOWED: ReadonlyMap<Flow, ReadonlySet<Message['t']>> = new Map(
-  ROLES.flatMap((from) =>
-    ROLES.map((to): [Flow, Set<Message['t']>] => {
-      const kinds = Object.keys(FLOWS) as Message['t'][];
-      return [`${from}>${to}`, new Set(kinds.filter((kind) => FLOWS[kind].includes(`${from}>${to}`)))];
-    }),
-  ),
-);
+type Kinds = ReadonlySet<Message['t']>;
+
+function kindsOf(flow: Flow): Kinds {
+  const kinds = Object.keys(FLOWS) as Message['t'][];
+  return new Set(kinds.filter((kind) => FLOWS[kind].includes(flow)));
+}
+
+function byRole<T>(of: (role: Role) => T): Record<Role, T> {
+  return Object.fromEntries(ROLES.map((role) => [role, of(role)])) as Record<Role, T>;
+}
+
+/** By sender and receiver: every message asks. */
+const ALLOWED = byRole((from) => byRole((to) => kindsOf(`${from}>${to}`)));
 
 export function maySend(from: Role, to: Role, kind: Message['t']): boolean {
-  return ALLOWED.get(`${from}>${to}`)!.has(kind);
+  return ALLOWED[from][to].has(kind);
 }
 
 /** Called by a receiver for every message, before anything else. @throws FORBIDDEN */

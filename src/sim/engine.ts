@@ -30,6 +30,7 @@ export class RememberingShard implements NativeShard {
   private ready: boolean | undefined;
   private open: boolean | undefined;
   private known: TableStats[] | undefined;
+  private held: Content | undefined;
   /** What the shard held when its newest snapshot began. */
   taken: Content | undefined;
   private readonly tables: EngineTable[] = [];
@@ -46,7 +47,7 @@ export class RememberingShard implements NativeShard {
   }
 
   private forget(): void {
-    this.absentKeys = this.absentRows = this.ready = this.open = this.known = undefined;
+    this.absentKeys = this.absentRows = this.ready = this.open = this.known = this.held = undefined;
   }
 
   addTable(table: EngineTable): void {
@@ -162,7 +163,13 @@ export class RememberingShard implements NativeShard {
     return begun;
   }
 
+  /** To look at, not to change; the same object until something may have changed. */
   content(): Content {
+    this.held ??= this.contentNow();
+    return this.held;
+  }
+
+  private contentNow(): Content {
     const content: Content = new Map();
     for (const table of this.tables) {
       const { id, dim, optimizer } = table;

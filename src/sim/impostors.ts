@@ -137,11 +137,16 @@ export class Impostors {
 
   private refused(who: string, { t }: Message, step: () => unknown): void {
     this.cluster.count('impostor');
+    const limit = Error.stackTraceLimit;
+    // Nobody looks where a refusal came from.
+    Error.stackTraceLimit = 0;
     try {
       step();
     } catch (error) {
       if ((error as { code?: string }).code === 'FORBIDDEN') return;
       throw error;
+    } finally {
+      Error.stackTraceLimit = limit;
     }
     throw new Violation(`"${t}" of ${who} was taken`);
   }

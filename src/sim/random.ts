@@ -3,16 +3,17 @@
  * domain)
  */
 export class Random {
+  /** 32 bits, as a signed number: those are the cheapest. */
   private state: number;
 
   constructor(seed: number) {
-    this.state = (Math.imul(seed, 2654435761) ^ 0x5bd1e995) >>> 0;
+    this.state = Math.imul(seed, 2654435761) ^ 0x5bd1e995;
     for (let i = 0; i < 4; i++) this.next();
   }
 
   /** Uniform in [0, 1). */
   next(): number {
-    this.state = (this.state + 0x6d2b79f5) >>> 0;
+    this.state = (this.state + 0x6d2b79f5) | 0;
     let t = this.state;
     t = Math.imul(t ^ (t >>> 15), t | 1);
     t ^= t + Math.imul(t ^ (t >>> 7), t | 61);

@@ -36,6 +36,13 @@ export interface Letter {
 
 export class Wire {
   private readonly options = { allocate: (bytes: number) => this.allocate(bytes) };
+  private readonly pooled = { allocate: (bytes: number) => this.carve(bytes) };
+  /** For frames without parts, which nobody spoils: a new one is begun when it is full. */
+  private pool = new Uint8Array(CHUNK_BYTES);
+  private poolUsed = 0;
+  /** What was encoded last, without parts: a broadcast goes to many. */
+  private lastSaid: Message | undefined;
+  private lastLetter: Letter | undefined;
   private chunk: Chunk | undefined;
   private readonly free: Chunk[] = [];
   /** Of maps and changes of maps, which are replaced, never changed. */
@@ -48,12 +55,27 @@ export class Wire {
       const chunk = frame.byteLength > CHUNK_BYTES ? undefined : this.chunk;
       return { frame, chunk, arrived: undefined };
     }
+    if (this.lastLetter && message === this.lastSaid) return this.lastLetter;
     const shared = message.t === 'map' ? message.map : message.t === 'mapDiff' ? message : undefined;
     const known = shared && this.maps.get(shared);
     if (known) return known;
-    const letter = { frame: encodeFrame(message), chunk: undefined, arrived: undefined };
+    const frame = encodeFrame(message, [], shared ? {} : this.pooled);
+    const letter = { frame, chunk: undefined, arrived: undefined };
     if (shared) this.maps.set(shared, letter);
+    this.lastSaid = message;
+    this.lastLetter = letter;
     return letter;
+  }
+
+  private carve(bytes: number): Uint8Array {
+    if (bytes > CHUNK_BYTES / 8) return new Uint8Array(bytes);
+    if (this.poolUsed + bytes > CHUNK_BYTES) {
+      this.pool = new Uint8Array(CHUNK_BYTES);
+      this.poolUsed = 0;
+    }
+    const start = this.poolUsed;
+    this.poolUsed += bytes;
+    return new Uint8Array(this.pool.buffer, start, bytes);
   }
 
   /** The same message once more, with parts of its own: `done` spoils them. */
