@@ -91,8 +91,8 @@ export class Network {
       const queue = this.active[index]!;
       if (queue.asleepUntil > now) continue;
       const pair = this.pair(queue.from, queue.to);
-      if (this.blocked.has(pair)) continue;
-      const lag = this.lagging.get(pair);
+      if (this.blocked.size > 0 && this.blocked.has(pair)) continue;
+      const lag = this.lagging.size > 0 ? this.lagging.get(pair) : undefined;
       if (lag !== undefined && this.random.chance(lag)) continue;
       const { letter, sender } = queue.packets.shift()!;
       this.inFlight--;
@@ -154,6 +154,7 @@ export class Network {
    * suffices.
    */
   unacknowledgedFor(a: number, b: number, now: number): number {
+    if (this.blocked.size === 0) return 0;
     const since = Math.min(
       this.blocked.get(this.pair(a, b)) ?? Number.POSITIVE_INFINITY,
       this.blocked.get(this.pair(b, a)) ?? Number.POSITIVE_INFINITY,

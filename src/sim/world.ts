@@ -207,10 +207,10 @@ export class World {
     if (!this.cluster.replicas.finished) return false;
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
-    const moving = scheduler?.map.groups.some(hasMove);
+    if (!scheduler || scheduler.map.groups.some(hasMove)) return false;
+    const { scaling, redundancy } = scheduler.status();
     // Whatever was asked for is done or was taken back.
-    if (scheduler?.status().scaling.changes.some((change) => change.state === 'running')) return false;
-    return !moving && scheduler?.status().redundancy === 'full';
+    return redundancy === 'full' && !scaling.changes.some((change) => change.state === 'running');
   }
 
   /** Shards that the scheduler calls lost: "group/member". */
