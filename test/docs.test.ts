@@ -21,6 +21,7 @@ import { ERROR_CODES } from '../src/errors.js';
 import { OPTIMIZER_KINDS } from '../src/optimizers.js';
 import { CAPABILITIES } from '../src/protocol/map.js';
 import { FLOWS } from '../src/protocol/senders.js';
+import { METRICS, type Metric } from '../src/runtime/metrics/declared.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_README_WORDS = 900;
@@ -202,73 +203,38 @@ it('docs/errors.md has every code with its meaning', () => {
 
 // ---- metrics
 
-interface Metric {
-  name: string;
-  help: string;
-}
-
-/**
- * Metrics in an object literal of gauges, `name: ['help', value]`, that begins at `from`, behind its brace.
- */
-function gaugesOf(source: string, from: number): Metric[] {
-  const found: Metric[] = [];
-  let depth = 0;
-  for (let at = from; depth >= 0; at++) {
-    const character = source[at]!;
-    if ('({['.includes(character)) depth++;
-    else if (')}]'.includes(character)) depth--;
-    else if (`'"\``.includes(character)) at = source.indexOf(character, at + 1);
-    else if (depth <= 2 && /[\s{]/.test(source[at - 1]!)) {
-      // Two levels deeper: `...(condition && { name: [...] })`.
-      const gauge = /^([a-z_]+): \[\s*(?:'([^']*)'|"([^"]*)")/.exec(source.slice(at));
-      if (gauge) found.push({ name: `kintsugi_${gauge[1]}`, help: (gauge[2] ?? gauge[3])! });
-    }
-  }
-  return found;
-}
-
-/** By the role that has them; those that are registered by themselves are of all roles. */
-function metricsByRole(): Map<string, Metric[]> {
-  const roles = new Map<string, Metric[]>();
-  const all: Metric[] = [];
-  for (const file of sources) {
-    const source = text(file);
-    for (const match of source.matchAll(/\bgauges: \{/g)) {
-      const role = /\brole: '([a-z]+)'/.exec(source)?.[1];
-      if (!role) throw new Error(`${file} has gauges of no role`);
-      roles.set(role, [...(roles.get(role) ?? []), ...gaugesOf(source, match.index + match[0].length)]);
-    }
-    const own = /new (?:Gauge|Counter|Histogram|Summary)[^(]*\(\{\s*name: '([^']+)',\s*help: '([^']+)'/g;
-    for (const match of source.matchAll(own)) all.push({ name: match[1]!, help: match[2]! });
-  }
-  const titles = new Map(Object.entries({ scheduler: 'Scheduler', ps: 'PS', worker: 'Worker' }));
-  const known = [...titles].map(([role, title]): [string, Metric[]] => [title, roles.get(role) ?? []]);
-  const others = [...roles].filter(([role]) => !titles.has(role));
-  return new Map([...known, ...others, ['All roles', all]]);
-}
-
 describe('docs/metrics.md', () => {
-  it('the test sees object literals', () => {
-    const source =
-      "gauges: {\n a: ['x {', () => f({ b: 1 })],\n ...(c && { d: [\n\"y's\", g] }),\n }, e: ['z']";
-    expect(gaugesOf(source, source.indexOf('{') + 1)).toEqual([
-      { name: 'kintsugi_a', help: 'x {' },
-      { name: 'kintsugi_d', help: "y's" },
-    ]);
+  it('names are those of Prometheus: counters end in _total, durations have seconds', () => {
+    for (const metrics of Object.values(METRICS))
+      for (const [name, { kind, help }] of Object.entries<Metric>(metrics)) {
+        expect(name).toMatch(/^kintsugi_[a-z_]+$/);
+        expect([name, name.endsWith('_total')]).toEqual([name, kind === 'counter']);
+        if (kind === 'histogram') expect(name).toMatch(/_seconds$/);
+        expect(help).toMatch(/\.$/);
+      }
   });
 
   it('has every metric', async () => {
-    const sections = [...metricsByRole()].map(([title, metrics]) => {
-      expect(metrics.length).toBeGreaterThan(0);
-      const rows = metrics.map(({ name, help }) => `| \`${name}\` | ${help} |`);
-      return ['', `## ${title}`, '', '| metric | meaning |', '| --- | --- |', ...rows];
+    const titles = { scheduler: 'Scheduler', ps: 'PS', worker: 'Worker', replica: 'Replica' };
+    const sections = Object.entries(METRICS).map(([role, metrics]) => {
+      const rows = Object.entries<Metric>(metrics).map(([name, { kind, help, labels = [], was }]) => {
+        const old = was === undefined ? '' : ` Until the next release also \`${was}\`.`;
+        const names = labels.map((label) => `\`${label}\``).join(' ');
+        return `| \`${name}\` | ${kind} | ${names} | ${help}${old} |`;
+      });
+      const title = titles[role as keyof typeof titles];
+      const head = ['| metric | kind | labels | meaning |', '| --- | --- | --- | --- |'];
+      return ['', `## ${title}`, '', ...head, ...rows];
     });
     const page = [
       '# Metrics',
       '',
       'Each role answers `/metrics` with Prometheus text. Every metric has the labels `role` and `name`.',
-      '[operations.md](operations.md#health-and-metrics) says who may read it. This page is written from the',
-      'programs: `npx vitest run test/docs.test.ts -u` writes it again.',
+      'Those of the process (`process_*`, `nodejs_*`) are those of prom-client, and begin with the first',
+      'scrape. Counters count since the start of their process.',
+      '[operations.md](operations.md#health-and-metrics) says who may read them.',
+      '',
+      'This page is written from src/runtime/metrics/declared.ts by `npx vitest run test/docs.test.ts -u`.',
       ...sections.flat(),
     ];
     await expect(`${page.join('\n')}\n`).toMatchFileSnapshot(join(ROOT, 'docs/metrics.md'));

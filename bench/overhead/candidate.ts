@@ -37,10 +37,10 @@ export interface Round {
 /** Counters of all PS since they started. */
 type Sent = Record<'bytes' | 'messages' | 'frames', number>;
 
-const SENT_GAUGES: Readonly<Record<keyof Sent, string>> = {
-  bytes: 'sent_payload_bytes',
-  messages: 'sent_messages',
-  frames: 'sent_frames',
+const SENT_COUNTERS: Readonly<Record<keyof Sent, string>> = {
+  bytes: 'network_sent_bytes_total',
+  messages: 'sent_messages_total',
+  frames: 'sent_frames_total',
 };
 
 export class Candidate {
@@ -173,9 +173,10 @@ export class Candidate {
     const texts = this.addresses.map(async (address) => (await fetch(`http://${address}/metrics`)).text());
     const sent: Sent = { bytes: 0, messages: 0, frames: 0 };
     for (const text of await Promise.all(texts)) {
-      for (const [what, gauge] of Object.entries(SENT_GAUGES)) {
-        const line = new RegExp(`^kintsugi_${gauge}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(text);
-        sent[what as keyof Sent] += Number(line?.[1] ?? Number.NaN);
+      for (const [what, counter] of Object.entries(SENT_COUNTERS)) {
+        const lines = [...text.matchAll(new RegExp(`^kintsugi_${counter}\\{[^}]*\\} (\\S+)$`, 'gm'))];
+        const sum = lines.reduce((all, [, value]) => all + Number(value), 0);
+        sent[what as keyof Sent] += lines.length > 0 ? sum : Number.NaN;
       }
     }
     return sent;

@@ -42,6 +42,7 @@ interface Flags extends SharedFlags {
   recoveryRate: number;
   moveRate: number;
   drainTimeout: number;
+  metricsPerShard: boolean;
   requireRedundancy: boolean;
   limit: Partial<Policy>;
   processes?: number;
@@ -78,6 +79,7 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
     token: tokenOf(flags),
     nodeToken: nodeTokenOf(flags),
     metricsToken: metricsTokenOf(flags),
+    metricsPerShard: flags.metricsPerShard,
     tls: roleTlsOf(flags),
     memoryBytes: flags.memory,
     policy: {
@@ -153,6 +155,7 @@ export function registerPs(program: Command): void {
         .argParser(duration('--drain-timeout'))
         .default(30_000, '30s'),
     )
+    .option('--metrics-per-shard', '/metrics tells requests and bytes of each data shard, too', false)
     .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
   withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
   withLogFormat(withMetricsToken(withNodeToken(withCertificate(command)))).action(run);

@@ -105,6 +105,10 @@ export interface NodeTelemetry extends ProcessTelemetry {
   sinkLagBytes: number;
   parkedRequests: number;
   parkedBytes: number;
+  /** Lost blocks that are here again: those that requests waited for, and others. */
+  recoveredBlocks: { demand: number; background: number };
+  /** Blocks, each about 4 KiB, that planned moves brought here. */
+  movedBlocks: number;
   /** Payload, by what it was for. */
   sentBytes: Record<SentKind, number>;
   /** Bytes per second that background work may use while there are requests. */

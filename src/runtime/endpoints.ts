@@ -4,22 +4,25 @@
  *
  * Anybody may ask the first two, so they cost the same whatever the size of the job.
  */
-import { Gauge, Registry } from 'prom-client';
 import { type HttpAnswer, type Listener, type ListenOptions, listen } from '../transport/index.js';
 import { parseAddress } from './address.js';
+import type { MetricRole } from './metrics/declared.js';
+import { type Readings, scraper } from './metrics/registry.js';
 
-export interface EndpointOptions {
-  role: string;
+export interface EndpointOptions<R extends MetricRole> {
+  role: R;
   name: string;
   /** Why this role does not serve yet; undefined: it serves. Must be cheap. */
   notReady(): string | undefined;
-  /** name -> [help, value now, or one for each kind of message] */
-  gauges: Record<string, [help: string, value: () => number | ReadonlyMap<string, number>]>;
+  /** What its metrics are now. Called once for each scrape. */
+  metrics(): Partial<Readings<R>>;
 }
 
-export function createEndpoints(options: EndpointOptions): (path: string) => Promise<HttpAnswer> | undefined {
+export function createEndpoints<R extends MetricRole>(
+  options: EndpointOptions<R>,
+): (path: string) => Promise<HttpAnswer> | undefined {
   const { role, name, notReady } = options;
-  const registry = registryOf(options);
+  const scrape = scraper(role, name, () => options.metrics());
   const json = (status: number, values: object): Promise<HttpAnswer> => {
     const body = JSON.stringify({ role, name, ...values });
     return Promise.resolve({ status, type: 'application/json', body });
@@ -33,47 +36,20 @@ export function createEndpoints(options: EndpointOptions): (path: string) => Pro
         return reason === undefined ? json(200, { ready: true }) : json(503, { ready: false, reason });
       }
       case '/metrics':
-        return registry.metrics().then((body) => ({ status: 200, type: registry.contentType, body }));
+        return scrape.text().then((body) => ({ status: 200, type: scrape.type, body }));
       default:
         return undefined;
     }
   };
 }
 
-function registryOf({ role, name, gauges }: EndpointOptions): Registry {
-  const registry = new Registry();
-  registry.setDefaultLabels({ role, name });
-  for (const [gauge, [help, value]] of Object.entries(gauges)) {
-    new Gauge({
-      name: `kintsugi_${gauge}`,
-      help,
-      labelNames: ['kind'],
-      registers: [registry],
-      collect() {
-        const now = value();
-        if (typeof now === 'number') this.set(now);
-        else for (const [kind, count] of now) this.set({ kind }, count);
-      },
-    });
-  }
-  new Gauge({
-    name: 'process_resident_memory_bytes',
-    help: 'Resident memory of the process in bytes.',
-    registers: [registry],
-    collect() {
-      this.set(process.memoryUsage.rss());
-    },
-  });
-  return registry;
-}
-
 /**
  * A port for a role that takes no connections: only its endpoints. @throws PORT_IN_USE, TOKEN_REQUIRED,
  * BAD_ARGUMENT
  */
-export function serveEndpoints(
+export function serveEndpoints<R extends MetricRole>(
   address: string,
-  options: EndpointOptions,
+  options: EndpointOptions<R>,
   secrets: Pick<ListenOptions, 'token' | 'metricsToken' | 'tls'>,
 ): Promise<Listener> {
   const handlers = {

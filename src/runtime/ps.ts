@@ -23,6 +23,8 @@ import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import type { Logger } from './log.js';
 import { monotonicMs } from './log.js';
+import { psReadings } from './metrics/ps.js';
+import type { Readings } from './metrics/registry.js';
 import { bytesOf, Peers } from './peers.js';
 import { PlaceFiles } from './place-files.js';
 import { processTelemetry } from './process-telemetry.js';
@@ -51,6 +53,8 @@ export interface PsOptions {
   nodeToken?: string | undefined;
   /** Opens /metrics; without it they are open on loopback and refused beyond it. */
   metricsToken?: string | undefined;
+  /** /metrics tells of each data shard, too. */
+  metricsPerShard?: boolean | undefined;
   /** Its own certificate, and how to verify the scheduler and other nodes. Default: nothing is encrypted. */
   tls?: RoleTls | undefined;
   /** 0 = no limit */
@@ -139,30 +143,7 @@ class PsRuntime {
       role: 'ps',
       name: options.name,
       notReady: () => this.notReady(),
-      gauges: {
-        owners: ['Data shards on this node.', () => this.node?.summary().owners ?? 0],
-        sinks: ['Parity shards on this node.', () => this.node?.summary().sinks ?? 0],
-        recovering_shards: ['Data shards that lack blocks.', () => this.node?.summary().recovering ?? 0],
-        engine_bytes: ['Memory held by the engine in bytes.', () => this.memory.usedBytes],
-        epoch: ['Epoch of the newest map.', () => this.node?.map.epoch ?? 0],
-        scheduler_connected: [
-          '1 while there is a connection to the scheduler.',
-          () => Number(this.uplink?.connected ?? false),
-        ],
-        sent_messages: ['Messages sent to peers since the start.', () => this.peers.sentMessages],
-        sent_frames: ['Frames that carried them.', () => this.peers.sentFrames],
-        refused_messages: [
-          'Messages since the start that their sender had no right to send, by kind.',
-          () => this.peers.refusals.counts,
-        ],
-        checkpoint_files: ['Files of checkpoints stored since the start.', () => this.files.storedFiles],
-        checkpoint_file_bytes: ['Bytes of these files.', () => this.files.storedBytes],
-        checkpoint_failed_files: [
-          'Files of checkpoints since the start that could not be stored.',
-          () => this.files.failedFiles,
-        ],
-        sent_payload_bytes: ['Payload bytes sent to peers since the start.', () => this.peers.sent.total],
-      },
+      metrics: () => this.metrics(),
     });
     const { token, nodeToken, metricsToken, tls } = options;
     this.listener = await listen({
@@ -219,6 +200,24 @@ class PsRuntime {
     }
     this.tick();
     options.log.info('ps.ready', { node: this.id, address: this.address, transport: this.listener.kind });
+  }
+
+  /** Before it has joined it tells nothing of its own. */
+  private metrics(): Partial<Readings<'ps'>> {
+    const { node, peers, files } = this;
+    if (!node) return {};
+    return psReadings(node.telemetry(this.options.metricsPerShard ?? false), {
+      map: node.map,
+      engineBytes: this.memory.usedBytes,
+      schedulerConnected: this.uplink?.connected ?? false,
+      sentMessages: peers.sentMessages,
+      sentFrames: peers.sentFrames,
+      refusedMessages: peers.refusals.counts,
+      authFailures: this.listener?.authFailures ?? 0,
+      checkpointFiles: files.storedFiles,
+      checkpointFileBytes: files.storedBytes,
+      checkpointFailedFiles: files.failedFiles,
+    });
   }
 
   /** A node that has lost its scheduler still serves, so the connection does not count. */

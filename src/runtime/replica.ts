@@ -16,6 +16,7 @@ import { AddressBook } from './address-book.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { type Logger, monotonicMs } from './log.js';
+import type { Readings } from './metrics/registry.js';
 import { Peers } from './peers.js';
 import { answerPull, type HttpPull, type HttpRows, MAX_PULL_BODY_BYTES } from './replica-http.js';
 import { ReplicaReaders } from './replica-readers.js';
@@ -138,25 +139,20 @@ class Replica implements RunningReplica {
       role: 'replica',
       name: options.name,
       notReady: () => this.notReady,
-      gauges: {
-        followed_shards: ['Data shards that it is to hold.', () => this.core?.status().shards ?? 0],
-        complete_shards: ['Those of which it has a state.', () => this.core?.status().complete ?? 0],
-        lag_ms: [
-          'Age of the oldest state of a shard in milliseconds, by pool; -1: it is not known.',
-          () => new Map([...lags()].map(([pool, { lagMs }]) => [pool, Number.isFinite(lagMs) ? lagMs : -1])),
-        ],
-        lag_positions: [
-          'Batches of shards that it knows of and does not have, by pool.',
-          () => new Map([...lags()].map(([pool, { behind }]) => [pool, behind])),
-        ],
-        pulls: ['Pulls that were answered since the start.', () => readers.counts.pulls],
-        refused_pulls: ['Pulls that were refused since the start, by code.', () => readers.counts.refused],
-        engine_bytes: ['Memory held by the engine in bytes.', () => this.memory.usedBytes],
-        epoch: ['Epoch of the newest map.', () => this.core?.map.epoch ?? 0],
-        scheduler_connected: [
-          '1 while there is a connection to the scheduler.',
-          () => Number(this.uplink?.connected ?? false),
-        ],
+      metrics: () => {
+        const { shards = 0, complete = 0 } = this.core?.status() ?? {};
+        const known = (ms: number) => (Number.isFinite(ms) ? ms : -1);
+        return {
+          kintsugi_followed_shards: shards,
+          kintsugi_complete_shards: complete,
+          kintsugi_lag_ms: new Map([...lags()].map(([pool, { lagMs }]) => [pool, known(lagMs)])),
+          kintsugi_lag_positions: new Map([...lags()].map(([pool, { behind }]) => [pool, behind])),
+          kintsugi_pulls_total: readers.counts.pulls,
+          kintsugi_refused_pulls_total: readers.counts.refused,
+          kintsugi_engine_bytes: this.memory.usedBytes,
+          kintsugi_epoch: this.core?.map.epoch ?? 0,
+          kintsugi_scheduler_connected: Number(this.uplink?.connected ?? false),
+        } satisfies Readings<'replica'>;
       },
     });
     this.listener = await listen({

@@ -22,6 +22,7 @@ import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
 import { FailStop } from './fail-stop.js';
 import { monotonicMs } from './log.js';
+import { SchedulerMetrics } from './metrics/scheduler.js';
 import { hostOf, pauseAfter, probe } from './probe.js';
 import { observedOf } from './process-telemetry.js';
 import { checkJoin, checkProved, Refusals } from './refusals.js';
@@ -59,6 +60,7 @@ class SchedulerRuntime {
   /** Another scheduler may lead. */
   private doubtful = false;
   private readonly failStop: FailStop;
+  private readonly metrics: SchedulerMetrics;
   private readonly checkpoints: Checkpoints;
   private readonly answers: StatusAnswers;
   /** Of the last tick. */
@@ -69,6 +71,7 @@ class SchedulerRuntime {
     private readonly options: SchedulerOptions,
     private readonly core: Scheduler,
   ) {
+    this.metrics = new SchedulerMetrics(core);
     this.refusals = new Refusals(options.log);
     this.proofs = new SessionProofs(options);
     this.checkpoints = new Checkpoints({
@@ -110,45 +113,14 @@ class SchedulerRuntime {
       role: 'scheduler',
       name: 'scheduler',
       notReady: () => this.notReady(),
-      gauges: {
-        leads: ['1 when this scheduler leads the job, 0 when it stands by.', () => 1],
-        store_reachable: [
-          '1 when decisions become durable, 0 while the store cannot be reached.',
-          () => Number(this.storeProblem === undefined),
-        ],
-        epoch: ['Epoch of the newest map.', () => this.core.map.epoch],
-        nodes_alive: ['PS nodes that are alive.', () => this.core.summary().nodesAlive],
-        nodes_known: ['PS nodes of the map, dead ones included.', () => this.core.map.nodes.length],
-        redundant: [
-          '1 when every group can lose r nodes.',
-          () => Number(this.core.summary().redundancy === 'full'),
-        ],
-        tables: ['Tables of the job.', () => this.core.map.tables.length],
-        checkpoint_number: [
-          'Number of the newest checkpoint since the start, by save plan.',
-          () => this.checkpoints.metric(({ last }) => last?.number),
-        ],
-        checkpoint_age_seconds: [
-          'Time since it was complete, by save plan.',
-          () => this.checkpoints.metric(({ last }) => last && last.agoMs / 1000),
-        ],
-        checkpoint_seconds: [
-          'Time that it took, by save plan.',
-          () => this.checkpoints.metric(({ last }) => last && last.tookMs / 1000),
-        ],
-        checkpoint_bytes: [
-          'Bytes of its own files, by save plan.',
-          () => this.checkpoints.metric(({ last }) => last?.bytes),
-        ],
-        checkpoint_failing: [
-          '1 when the newest attempt has failed, by save plan.',
-          () => this.checkpoints.metric(({ failure }) => Number(failure !== undefined)),
-        ],
-        refused_messages: [
-          'Messages since the start that their sender had no right to send, by kind.',
-          () => this.refusals.counts,
-        ],
-      },
+      metrics: () =>
+        this.metrics.read({
+          storeReachable: this.storeProblem === undefined,
+          refusedMessages: this.refusals.counts,
+          authFailures: this.listener?.authFailures ?? 0,
+          transport: this.listener?.kind ?? '',
+          plans: (of) => this.checkpoints.metric(of),
+        }),
     });
     this.listener = await listen({
       host,
@@ -187,6 +159,7 @@ class SchedulerRuntime {
     this.silent = links.length;
     this.step({ kind: 'tick', now: monotonicMs() });
     this.answers.tick();
+    this.metrics.tick();
   }
 
   /** Of what a status tells that others are told at once. */
@@ -296,6 +269,7 @@ class SchedulerRuntime {
         this.broadcast(effect.message);
         return;
       case 'event':
+        this.metrics.event(effect.name, effect.fields);
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
         return;
       case 'probe':
@@ -306,11 +280,19 @@ class SchedulerRuntime {
       case 'publish':
         return this.checkpoints.publish(effect);
       case 'persist':
-        this.options.store.write(effect.changes).then(
-          () => this.step({ kind: 'persisted', version: effect.version }),
-          (error: unknown) => this.fail(error),
-        );
+        this.persist(effect);
     }
+  }
+
+  private persist({ changes, version }: SchedulerEffect & { kind: 'persist' }): void {
+    const begun = performance.now();
+    this.options.store.write(changes).then(
+      () => {
+        this.metrics.storeWrites.add(performance.now() - begun);
+        this.step({ kind: 'persisted', version });
+      },
+      (error: unknown) => this.fail(error),
+    );
   }
 
   /** Encoded once, for all whose role takes it. */

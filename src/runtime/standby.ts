@@ -77,7 +77,7 @@ export class Standby {
         role: 'scheduler',
         name: 'scheduler',
         notReady: () => `this scheduler stands by; ${this.leader ? `${this.leader} leads` : 'nobody leads'}`,
-        gauges: { leads: ['1 when this scheduler leads the job, 0 when it stands by.', () => 0] },
+        metrics: () => ({ kintsugi_leads: 0 }),
       }),
       handlers: {
         onOpen: () => {},

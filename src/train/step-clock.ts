@@ -2,7 +2,8 @@
  * Where the seconds of a training loop go: waiting for samples, waiting for rows, the model, waiting for room
  * for another push. What overlaps with the model's work is not waited for and does not count.
  */
-import type { WorkerPhase } from '../protocol/telemetry.js';
+import { Durations } from '../core/shared/meter.js';
+import { type Histogram, WORKER_PHASES, type WorkerPhase } from '../protocol/telemetry.js';
 
 export class StepClock {
   readonly seconds: Record<WorkerPhase, number> = { read: 0, pull: 0, compute: 0, push: 0 };
@@ -11,6 +12,14 @@ export class StepClock {
   /** Of `compute`: batches that nobody had begun before. */
   productiveSeconds = 0;
   batches = 0;
+  /** Of each batch. */
+  private readonly steps = {
+    read: new Durations(),
+    pull: new Durations(),
+    compute: new Durations(),
+    push: new Durations(),
+  };
+  private before = { ...this.seconds };
   private readingSince: number | undefined;
   private starvingSince: number | undefined;
 
@@ -52,6 +61,14 @@ export class StepClock {
     this.seconds.compute += seconds;
     if (!again) this.productiveSeconds += seconds;
     this.batches++;
+    // Room for the push of a batch is waited for after its compute, so it counts with the next batch.
+    for (const phase of WORKER_PHASES)
+      this.steps[phase].add(1000 * (this.seconds[phase] - this.before[phase]));
+    this.before = { ...this.seconds };
+  }
+
+  durations(): [WorkerPhase, Histogram][] {
+    return WORKER_PHASES.map((phase) => [phase, this.steps[phase].read()]);
   }
 
   get time(): number {

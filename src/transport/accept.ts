@@ -12,6 +12,8 @@ export class Acceptor {
   readonly #limits: TransportLimits;
   readonly #connections = new Set<Connection>();
   #unauthenticated = 0;
+  /** Connections that did not show a token they needed. */
+  authFailures = 0;
   #closing = false;
   #whenEmpty: (() => void) | undefined;
 
@@ -28,7 +30,10 @@ export class Acceptor {
   refusal(origin: string | undefined, gate: string | undefined): 401 | 403 | 503 | undefined {
     if (origin) return 403;
     const { token, nodeToken } = this.#options;
-    if (!gateOpens(gate, token, nodeToken)) return 401;
+    if (!gateOpens(gate, token, nodeToken)) {
+      this.authFailures++;
+      return 401;
+    }
     const { maxUnauthenticated, maxLinks } = this.#limits;
     const full = this.#unauthenticated >= maxUnauthenticated || this.#connections.size >= maxLinks;
     return this.#closing || full ? 503 : undefined;
@@ -45,7 +50,10 @@ export class Acceptor {
       handlers: this.#options.handlers,
       limits: this.#limits,
       onReady: settled,
-      onRefused: settled,
+      onRefused: (error) => {
+        settled();
+        if (error.code === 'UNAUTHORIZED') this.authFailures++;
+      },
     });
     this.#connections.add(connection);
     return connection;

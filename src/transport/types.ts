@@ -147,6 +147,8 @@ export interface DialOptions extends LinkOptions {
 export interface Listener {
   readonly port: number;
   readonly kind: ServerKind;
+  /** Connections that were refused because they did not show a token they needed. */
+  readonly authFailures: number;
   /** Stops accepting, frees the port, closes every link; resolves when all of that is done. */
   close(): Promise<void>;
 }

@@ -216,6 +216,9 @@ export async function listenUws(
   return {
     port: bound,
     kind: 'uws',
+    get authFailures() {
+      return acceptor.authFailures;
+    },
     close() {
       if (!closed) {
         (uws.us_listen_socket_close ?? uws.closeSocket)!(token);

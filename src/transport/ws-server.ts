@@ -75,6 +75,9 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   return {
     port: (server.address() as AddressInfo).port,
     kind: 'ws',
+    get authFailures() {
+      return acceptor.authFailures;
+    },
     close() {
       closed ??= (async () => {
         const freed = new Promise<void>((resolve) => server.close(() => resolve()));

@@ -15,12 +15,12 @@ import { cutFiles, cutGrowingFiles } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
 import { loadModel } from '../train/plugin.js';
 import { Spool } from '../train/spool.js';
-import { StepClock } from '../train/step-clock.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 import type { WorkerOptions } from './options.js';
 import { Progress } from './progress.js';
 import { startReporting } from './reporting.js';
 import { checkTrained, trainRanges } from './training.js';
+import { Watched } from './watched.js';
 
 /** The client as the store of the training loop. */
 function storeOf(client: Client): ParameterStore {
@@ -40,31 +40,22 @@ async function trainAll(
   store: ParameterStore,
   client: Client,
   spool: Spool | undefined,
-  clock: StepClock,
-  watch: (progress: Progress) => void,
+  watched: Watched,
 ) {
   const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
   const { seed } = options.modelOptions;
   const bar = options.bar && !follow;
   const progress = new Progress(log, bar ? (await countRows(data)) * epochs : undefined);
-  watch(progress);
+  watched.progress = progress;
   log.info('worker.training', { client: client.id });
-  let feed = { unsettled: 0 };
-  const reporting = startReporting(client, {
-    name: options.name,
-    run,
-    clock,
-    samples: () => progress.state.samples,
-    loss: () => (progress.state.samples > 0 ? progress.state.loss : undefined),
-    stalenessBatches: () => feed.unsettled,
-  });
+  const reporting = startReporting(client, () => watched.report());
   const end = await trainRanges({
     ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal, spool },
     spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
-    clock,
-    watch: (watched) => {
-      feed = watched;
+    clock: watched.clock,
+    watch: (feed) => {
+      watched.feed = feed;
     },
   }).finally(() => reporting.end());
   progress.end();
@@ -101,22 +92,15 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
     options.model === undefined
       ? await createDlrm(options.modelOptions)
       : await loadModel(options.model, options.modelOptions);
-  let client: Client | undefined;
-  let progress: Progress | undefined;
-  const clock = new StepClock();
   const { name } = options;
-  const now = () => progress?.state ?? { samples: 0, loss: 0 };
+  const watched = new Watched(name, options.run, spool);
+  let client: Client | undefined;
   const endpointOptions = {
-    role: 'worker',
+    role: 'worker' as const,
     name,
     notReady: () => (client ? undefined : 'this worker is not connected to the job'),
-    gauges: {
-      samples: ['Samples trained since the start.', () => now().samples],
-      loss: ['Loss over the newest batches.', () => now().loss],
-      pushes_in_flight: ['Pushes that are not durable yet.', () => client?.unacknowledged ?? 0],
-      ...(spool && { spool_lead_bytes: ['Bytes in the spool that no worker has taken.', () => spool.lead] }),
-    },
-  } satisfies EndpointOptions;
+    metrics: () => watched.metrics(),
+  } satisfies EndpointOptions<'worker'>;
   const { listen, token, metricsToken, certificate: tls } = options;
   const endpoints = await serveEndpoints(listen, endpointOptions, { token, metricsToken, tls });
   log.info('worker.ready', {
@@ -131,12 +115,11 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
       signal,
       log,
     });
+    watched.client = client;
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
     if (epochs > 0) {
-      await trainAll(options, files, model, store, client, spool, clock, (watched) => {
-        progress = watched;
-      });
+      await trainAll(options, files, model, store, client, spool, watched);
     }
     if (test.length > 0 && !(epochs > 0 && signal.aborted)) {
       const batches = readBatches({ files: test, batch });

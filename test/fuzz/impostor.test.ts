@@ -35,7 +35,7 @@ function run(args: string[], dead: string[], directory: string): Running {
 /** What a role has refused, of all kinds. */
 async function refusedBy(address: string): Promise<number> {
   const metrics = await (await fetch(`http://${address}/metrics`)).text();
-  const counts = [...metrics.matchAll(/^kintsugi_refused_messages\{[^}]*\} (\d+)$/gm)];
+  const counts = [...metrics.matchAll(/^kintsugi_refused_messages_total\{[^}]*\} (\d+)$/gm)];
   return counts.reduce((sum, [, count]) => sum + Number(count), 0);
 }
 

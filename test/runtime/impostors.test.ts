@@ -163,8 +163,8 @@ it('what is refused is counted by kind', async () => {
     expect((await peer.closed).code).toBe(FORBIDDEN);
   }
   const metrics = await (await fetch(`http://${job.address}/metrics`)).text();
-  expect(metrics).toMatch(/^kintsugi_refused_messages\{[^}]*kind="sessions"[^}]*\} 2$/m);
-  expect(metrics).toMatch(/^kintsugi_refused_messages\{[^}]*kind="leave"[^}]*\} 1$/m);
+  expect(metrics).toMatch(/^kintsugi_refused_messages_total\{[^}]*kind="sessions"[^}]*\} 2$/m);
+  expect(metrics).toMatch(/^kintsugi_refused_messages_total\{[^}]*kind="leave"[^}]*\} 1$/m);
 });
 
 it('with one token, a connection is what it introduces itself as, and stays that', async () => {

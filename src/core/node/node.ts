@@ -17,6 +17,7 @@ import {
 import { changeBy, hasNewOwner } from '../../protocol/map-diff.js';
 import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
+import type { NodeTelemetry } from '../../protocol/telemetry.js';
 import type { Deferred, OwnerHost } from '../shard/host.js';
 import { Owner } from '../shard/owner.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
@@ -37,7 +38,8 @@ import { type PushReply, Replies } from './replies.js';
 import { Requests } from './requests.js';
 import { Saving } from './saving.js';
 import { Sinks } from './sinks.js';
-import { type Summary, stateOf, summaryOf } from './state.js';
+import { stateOf } from './state.js';
+import { telemetryOf } from './telemetry.js';
 import { WaitingMessages } from './waiting-messages.js';
 
 export type { NodeHooks, NodeInput } from './inputs.js';
@@ -91,7 +93,7 @@ export class PsNode implements OwnerHost {
       this.hooks.discard(bytes),
     );
     this.requests = new Requests(this, this.replies, this.hooks.holds);
-    this.queries = new Queries(this, this.hooks);
+    this.queries = new Queries(this, (shards) => this.telemetry(shards));
     this.saving = new Saving(this);
     this.loading = new Loading(this);
     this.sinks = new Sinks(this, native, memory);
@@ -434,9 +436,9 @@ export class PsNode implements OwnerHost {
     return { id, inc, now, epoch: map.epoch, ...stateOf(this.owners.values(), this.sinks.all()) };
   }
 
-  /** What this node holds, for metrics. */
-  summary(): Summary {
-    return summaryOf([...this.owners.values()], this.sinks.size, this.memory.usedBytes);
+  /** What it tells whoever observes it. `shards`: of each of them, too. */
+  telemetry(shards: boolean): NodeTelemetry {
+    return telemetryOf(this, this.hooks.surroundings(), shards);
   }
 }
 

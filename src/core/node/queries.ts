@@ -1,18 +1,17 @@
 /** Questions of tools to owners and sinks: keys, statistics, checks of parities; and of replicas. */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
+import type { NodeTelemetry } from '../../protocol/telemetry.js';
 import type { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Sink } from '../sink/sink.js';
-import type { NodeHooks } from './inputs.js';
-import { type TelemetryHost, telemetryOf } from './telemetry.js';
 
 const MAX_KEYS_PER_PAGE = 65_536;
 
 /** Where they are. */
-export interface QueriesHost extends TelemetryHost {
+export interface QueriesHost {
   readonly out: Outbox;
   readonly owners: ReadonlyMap<number, Owner>;
   ownerAt(g: number, m: number): Owner | undefined;
@@ -22,7 +21,7 @@ export interface QueriesHost extends TelemetryHost {
 export class Queries {
   constructor(
     private readonly host: QueriesHost,
-    private readonly hooks: Pick<NodeHooks, 'surroundings'>,
+    private readonly telemetry: (shards: boolean) => NodeTelemetry,
   ) {}
 
   onKeys(from: PeerId, message: MessageOf<'keys'>): void {
@@ -50,7 +49,7 @@ export class Queries {
     this.host.out.send(from, {
       t: 'observed',
       id,
-      node: telemetryOf(this.host, this.hooks.surroundings(), shards),
+      node: this.telemetry(shards),
     });
   }
 

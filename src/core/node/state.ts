@@ -19,16 +19,3 @@ export function stateOf(owners: Iterable<Owner>, sinks: Iterable<Sink>): Record<
     })),
   };
 }
-
-/** What a node holds, for metrics. */
-export interface Summary {
-  owners: number;
-  sinks: number;
-  recovering: number;
-  bytes: number;
-}
-
-export function summaryOf(owners: readonly Owner[], sinks: number, bytes: number): Summary {
-  const recovering = owners.filter(({ complete }) => !complete).length;
-  return { owners: owners.length, sinks, recovering, bytes };
-}

@@ -69,6 +69,8 @@ export function telemetryOf(host: TelemetryHost, surroundings: Surroundings, sha
     sinkLagBytes: owners.reduce((most, { stream }) => Math.max(most, stream.bufferBytes), 0),
     parkedRequests: waiting.count,
     parkedBytes: waiting.used,
+    recoveredBlocks: { ...meter.recoveredBlocks },
+    movedBlocks: meter.movedBlocks,
     sentBytes,
     paceBytes: host.pace.rates(),
     ...(shards && { shards: owners.map(shardOf) }),

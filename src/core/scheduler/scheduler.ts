@@ -53,9 +53,9 @@ const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
-  private readonly samples: Samples;
+  readonly samples: Samples;
   private readonly membership: Membership;
-  private readonly reports: Reports;
+  readonly reports: Reports;
   private readonly lateMaps: LateMaps;
   private readonly replacing: Replacing;
   private readonly scaler: Scaler;

@@ -252,8 +252,12 @@ export class Recovery {
     const absent = installed === blocks.length / 2 ? undefined : this.native.filterAbsent(blocks);
     const here = absent && absent.length > 0 ? without(blocks, absent) : blocks;
     this.underWay.remove(here);
+    const before = this.blocksOnDemand;
     for (let i = 0; i < here.length && this.demanded.size > 0; i += 2)
       if (this.demanded.delete(blockNumber(here[i]!, here[i + 1]!))) this.blocksOnDemand++;
+    const { recoveredBlocks } = this.host.meter;
+    recoveredBlocks.demand += this.blocksOnDemand - before;
+    recoveredBlocks.background += installed - (this.blocksOnDemand - before);
   }
 
   private sendInstall(

@@ -82,6 +82,10 @@ export class Meter {
   readonly pull = new OpMeter();
   readonly push = new OpMeter();
   readonly commit = new Durations();
+  /** Lost blocks of data shards that are here again: those that requests waited for, and others. */
+  readonly recoveredBlocks = { demand: 0, background: 0 };
+  /** Blocks that planned moves brought here. */
+  movedBlocks = 0;
   /** Milliseconds of the step that is under way. */
   at = 0;
 

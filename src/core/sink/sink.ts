@@ -219,7 +219,10 @@ export class Sink {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
     const included = takingForeign(() => this.native.content(this.slotOf(message.m), words(blocks), content));
-    if (this.planned) this.host.pace.hear(message.servedRatio);
+    if (this.planned) {
+      this.host.pace.hear(message.servedRatio);
+      this.host.meter.movedBlocks += included;
+    }
     member.answered();
     member.wanted = Math.max(0, member.wanted - included);
     this.completed();

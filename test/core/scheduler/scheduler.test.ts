@@ -238,7 +238,7 @@ describe('rule 27: loss', () => {
     cluster.advance(600);
     expect(cluster.scheduler!.status().nodes[0]!.alive).toBe(true);
     expect([seats().includes(id(0)), redundancy()]).toEqual([false, 'full']);
-    expect(cluster.nodes[0]!.node!.summary()).toMatchObject({ owners: 0, sinks: 0 });
+    expect(cluster.nodes[0]!.node!.telemetry(false)).toMatchObject({ dataShards: 0, parityShards: 0 });
   });
 
   it('a closed connection alone is no death; one that does not come back is', () => {

@@ -37,7 +37,8 @@ const MAX_DATASETS = 256;
 type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
 
 export class Samples {
-  private readonly live = new Map<string, Live>();
+  /** By the names of data sets. */
+  readonly live = new Map<string, Live>();
   /** Workers without a connection -> when their leases are lost. */
   private readonly absent = new Map<PeerId, number>();
   private time = 0;
