@@ -179,6 +179,11 @@ export function withTraining(command: Command): Command {
       'train a model of your own: a file that exports a model factory (default: DLRM)',
     )
     .option('--model-option <name=value>', 'flag for the model; repeatable (default: none)', modelOption)
+    .option(
+      '--tensorboard <dir>',
+      'write loss, AUC, throughput and load there for TensorBoard, in a directory for each process ' +
+        '(default: do not)',
+    )
     .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
     .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)
     .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
@@ -210,6 +215,7 @@ export interface TrainingFlags {
   top?: string;
   model?: string;
   modelOption?: Record<string, unknown>;
+  tensorboard?: string;
   seed: number;
   inFlight: number;
   threads: number;

@@ -131,6 +131,7 @@ export function localOptions(flags: Flags): LocalOptions {
     resume: flags.resume === undefined ? undefined : placeAndNumber(flags.resume),
     save: flags.save,
     log: flags.log,
+    tensorboard: flags.tensorboard,
     token: tokenOf(flags),
     nodeToken: nodeTokenOf(flags),
   };

@@ -76,6 +76,7 @@ async function run(flags: Flags): Promise<void> {
     rangeBatches: flags.rangeBatches ?? (flags.deterministic ? RANGE_BATCHES : undefined),
     staleness: stalenessOf(flags),
     audit: flags.audit,
+    tensorboard: flags.tensorboard,
     inFlight: flags.inFlight,
     deterministic: flags.deterministic,
     batch: flags.batch,

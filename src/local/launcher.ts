@@ -9,6 +9,8 @@ import { join } from 'node:path';
 import { type Client, connect } from '../client/client.js';
 import { Dataset } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
+import { LoadEvents } from '../observe/load-events.js';
+import { Observer } from '../observe/observer.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { monotonicMs } from '../runtime/log.js';
 import { checkPushes } from '../tools/audit.js';
@@ -79,6 +81,8 @@ class LocalJob {
   private plan: KillPlan | undefined;
   private scalings: Scalings | undefined;
   private client: Client | undefined;
+  private board: LoadEvents | undefined;
+  private observer: Observer | undefined;
   private total = 0;
   private loss = Number.NaN;
   private cluster = 'starting';
@@ -119,6 +123,7 @@ class LocalJob {
     } finally {
       clearInterval(this.watch);
       await this.hide?.();
+      void this.observer?.stop();
       signal?.removeEventListener('abort', abort);
       rmSync(this.directory, { recursive: true, force: true });
     }
@@ -221,14 +226,28 @@ class LocalJob {
     this.cluster = 'redundant';
     const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
     this.display.line(`${options.ps} PS${standby} are up, code ${options.code}`);
+    if (options.tensorboard !== undefined) this.board = this.observeFor(new LoadEvents(options.tensorboard));
     this.watch = setInterval(() => void this.look(), WATCH_MS);
+  }
+
+  private observeFor(board: LoadEvents): LoadEvents {
+    const observer = new Observer(this.client!, { keep: 2 });
+    observer.on((snapshot) => board.add(snapshot));
+    observer.start();
+    this.observer = observer;
+    return board;
+  }
+
+  private boardArgs(): string[] {
+    const { tensorboard } = this.options;
+    return tensorboard === undefined ? [] : ['--tensorboard', tensorboard];
   }
 
   private async train(): Promise<void> {
     const { options, processes } = this;
     if (this.total > 0) {
       const args = ['--run', RUN, '--data', ...options.data, '--epochs', `${options.epochs}`];
-      args.push(...options.workerArgs);
+      args.push(...options.workerArgs, ...this.boardArgs());
       if (options.audit) args.push('--audit');
       const names = Array.from({ length: options.workers }, (_, index) => `worker-${index}`);
       for (const name of names) processes.train(name, args).catch((error: Error) => processes.fail(error));
@@ -279,8 +298,10 @@ class LocalJob {
   }
 
   private async evaluate(): Promise<void> {
+    await this.observer?.look();
     const args = ['--evaluate', ...this.options.workerArgs, '--test', ...this.options.test];
-    await this.processes.startWorker('evaluation', args).event('worker.test');
+    const tested = await this.processes.startWorker('evaluation', args).event('worker.test');
+    this.board?.tested(Number(tested.auc), Number(tested.logloss));
   }
 
   private async checkPushes(client: Client): Promise<PushCheck> {

@@ -38,6 +38,8 @@ export interface LocalOptions {
   save: string | undefined;
   /** Append every record of every role here. */
   log: string | undefined;
+  /** Directory for TensorBoard: a run for each process, and one for the job. */
+  tensorboard?: string | undefined;
   token?: string | undefined;
   /** Of the scheduler and the PS; workers are not told. */
   nodeToken?: string | undefined;

@@ -39,6 +39,8 @@ export interface WorkerOptions {
   /** Batches that a worker may be ahead of the slowest. */
   staleness: number;
   audit: boolean;
+  /** Directory for TensorBoard; each worker writes into one of its name. */
+  tensorboard?: string | undefined;
   inFlight: number;
   deterministic: boolean;
   batch: number;

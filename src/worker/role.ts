@@ -19,6 +19,7 @@ import type { Model, ParameterStore } from '../train/trainer.js';
 import type { WorkerOptions } from './options.js';
 import { Progress } from './progress.js';
 import { startReporting } from './reporting.js';
+import { TensorBoard } from './tensorboard.js';
 import { checkTrained, trainRanges } from './training.js';
 import { Watched } from './watched.js';
 
@@ -106,6 +107,9 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
   log.info('worker.ready', {
     address: formatAddress({ host: parseAddress(options.listen).host, port: endpoints.port }),
   });
+  const { tensorboard } = options;
+  const board =
+    tensorboard === undefined ? undefined : new TensorBoard(tensorboard, name, () => watched.report());
   try {
     client = await connect(options.scheduler, {
       token: options.token,
@@ -123,10 +127,13 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
     }
     if (test.length > 0 && !(epochs > 0 && signal.aborted)) {
       const batches = readBatches({ files: test, batch });
-      log.info('worker.test', { ...(await evaluate({ model, store, helpers, signal, batches })) });
+      const evaluation = await evaluate({ model, store, helpers, signal, batches });
+      log.info('worker.test', { ...evaluation });
+      board?.tested(evaluation);
     }
     if (epochs > 0) await checkTrained(client, options.run, options.follow);
   } finally {
+    board?.end();
     await endpoints.close();
     await client?.close();
     await model.close?.();

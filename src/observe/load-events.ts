@@ -1,0 +1,66 @@
+/**
+ * The load of a job as TensorBoard shows it: one run for each PS and one for the job, from the snapshots of
+ * an observer. The step is the number of samples that the workers have trained.
+ */
+import { join } from 'node:path';
+import type { JobSnapshot } from '../client/observe.js';
+import { EventFile } from './event-file.js';
+import { ratesBetween } from './rates.js';
+
+export class LoadEvents {
+  private readonly files = new Map<string, EventFile>();
+  private before: JobSnapshot | undefined;
+  private step = 0;
+
+  /** @throws BAD_ARGUMENT when nothing can be written there */
+  constructor(private readonly directory: string) {
+    this.file('job');
+  }
+
+  add(snapshot: JobSnapshot): void {
+    const { before } = this;
+    this.before = snapshot;
+    this.step = sum(snapshot.scheduler.runs, ({ samples }) => samples);
+    if (!before) return;
+    const rates = ratesBetween(before, snapshot);
+    const allocated = sum(snapshot.scheduler.runs, ({ allocatedSeconds }) => allocatedSeconds);
+    const productive = sum(snapshot.scheduler.runs, ({ productiveSeconds }) => productiveSeconds);
+    this.file('job').scalars(this.step, {
+      'throughput/samples_per_second': rates.job.samplesPerSecond,
+      'throughput/pulled_rows_per_second': rates.job.pull.rowsPerSecond,
+      'throughput/pushed_rows_per_second': rates.job.push.rowsPerSecond,
+      'step/pull_p99_seconds': rates.job.pull.p99Seconds,
+      'step/commit_p99_seconds': rates.job.commitP99Seconds,
+      goodput: allocated > 0 ? productive / allocated : undefined,
+    });
+    const telemetry = new Map(snapshot.nodes.map((node) => [node.id, node.telemetry]));
+    for (const { id, name, cpus, pull, push, commitP99Seconds } of rates.nodes) {
+      const told = telemetry.get(id);
+      this.file(name).scalars(this.step, {
+        'process/cpu_percent': 100 * cpus,
+        'process/rss_bytes': told?.rssBytes,
+        'memory/variable_bytes': told?.memory.partBytes.data,
+        'memory/parity_bytes': told?.memory.partBytes.parity,
+        'throughput/pulled_rows_per_second': pull.rowsPerSecond,
+        'throughput/pushed_rows_per_second': push.rowsPerSecond,
+        'step/pull_p99_seconds': pull.p99Seconds,
+        'step/commit_p99_seconds': commitP99Seconds,
+      });
+    }
+  }
+
+  /** What the trained model is worth. */
+  tested(auc: number, logloss: number): void {
+    this.file('job').scalars(this.step, { 'test/auc': auc, 'test/logloss': logloss });
+  }
+
+  private file(name: string): EventFile {
+    const known = this.files.get(name) ?? new EventFile(join(this.directory, name));
+    this.files.set(name, known);
+    return known;
+  }
+}
+
+function sum<T>(list: readonly T[], of: (item: T) => number): number {
+  return list.reduce((total, item) => total + of(item), 0);
+}

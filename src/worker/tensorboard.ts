@@ -1,0 +1,54 @@
+/** What a worker writes for TensorBoard: into a directory of its name, by the number of its samples. */
+import { join } from 'node:path';
+import { EventFile } from '../observe/event-file.js';
+import { WORKER_PHASES, type WorkerReport } from '../protocol/telemetry.js';
+
+const WRITE_MS = 2000;
+
+export class TensorBoard {
+  private readonly file: EventFile;
+  private before: WorkerReport;
+  private readonly timer: NodeJS.Timeout;
+
+  /** @throws BAD_ARGUMENT when nothing can be written there */
+  constructor(
+    directory: string,
+    name: string,
+    private readonly report: () => WorkerReport,
+  ) {
+    this.file = new EventFile(join(directory, name));
+    this.before = report();
+    this.timer = setInterval(() => this.write(), WRITE_MS).unref();
+  }
+
+  private write(): void {
+    const { before } = this;
+    const now = this.report();
+    const seconds = now.upSeconds - before.upSeconds;
+    const batches = now.batches - before.batches;
+    if (seconds <= 0 || batches === 0) return;
+    this.before = now;
+    const steps = WORKER_PHASES.map((phase): [string, number] => [
+      `step/${phase}_seconds`,
+      (now.phaseSeconds[phase] - before.phaseSeconds[phase]) / batches,
+    ]);
+    this.file.scalars(now.samples, {
+      loss: now.loss,
+      'throughput/samples_per_second': (now.samples - before.samples) / seconds,
+      'process/cpu_percent': (100 * (now.cpuSeconds - before.cpuSeconds)) / seconds,
+      'process/rss_bytes': now.rssBytes,
+      ...Object.fromEntries(steps),
+    });
+  }
+
+  tested({ auc, logloss }: { auc: number; logloss: number }): void {
+    this.write();
+    this.file.scalars(this.before.samples, { 'test/auc': auc, 'test/logloss': logloss });
+  }
+
+  /** Writes what came since the last time. */
+  end(): void {
+    clearInterval(this.timer);
+    this.write();
+  }
+}
