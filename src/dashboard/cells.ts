@@ -240,7 +240,9 @@ export function jobOf({ status }: Seen, hosts: readonly HostView[]): JobView {
 /** Recoveries that the scheduler still tells of, those under way first. */
 export function recoveriesOf({ map, status }: Seen): RecoveryView[] {
   const names = new Map(map.nodes.map((node) => [node.id, node.name]));
+  const lost = new Set(status.unrecoverable.map(({ g, m }) => `${g}/${m}`));
   const views = status.recoveries.flatMap((each): RecoveryView[] => {
+    if (lost.has(`${each.g}/${each.m}`)) return [];
     const group = map.groups[each.g];
     const entry = group?.data[each.m];
     if (!group || !entry || entry.gen !== each.gen) return [];

@@ -127,6 +127,7 @@ export interface View {
   changes?: ChangeStatus[];
   saving?: PlanStatus[];
   restoring?: RestoreStatus | undefined;
+  /** At most {@link MAX_REASONS}. */
   lost?: { pool: string; group: number; index: number; rows: number; saved?: string }[];
   tables?: TableView[];
   load?: LoadView | undefined;

@@ -7,12 +7,13 @@ import { Dataset } from '../client/dataset.js';
 import type { JobSnapshot } from '../client/observe.js';
 import { describe, KintsugiError } from '../errors.js';
 import { Observer } from '../observe/observer.js';
+import type { JobStatus } from '../protocol/messages.js';
 import { statusIn } from '../tools/scaling.js';
 import { hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
 import { hotShards, loadOf, nodeLoads, type RunView, runView, tablesOf } from './load.js';
 import { type OutlookView, outlookOf } from './outlook.js';
 import { Series } from './series.js';
-import type { ActionView, LinkView, View } from './view.js';
+import { type ActionView, type LinkView, MAX_REASONS, type View } from './view.js';
 
 /** Where a page's server has its view from. */
 export interface Source {
@@ -53,6 +54,8 @@ export class Watch implements Source {
   private link: LinkView = { state: 'connecting', since: Date.now() };
   private seen: Seen | undefined;
   private parities = new WholeParities();
+  /** The client whose counters are followed. */
+  private followed: Client | undefined;
   private runs: RunView[] = [];
   private outlook: OutlookView | undefined;
   private counts = 0;
@@ -119,6 +122,7 @@ export class Watch implements Source {
     const status = await statusIn(client, ANSWER_LIMIT_MS);
     this.seen = { status, map: client.clusterMap };
     this.parities.look(this.seen);
+    if (this.followed !== client) this.follow(client, status);
     if (this.link.state !== 'up') this.link = { state: 'up', since: Date.now() };
     this.options.onView();
   }
@@ -128,12 +132,17 @@ export class Watch implements Source {
     const client = await connect(scheduler, { token, tls, connectTimeoutMs, waitForJob: false });
     this.client = client;
     this.parities = new WholeParities();
-    const intervalMs = client.clusterMap.nodes.length > LARGE_NODES ? LOOK_LARGE_MS : COUNT_MS;
+    return client;
+  }
+
+  /** The counters, of a client that has answered once. */
+  private follow(client: Client, { nodes }: JobStatus): void {
+    this.followed = client;
+    const intervalMs = nodes.length > LARGE_NODES ? LOOK_LARGE_MS : COUNT_MS;
     const observer = new Observer(client, { intervalMs, keep: KEPT_COUNTS, shards: true });
     observer.on((snapshot) => this.count(client, observer, snapshot));
     observer.start();
     this.observer = observer;
-    return client;
   }
 
   private async away(error: unknown): Promise<void> {
@@ -191,7 +200,7 @@ export class Watch implements Source {
 }
 
 function lostOf({ status, map }: Seen): NonNullable<View['lost']> {
-  return status.unrecoverable.map(({ g, m, rows, checkpoint }) => {
+  return status.unrecoverable.slice(0, MAX_REASONS).map(({ g, m, rows, checkpoint }) => {
     const pool = map.pools[map.groups[g]?.pool ?? -1];
     const where = { pool: pool?.name ?? '', group: g - (pool?.firstGroup ?? 0), index: m, rows };
     return checkpoint ? { ...where, saved: `${checkpoint.url}@${checkpoint.number}` } : where;

@@ -106,6 +106,8 @@ describe('cells', () => {
     seen.map.groups[0]!.data[1]!.node = 0;
     const hosts = hostsOf(seen, looked(seen));
     expect(hosts[0]!.nodes[0]!.cells[0]).toMatchObject({ state: 'lost' });
+    seen.status.recoveries = [{ g: 0, m: 0, gen: 1, blocksLost: 3, blocksPresent: 0, blocksOnDemand: 0 }];
+    expect(recoveriesOf(seen)).toEqual([]);
     const none = hosts.at(-1)!;
     expect(none).toMatchObject({ name: NOWHERE, counts: { waiting: 1 } });
     expect(jobView(seen, hosts)).toMatchObject({ hosts: 4, counts: { lost: 1, waiting: 1, whole: 1 } });

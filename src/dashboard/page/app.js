@@ -69,9 +69,13 @@ function App() {
   }, []);
   const events = sections?.events;
   const marks = useMemo(() => happenings(events), [events]);
+  const state = sections?.job?.redundancy;
+  useEffect(() => {
+    document.title = state ? `${state} · Kintsugi` : 'Kintsugi';
+  }, [state]);
   if (!sections) return html`<p class="boot">${problem ? `Not connected: ${problem}` : 'Connecting…'}</p>`;
   const { job, link, recoveries, changes, saving, lost, tables, actions, hello } = sections;
-  const { load, nodeLoads, hot, runs, outlook, points } = sections;
+  const { restoring, load, nodeLoads, hot, runs, outlook, points } = sections;
   const mostBytes = Math.max(0, ...Object.values(nodeLoads ?? {}).map(({ usedBytes }) => usedBytes));
   const askDrain = (node) => setWish(buttons.drain(node));
   const close = () => setWish();
@@ -81,17 +85,17 @@ function App() {
       ${!job && html`<p class="boot">${link.problem ?? 'Waiting for the job.'}</p>`}
       ${
         job &&
-        html`<${Condition} job=${job} recoveries=${recoveries} />
+        html`<${Condition} job=${job} recoveries=${recoveries} missing=${load?.missing} />
           <${Figures} job=${job} load=${load} />
           <${Chart} points=${points} marks=${marks} />
           <${ShardMap} hosts=${hostsOf(sections)} nodes=${job.nodes} loads=${nodeLoads} onDrain=${askDrain} />
           <div class="columns">
-            <${Recoveries} recoveries=${recoveries} changes=${changes} />
+            <${Recoveries} recoveries=${recoveries} changes=${changes} restoring=${restoring} />
             <${Hot} hot=${hot} />
             <${Happened} marks=${marks} />
             <${Data} runs=${runs} />
             <${Outlook} outlook=${outlook} mostBytes=${mostBytes} />
-            <${Checkpoints} saving=${saving} lost=${lost} />
+            <${Checkpoints} saving=${saving} lost=${lost} allLost=${job.counts.lost} />
             <${Asked} actions=${actions} />
             <${Workers} training=${load?.training} />
             <${Tables} tables=${tables} />

@@ -152,6 +152,8 @@ export function Chart({ points, marks }) {
   </section>`;
 }
 
+/** Worst first: the one that is drawn where several lie. */
+const TONES = ['bad', 'warn'];
 /** Marks closer than this, in parts of the lane, are one. */
 const CLOSE = 0.012;
 
@@ -167,7 +169,7 @@ function Lane({ marks, span: [from, to] }) {
   }
   return html`<ol class="lane" aria-label="what happened">
     ${stacks.map(({ place, list }) => {
-      const worst = list.find(({ tone }) => tone === 'bad') ?? list[0];
+      const worst = TONES.map((each) => list.find(({ tone }) => tone === each)).find(Boolean) ?? list[0];
       const text = list
         .map(({ at, text: words }) => `${clock(at)} ${words}`)
         .reverse()
@@ -176,7 +178,6 @@ function Lane({ marks, span: [from, to] }) {
         key=${list.at(-1).number}
         class="mark ${worst.tone}"
         style=${{ left: `${place * 100}%` }}
-        tabindex="0"
         title=${text}
         aria-label=${text}
       >${worst.mark}${list.length > 1 && html`<sub>${list.length}</sub>`}</li>`;

@@ -1,26 +1,43 @@
 /** What happened to the job, in words, and how it is marked on the time line. */
 import { bytes, count, duration, plural } from './format.js';
 
-const change = ({ kind, from, to }) => (kind === 'scale' ? `scale from ${from} to ${to} PS` : kind);
+const CHANGES = {
+  scale: ({ from, to }) => `scaling from ${from} to ${to} PS`,
+  drain: () => 'draining a node',
+  rebalance: () => 'rebalancing',
+  join: () => 'a share for a node that joined',
+};
+const change = (fields) => CHANGES[fields.kind]?.(fields) ?? `${fields.kind}`;
 
 /** For each kind: mark, tone, and words. Kinds that are not here are named as they are. */
-const KINDS = {
+export const KINDS = {
   'scheduler.resumed': ['◇', 'plain', () => 'a scheduler took over the job'],
   'node.joined': ['▲', 'good', ({ name }) => `${name} joined`],
-  'node.lost': ['▼', 'bad', ({ name, reason }) => `${name} was lost${reason ? `: ${reason}` : ''}`],
+  'node.lost': ['▼', 'bad', ({ name, reason }) => `${name} was lost${reason ? ` (${reason})` : ''}`],
   'node.suspected': ['▽', 'bad', ({ name }) => `${name} is silent`],
   'node.left': ['△', 'plain', ({ name }) => `${name} left`],
   redundancy: ['◆', 'state', ({ state }) => `redundancy: ${state}`],
+  'recovery.begun': ['◔', 'warn', ({ shards }) => `${plural(shards, 'shard')} being decoded`],
+  'recovery.keysReady': [
+    '◑',
+    'warn',
+    ({ shards, tookMs }) => `${plural(shards, 'shard')} serving again after ${duration(tookMs)}`,
+  ],
+  'recovery.complete': [
+    '●',
+    'good',
+    ({ shards, tookMs }) => `${plural(shards, 'shard')} whole again after ${duration(tookMs)}`,
+  ],
   'shard.lost': ['×', 'bad', ({ group, member }) => `data ${member} of group ${group} is beyond repair`],
   'change.begun': ['→', 'plain', (fields) => `begun: ${change(fields)}`],
   'change.done': ['⇥', 'good', (fields) => `done: ${change(fields)}`],
   'change.cancelled': ['↩', 'bad', (fields) => `taken back: ${change(fields)}, ${fields.reason}`],
   'checkpoint.done': [
-    '●',
+    '✓',
     'good',
     ({ number, bytes: size, tookMs }) => `checkpoint ${number}: ${bytes(size)} in ${duration(tookMs)}`,
   ],
-  'checkpoint.failed': ['○', 'bad', ({ number, code }) => `checkpoint ${number} failed: ${code}`],
+  'checkpoint.failed': ['✗', 'bad', ({ number, code }) => `checkpoint ${number} failed: ${code}`],
   'restore.lost': [
     '↺',
     'plain',
@@ -39,13 +56,15 @@ const KINDS = {
   'autoscale.decided': ['★', 'plain', ({ action, reason }) => `autoscaler: ${action}, ${reason}`],
   'autoscale.tookBack': ['☆', 'plain', ({ action }) => `autoscaler took back: ${action}`],
 };
+const STATES = { full: 'good', recovering: 'warn', forming: 'plain' };
 /** Too many to be marked; the shards show them. */
-const UNMARKED = new Set(['move.done', 'range.lost']);
+export const UNMARKED = new Set(['move.done', 'range.lost']);
 
 export function happening({ number, at, kind, subject, fields }) {
   const [mark, tone, words] = KINDS[kind] ?? ['·', 'plain', () => `${kind} ${subject}`];
-  const shade = tone === 'state' ? (fields.state === 'full' ? 'good' : 'bad') : tone;
-  return { number, at, kind, mark, tone: shade, text: words(fields) };
+  const shade = tone === 'state' ? (STATES[fields.state] ?? 'bad') : tone;
+  const more = fields.skipped > 0 ? ` (and ${plural(fields.skipped, 'more', 'more')} like it)` : '';
+  return { number, at, kind, mark, tone: shade, text: words(fields) + more };
 }
 
 /** The ones that a time line shows, newest first. */

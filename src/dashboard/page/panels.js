@@ -10,8 +10,12 @@ export function Panel({ title, note, children, name, wide }) {
   </section>`;
 }
 
+const MOST_NAMES = 5;
+const someOf = (names) =>
+  names.length > MOST_NAMES ? `${names.slice(0, MOST_NAMES).join(', ')} and more` : names.join(', ');
+
 /** One sentence about the job's redundancy, and what stands behind it. */
-export function Condition({ job, recoveries = [] }) {
+export function Condition({ job, recoveries = [], missing = [] }) {
   const { redundancy, reasons, warnings, counts } = job;
   const least = Math.min(...job.pools.map((pool) => Number(pool.code.split('+')[1] ?? 0)));
   const open = recoveries.filter((each) => each.present < each.blocks).length;
@@ -34,6 +38,10 @@ export function Condition({ job, recoveries = [] }) {
     <div>
       <p class="sentence"><strong data-redundancy=${redundancy}>${redundancy}</strong> ${sentence}</p>
       ${warnings.map((warning) => html`<p class="warning">${warning}</p>`)}
+      ${
+        missing.length > 0 &&
+        html`<p class="warning">${plural(missing.length, 'node')} did not answer: ${someOf(missing)}</p>`
+      }
       ${
         shown.length > 0 &&
         html`<details>
@@ -70,19 +78,20 @@ export const RowHead = ({ left, note, right }) => html`<div class="row-head">
 
 const MOST_ROWS = 8;
 
-export function Recoveries({ recoveries = [], changes = [] }) {
+export function Recoveries({ recoveries = [], changes = [], restoring }) {
   const open = recoveries.filter((each) => each.present < each.blocks);
   const total = (of) => recoveries.reduce((all, each) => all + of(each), 0);
   const blocks = total((each) => each.blocks);
   const running = changes.filter((change) => change.state === 'running');
   const more = open.length - MOST_ROWS;
-  const quiet = open.length === 0 && running.length === 0;
+  const quiet = open.length === 0 && running.length === 0 && !restoring;
   const last =
     blocks > 0 &&
     `Last: ${count(blocks)} blocks of ${plural(recoveries.length, 'shard')} decoded,
     ${percent(total((each) => each.onDemand) / blocks)} on demand.`;
   return html`<${Panel} title="Recovery and moves" name="recovery">
     ${quiet && html`<p class="none">Nothing recovers or moves. ${last}</p>`}
+    ${restoring && html`<${Restoring} ...${restoring} />`}
     ${running.map(
       (change) => html`<div class="row">
         <${RowHead} left=${changeText(change)} right=${movedText(change)} />
@@ -101,6 +110,20 @@ export function Recoveries({ recoveries = [], changes = [] }) {
   </${Panel}>`;
 }
 
+/** The shards of a checkpoint that are loaded. */
+function Restoring({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }) {
+  return html`<div class="row">
+    <${RowHead}
+      left=${`Loading checkpoint ${number}`}
+      note=${onlyLost ? 'what was lost' : ''}
+      right=${`${plural(shardsLeft, 'shard')} left`}
+    />
+    <p class="dim path">${url}</p>
+    ${atLeastOnce && html`<p class="dim">Some samples are trained again.</p>`}
+    ${failure && html`<p class="warning">${failure.code}: ${failure.message}; it is tried again</p>`}
+  </div>`;
+}
+
 function changeText({ kind, from, to, leaving }) {
   if (kind === 'drain') return `Draining ${leaving.join(', ')}`;
   if (kind === 'rebalance') return 'Rebalancing';
@@ -108,9 +131,13 @@ function changeText({ kind, from, to, leaving }) {
 }
 const allOf = ({ shardsMoved, shardsMoving, shardsLeft }) => shardsMoved + shardsMoving + shardsLeft;
 const movedShare = (change) => change.shardsMoved / Math.max(1, allOf(change));
-const movedText = (change) => `${change.shardsMoved} of ${allOf(change)} shards, ${bytes(change.bytesMoved)}`;
+const movedText = (change) =>
+  allOf(change) > 0
+    ? `${change.shardsMoved} of ${allOf(change)} shards, ${bytes(change.bytesMoved)}`
+    : 'planning';
 
-export function Checkpoints({ saving = [], lost = [] }) {
+export function Checkpoints({ saving = [], lost = [], allLost }) {
+  const more = allLost - lost.length;
   return html`<${Panel} title="Checkpoints" name="checkpoints">
     ${saving.length === 0 && html`<p class="none">None are made: see "kintsugi checkpoint set".</p>`}
     ${saving.map(
@@ -136,6 +163,7 @@ export function Checkpoints({ saving = [], lost = [] }) {
         ${saved ? html` <code>kintsugi restore ${saved} --only-lost</code>` : ' No checkpoint has it.'}
       </p>`,
     )}
+    ${more > 0 && html`<p class="warning">and ${plural(more, 'shard')} more</p>`}
   </${Panel}>`;
 }
 

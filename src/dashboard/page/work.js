@@ -10,8 +10,8 @@ export function Figures({ job, load }) {
   const training = load?.training;
   const rows = load && load.pull.rowsPerSecond + load.push.rowsPerSecond;
   const rate = training
-    ? { value: brief(training.samplesPerSecond), label: 'Samples per second' }
-    : { value: orNone(rows, brief), label: 'Rows per second' };
+    ? { value: brief(training.samplesPerSecond), label: 'Samples/s' }
+    : { value: orNone(rows, brief), label: 'Rows/s' };
   const whole = `of ${brief(all)}`;
   const nodes = `of ${count(job.nodes)}`;
   return html`<dl class="figures">

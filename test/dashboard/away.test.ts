@@ -1,0 +1,61 @@
+/** A scheduler that goes away and comes back, as the page is told of it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { Watch } from '../../src/dashboard/watch.js';
+import { type Running, record, start } from '../cli/support.js';
+
+let directory: string;
+const running: Running[] = [];
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-away-'));
+});
+afterEach(() => {
+  for (const role of running.splice(0)) role.process.kill('SIGKILL');
+  rmSync(directory, { recursive: true });
+});
+
+function begin(...args: string[]): Running {
+  const role = start([...args, '--log-format', 'json']);
+  running.push(role);
+  return role;
+}
+const beginScheduler = (listen: string) =>
+  begin('scheduler', '--listen', listen, '--ps', '1', '--code', 'none', '--dir', directory);
+
+test('what was known is shown while no scheduler answers; it goes on with the next one', async () => {
+  const scheduler = beginScheduler('127.0.0.1:0');
+  const { address } = (await record(scheduler, 'scheduler.ready')) as { address: string };
+  const views: (() => void)[] = [];
+  const watch = new Watch({
+    ...{ scheduler: address, connectTimeoutMs: 5000, token: undefined, tls: undefined },
+    onView: () => {
+      for (const look of views) look();
+    },
+    onHopeless: () => {},
+  });
+  const until = (right: () => boolean) =>
+    new Promise<void>((resolve) => {
+      const look = () => right() && resolve();
+      views.push(look);
+      look();
+    });
+  const link = () => watch.view([]).link;
+  await until(() => link().state === 'up');
+  // The job need not have started to be looked at.
+  expect(watch.view([]).job).toMatchObject({ redundancy: 'forming', nodes: 0 });
+  begin('ps', '--scheduler', address, '--name', 'ps-0');
+  await until(() => watch.view([]).job?.nodesAlive === 1);
+
+  scheduler.process.kill('SIGKILL');
+  await until(() => link().state === 'down');
+  expect(link().problem).toBeTruthy();
+  expect(watch.view([]).job).toMatchObject({ nodes: 1 });
+  expect(() => watch.connected()).toThrow();
+
+  beginScheduler(address);
+  await until(() => link().state === 'up');
+  expect(watch.connected()).toBeDefined();
+  await watch.close();
+});
