@@ -38,7 +38,7 @@ export async function keepNewest(place: Place, keep: number): Promise<Removed> {
     if (readable === keep) victims.push(number);
     else if (await readIfWhole(place, number)) readable++;
   }
-  return removeCheckpoints(place, victims.reverse());
+  return removeCheckpoints(place, numbers, victims.reverse());
 }
 
 /**
@@ -59,10 +59,15 @@ export async function deleteCheckpoint(
     const text = `${number} is the newest checkpoint of ${place.url}, on which the next one builds`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
-  return removeCheckpoints(place, [number]);
+  return removeCheckpoints(place, numbers, [number]);
 }
 
-async function removeCheckpoints(place: Place, victims: readonly number[]): Promise<Removed> {
+/** `numbers`: of the checkpoints that were there, those that go included. */
+async function removeCheckpoints(
+  place: Place,
+  numbers: readonly number[],
+  victims: readonly number[],
+): Promise<Removed> {
   const manifests = new Set<number>();
   const files: { name: string; bytes: number; number: number }[] = [];
   for await (const { name, bytes } of place.list('')) {
@@ -71,8 +76,9 @@ async function removeCheckpoints(place: Place, victims: readonly number[]): Prom
     if (manifest !== undefined) manifests.add(manifest);
     else if (number !== undefined) files.push({ name, bytes, number });
   }
-  // What is newer than every manifest, those that go now included, is being written.
-  const newest = Math.max(0, ...manifests);
+  // What is newer is being written, or was until now. It was listed little by little, so its files may be in
+  // the list without its manifest. A manifest that is older than one that is there is not published any more.
+  const newest = numbers.at(-1) ?? 0;
   for (const number of victims) manifests.delete(number);
   const needed = await filesOf(place, manifests);
   await place.remove(victims.map(manifestName));

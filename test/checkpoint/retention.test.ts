@@ -62,6 +62,29 @@ describe('what a place keeps', () => {
     );
   });
 
+  test('what is published while files are listed, whatever of it the list shows', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    await chain(place, 1);
+    const [second, third] = [await writeShards(place, 2), await writeShards(place, 3)];
+    // A list is no instant: it has passed the manifest of 2 when that is written, and not that of 3.
+    const slow = Object.assign(Object.create(place) as Place, {
+      async *list(prefix: string) {
+        yield* place.list(prefix);
+        if ((await checkpointNumbers(place)).length > 1) return;
+        await publishCheckpoint(place, draftOf(2, second));
+        await publishCheckpoint(place, draftOf(3, third));
+        yield* place.list('000003/');
+      },
+    });
+    let lists = 0;
+    const listed = Object.assign(Object.create(place) as Place, {
+      list: (prefix: string) => (++lists === 1 ? place : slow).list(prefix),
+    });
+    await keepNewest(listed, 1);
+    expect(await checkpointNumbers(place)).toEqual([1, 2, 3]);
+    for (const number of [1, 2, 3]) expect((await verifyCheckpoint(place, number)).bad).toEqual([]);
+  });
+
   test('is removed manifest first: a crash in between leaves files that the next call removes', async () => {
     const place = new DirectoryPlace(temporaryDirectory());
     await chain(place, 3, [1, 2, 3]);
