@@ -65,6 +65,8 @@ const TRANSIENT = new Set([
   'InvalidDigest',
   'OperationAborted',
   'RequestTimeout',
+  // The SDK signs the next one with the clock of the server.
+  'RequestTimeTooSkewed',
   'SlowDown',
   'Throttling',
   'ThrottlingException',

@@ -1,4 +1,7 @@
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { publishCheckpoint, readManifest, readSegment } from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { S3Place } from '../../src/checkpoint/s3.js';
@@ -29,6 +32,31 @@ describe('an object store that cannot be used', () => {
     });
     vi.unstubAllEnvs();
   });
+});
+
+test('a clock that is wrong: the next attempt is made with that of the server', async () => {
+  vi.stubEnv('AWS_ACCESS_KEY_ID', 'x').stubEnv('AWS_SECRET_ACCESS_KEY', 'y');
+  const signed: number[] = [];
+  const server = createServer((request, answer) => {
+    const [, year, month, day, hour, minute, second] = /^(....)(..)(..)T(..)(..)(..)Z$/.exec(
+      String(request.headers['x-amz-date']),
+    )!;
+    signed.push(Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`) - Date.now());
+    const skewed = signed.at(-1)! < 3_000_000;
+    request.resume().on('end', () => {
+      answer.setHeader('date', new Date(Date.now() + 3_600_000).toUTCString());
+      answer.statusCode = skewed ? 403 : 200;
+      answer.end(skewed ? '<Error><Code>RequestTimeTooSkewed</Code><Message>late</Message></Error>' : '');
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const place = await s3Place('s3://bucket/x', { endpoint: `http://127.0.0.1:${port}`, attempts: 3 });
+  await place.put('a', [bytes('x')]);
+  expect(signed.length).toBe(2);
+  vi.unstubAllEnvs();
 });
 
 describe.skipIf(!ENDPOINT)('an object store', () => {
