@@ -196,6 +196,13 @@ test('once, with all tables, and what changed the next time', async () => {
   await run('--once');
   await served.refresh();
   expect(served.tables.map(({ name }) => name)).toEqual(['others']);
+  // Nothing of it changes, and the streams go on.
+  await pushAll();
+  await run('--once');
+  const again = await openExport(place);
+  onTestFinished(() => again.close());
+  expect([...again.pull('others', BigUint64Array.of(5n, 6n))]).toEqual([8, 8]);
+  expect(again.status.failure).toBeUndefined();
   const other = await run(place, '--name', 'second');
   expect(other).toMatchObject({
     code: 2,
