@@ -12,6 +12,7 @@
  */
 import { describe, type ErrorCode } from '../../errors.js';
 import type { SnapshotRows } from '../../native.js';
+import { MAX_SEGMENT_BYTES } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
 import { type ClusterMap, SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
@@ -93,6 +94,12 @@ export class Saving {
     return bytes;
   }
 
+  /** A larger file could not be read again. One that fills the memory by itself would never be complete. */
+  private get segmentBytes(): number {
+    const { segmentBytes, checkpointBytes } = this.host.policy;
+    return Math.min(segmentBytes, checkpointBytes * WINDOW, MAX_SEGMENT_BYTES / 2);
+  }
+
   /** The shard that is being read. */
   private get current(): Save | undefined {
     return this.saves.find(({ read }) => !read);
@@ -155,12 +162,12 @@ export class Saving {
   }
 
   private read(current: Save, order: Order): void {
-    const rows = current.snapshot.read(this.host.policy.saveChunkBytes);
+    const rows = current.snapshot.read(Math.min(this.host.policy.saveChunkBytes, this.segmentBytes));
     if (rows) {
       const bytes = bytesOf(rows);
       order.rate.take(Math.ceil(bytes / BLOCK_BYTES));
       this.take(current, rows, bytes);
-      if (current.bytes >= this.host.policy.segmentBytes) this.handOut(current);
+      if (current.bytes >= this.segmentBytes) this.handOut(current);
       return;
     }
     current.read = true;

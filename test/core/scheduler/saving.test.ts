@@ -90,6 +90,14 @@ describe('a checkpoint', () => {
     expect(Object.values(cluster.place.rows(drafts()[0]!, 0))).toEqual(Array(8).fill(1));
   });
 
+  it('has smaller files where less memory is allowed than a file takes', () => {
+    start({ policy: { checkpointBytes: 64 << 10, saveChunkBytes: 4096 } });
+    push(1, ...Array.from({ length: 60 }, (_, key) => key));
+    expect(save(5000)).toMatchObject([{ number: 1, rows: 120 }]);
+    expect(failures()).toEqual([]);
+    expect(drafts()[0]!.shards[0]!.segments.length).toBeGreaterThan(4);
+  });
+
   it('of an export has the values of the chosen tables, and neither sessions nor samples', () => {
     start({}, { kind: 'export', tables: [] });
     push(1, 1);
