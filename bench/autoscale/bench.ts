@@ -2,8 +2,8 @@
  * `kintsugi bench autoscale`: the autoscaler against the rules of others and against an oracle that knows the
  * future, on simulated days. Nothing is measured: the same seed gives the same numbers on any machine.
  */
-import type { Observation, Taken } from '../../src/autoscale/observation.js';
-import { type Policy, policyWith } from '../../src/autoscale/policy.js';
+import type { Observation, Taken } from '../../src/autoscale/decide/observation.js';
+import { type Policy, policyWith } from '../../src/autoscale/decide/policy.js';
 import type { Given } from '../common/flags.js';
 import { randomU32 } from '../common/random.js';
 import { BenchReport } from '../common/report.js';

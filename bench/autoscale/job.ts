@@ -2,7 +2,7 @@
  * A job of a day in steps of ten seconds: what PS and workers do, hold and count. The rules that decide see
  * only what an observation has.
  */
-import type { Decision, Observation } from '../../src/autoscale/observation.js';
+import type { Decision, Observation } from '../../src/autoscale/decide/observation.js';
 import type { Scenario } from './scenario.js';
 
 /** Price of a PS (a processor and its memory), and of a worker, for an hour. */
@@ -171,7 +171,9 @@ export class Job {
         bytes: Math.min(this.scene.limit, each * (i === 0 ? this.memorySkew() : 1)),
         limit: this.scene.limit,
       })),
-      workers: this.serving(this.workers).map(({ id, samples, busy, idle }) => ({ id, samples, busy, idle })),
+      workers: this.serving(this.workers).map(({ id, samples, busy, idle }) => ({
+        ...{ id, name: id, samples, busy, idle },
+      })),
       pendingPs: this.ps.length - nodes.length,
       pendingWorkers: this.workers.length - this.serving(this.workers).length,
       changing: this.moveLeft > 0,

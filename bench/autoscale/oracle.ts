@@ -3,7 +3,7 @@
  * and its nodes are never slow. It maximises samples^2 / cost: a percent of throughput is worth two of cost,
  * which is what "more stay when they bring at least half of their share" says.
  */
-import type { Policy } from '../../src/autoscale/policy.js';
+import type { Policy } from '../../src/autoscale/decide/policy.js';
 import { PS_PRICE, throughputOf, WORKER_PRICE } from './job.js';
 import type { Scenario } from './scenario.js';
 

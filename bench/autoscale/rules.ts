@@ -3,10 +3,10 @@
  * compared: that DES closes its sessions behind a barrier, and that DLRover restarts from a checkpoint, is
  * left out, which favours them.
  */
-import { decide } from '../../src/autoscale/decide.js';
-import type { Decision, History } from '../../src/autoscale/observation.js';
-import type { Policy } from '../../src/autoscale/policy.js';
-import { busyPs, recent, throughput } from '../../src/autoscale/trend.js';
+import { decide } from '../../src/autoscale/decide/decide.js';
+import type { Decision, History } from '../../src/autoscale/decide/observation.js';
+import type { Policy } from '../../src/autoscale/decide/policy.js';
+import { busyPs, recent, throughput } from '../../src/autoscale/decide/trend.js';
 
 export interface Rule {
   name: string;

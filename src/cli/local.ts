@@ -1,6 +1,7 @@
 /** `kintsugi local`: a whole job on this machine as real processes. */
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
+import { type Bounds, parseBounds } from '../autoscale/bounds.js';
 import { UNBOUNDED } from '../client/dataset.js';
 import { startDashboard } from '../dashboard/server.js';
 import { KintsugiError } from '../errors.js';
@@ -47,6 +48,7 @@ interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
   standby: number;
   kill: Kill[];
   scale: ScaleStep[];
+  autoscale?: Bounds;
   respawn: number | 'never';
   audit: boolean;
   memory?: string;
@@ -122,6 +124,7 @@ export function localOptions(flags: Flags): LocalOptions {
     audit: flags.audit,
     kills: flags.kill,
     scales: flags.scale,
+    autoscale: flags.autoscale,
     respawnMs: flags.respawn === 'never' ? undefined : flags.respawn,
     memory: flags.memory,
     recoveryRate: flags.recoveryRate,
@@ -137,7 +140,17 @@ export function localOptions(flags: Flags): LocalOptions {
   };
 }
 
-async function run(flags: Flags): Promise<void> {
+/** Who gives bounds and no number begins with the least. */
+function withLeast(flags: Flags, command: Command): Flags {
+  const given = { ...flags };
+  for (const name of ['ps', 'workers'] as const)
+    if (flags.autoscale && command.getOptionValueSource(name) === 'default')
+      given[name] = flags.autoscale[name].least;
+  return given;
+}
+
+async function run(given: Flags, command: Command): Promise<void> {
+  const flags = withLeast(given, command);
   if (flags.json !== undefined) checkWritable('--json', flags.json);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
@@ -215,6 +228,12 @@ export function registerLocal(program: Command): void {
       new Option('--scale <ps=n@p%>', 'from P % of all samples on, N PS serve; repeatable')
         .argParser((text: string, before: ScaleStep[] = []) => [...before, parseScale(text)])
         .default([], 'none'),
+    )
+    .addOption(
+      new Option(
+        '--autoscale <bounds>',
+        'PS and workers come and go as the job needs them, for example ps=4..8,workers=1..4',
+      ).argParser((text: string) => parseBounds('--autoscale', text)),
     )
     .addOption(
       new Option('--respawn <time|never>', 'start a killed process again, empty, after this time')

@@ -19,6 +19,7 @@ import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
 import { save } from '../tools/save.js';
 import { countRows } from '../train/criteo.js';
+import { LocalAutoscale } from './autoscale.js';
 import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
@@ -69,6 +70,7 @@ class LocalJob {
   private readonly processes: Processes;
   private readonly narrator: Narrator;
   private readonly checkpoints: RunCheckpoints;
+  private readonly autoscale: LocalAutoscale | undefined;
   private readonly events: RoleEvent[] = [];
   private readonly kills: KillRecord[] = [];
   /** Kills of processes that are down at the moment, by name: due when they are back. */
@@ -94,6 +96,7 @@ class LocalJob {
     private readonly display: Display,
   ) {
     this.checkpoints = new RunCheckpoints(options);
+    this.autoscale = options.autoscale && new LocalAutoscale(options.autoscale);
     this.narrator = new Narrator((text) => display.line(text));
     this.processes = new Processes({
       options,
@@ -124,6 +127,7 @@ class LocalJob {
       clearInterval(this.watch);
       await this.hide?.();
       void this.observer?.stop();
+      void this.autoscale?.stop();
       signal?.removeEventListener('abort', abort);
       rmSync(this.directory, { recursive: true, force: true });
     }
@@ -199,6 +203,7 @@ class LocalJob {
       redundancy: status.redundancy,
       failures: failuresOf(events, this.kills),
       scalings: scalingsOf(events, this.scalings.records),
+      autoscale: this.autoscale?.report(trainingSpan(events)?.start) ?? null,
       checkpoints: await this.checkpoints.report(events, trainingSpan(events)?.start),
       restored: this.checkpoints.restoredReport(events),
       nodes: (await client.status()).nodes
@@ -251,7 +256,9 @@ class LocalJob {
       if (options.audit) args.push('--audit');
       const names = Array.from({ length: options.workers }, (_, index) => `worker-${index}`);
       for (const name of names) processes.train(name, args).catch((error: Error) => processes.fail(error));
+      this.autoscale?.start(this.client!, processes.crew(args), (text) => this.display.line(text));
       await processes.trained();
+      await this.autoscale?.stop();
       processes.check();
       await this.checkTrained();
     }

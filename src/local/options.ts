@@ -1,6 +1,7 @@
 /** What `kintsugi local` can be told, and the checks that need no process to be started. */
 import { accessSync, constants, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import type { Bounds } from '../autoscale/bounds.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { SavePlan } from '../protocol/saving.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
@@ -23,6 +24,8 @@ export interface LocalOptions {
   audit: boolean;
   kills: Kill[];
   scales: ScaleStep[];
+  /** PS and workers are added and removed between these; absent: they stay. */
+  autoscale?: Bounds | undefined;
   /** Milliseconds after which a killed process is started again; undefined = never. */
   respawnMs: number | undefined;
   memory: string | undefined;
@@ -63,12 +66,30 @@ export function checkWritable(flag: string, file: string): void {
   }
 }
 
+function checkAutoscale(options: LocalOptions, bounds: Bounds, needed: number): void {
+  const bad = (message: string) => new KintsugiError('BAD_ARGUMENT', message);
+  if (bounds.ps.least < needed)
+    throw new KintsugiError(
+      'NOT_ENOUGH_NODES',
+      `--autoscale from ${bounds.ps.least} PS on: code ${options.code} needs ${needed}`,
+    );
+  for (const name of ['ps', 'workers'] as const) {
+    const { least, most } = bounds[name];
+    if (options[name] < least || options[name] > most)
+      throw bad(`--${name} ${options[name]} is outside of --autoscale ${name}=${least}..${most}`);
+  }
+  if (options.scales.length > 0) throw bad('--autoscale and --scale exclude each other');
+  if (options.deterministic && bounds.workers.most > 1)
+    throw bad('--deterministic needs --autoscale with workers=1');
+}
+
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
 export function checkLocalOptions(options: LocalOptions): void {
   const { ps, workers, standby, kills, deterministic } = options;
   const code = parseCode(options.code);
   poolsFor(code, ps, options.groups);
   checkScales(options.scales, code.k + code.r);
+  if (options.autoscale) checkAutoscale(options, options.autoscale, code.k + code.r);
   checkKills(kills, ps + standby, workers);
   if (deterministic && workers !== 1) {
     throw new KintsugiError(

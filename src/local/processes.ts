@@ -7,6 +7,7 @@ import { KintsugiError } from '../errors.js';
 import type { SavePlan } from '../protocol/saving.js';
 import { RESTART_EXIT } from '../runtime/departure.js';
 import { monotonicMs } from '../runtime/log.js';
+import type { Crew } from './autoscale.js';
 import { Child, type Exit } from './child.js';
 import type { RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
@@ -46,6 +47,8 @@ export class Processes {
   private readonly workers = new Map<string, string[]>();
   private readonly training = new Set<string>();
   private readonly done = new Set<string>();
+  /** Workers that were told to end. */
+  private readonly leaving = new Set<string>();
   /** Killed workers that will be started again. */
   private readonly revived = new Set<string>();
   private allTrained: () => void = () => {};
@@ -142,6 +145,35 @@ export class Processes {
     });
     await child.event('worker.training');
     if (this.children.get(name) === child && child.alive) this.ready.add(name);
+  }
+
+  /** Names of those that train or are about to, in the order of their starts. */
+  trainers(): string[] {
+    return [...this.training].filter((name) => !this.leaving.has(name));
+  }
+
+  /** One more than were ever started, with the arguments of the others. */
+  trainAnother(args: string[]): void {
+    const name = `worker-${this.workers.size}`;
+    this.train(name, args).catch((error: Error) => {
+      if (!this.leaving.has(name) && !this.done.has(name)) this.fail(error);
+    });
+  }
+
+  /** For who adds and removes PS and workers that are told `args`. */
+  crew(args: string[]): Crew {
+    return {
+      startPs: () => this.startAnotherPs(),
+      workers: () => this.trainers(),
+      startWorker: () => this.trainAnother(args),
+      endWorker: (name) => this.endTrainer(name),
+    };
+  }
+
+  /** It ends after its batch; it is killed where that takes long. */
+  endTrainer(name: string): void {
+    this.leaving.add(name);
+    void this.children.get(name)?.stop();
   }
 
   private ended(name: string): void {

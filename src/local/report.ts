@@ -4,6 +4,7 @@
  * null.
  */
 import type { ParityCheck } from '../tools/parity.js';
+import type { AutoscaleReport } from './autoscale.js';
 import type { CheckpointsReport, RestoredReport } from './checkpoints.js';
 import { numberOf, type RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
@@ -105,6 +106,8 @@ export interface Report extends Omit<TrainingSummary, 'samples'> {
   redundancy: string;
   failures: Failure[];
   scalings: ScalingReport[];
+  /** Decisions of the autoscaler; null: there was none. */
+  autoscale: AutoscaleReport[] | null;
   /** Null: the run made none. */
   checkpoints: CheckpointsReport | null;
   /** Null: the job began empty. */

@@ -1,4 +1,5 @@
 /** The end of a run in a few lines for a person. */
+import type { AutoscaleReport } from './autoscale.js';
 import type { RestoredReport } from './checkpoints.js';
 import { checkpointLines } from './killed.js';
 import type { Failure, Report, ScalingReport } from './report.js';
@@ -52,6 +53,17 @@ function scalingLines(scalings: readonly ScalingReport[]): string[] {
   return ['', ...table(head, rows, 1)];
 }
 
+function autoscaleLines(decisions: readonly AutoscaleReport[] | null): string[] {
+  if (!decisions) return [];
+  if (decisions.length === 0) return ['', 'the autoscaler has decided nothing'];
+  const rows = decisions.map(({ at, decision, seconds, problem }) => [
+    `${at.toFixed(1)} s`,
+    problem === null ? orDash(seconds, (value) => `${value.toFixed(2)} s`) : 'failed',
+    problem === null ? decision : `${decision}; ${problem}`,
+  ]);
+  return ['', ...table(['at', 'took', 'the autoscaler decided'], rows, 3)];
+}
+
 function samplesLine({ inFiles, epochs, trained, redone, setAside, exactlyOnce }: SamplesReport): string {
   const verdict =
     exactlyOnce === null ? 'not audited' : exactlyOnce ? 'each exactly once' : 'NOT exactly once';
@@ -81,7 +93,12 @@ export function renderSummary(report: Report): string {
         `log loss ${orDash(report.testLogLoss, (value) => value.toFixed(4))}`,
     );
   }
-  lines.push(...failureLines(failures), ...scalingLines(report.scalings), '');
+  lines.push(
+    ...failureLines(failures),
+    ...scalingLines(report.scalings),
+    ...autoscaleLines(report.autoscale),
+    '',
+  );
   const audit = pushes.lost === null ? 'not audited' : `${pushes.lost} lost, ${pushes.duplicated} duplicated`;
   lines.push(
     samplesLine(report.samples),

@@ -1,10 +1,10 @@
 /** Decisions: each rule by itself, and what holds for all. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decide, firstSize } from '../../src/autoscale/decide.js';
-import type { Observation, Taken } from '../../src/autoscale/observation.js';
-import { policyWith } from '../../src/autoscale/policy.js';
-import { longestPending, theilSen } from '../../src/autoscale/trend.js';
+import { decide, firstSize } from '../../../src/autoscale/decide/decide.js';
+import type { Observation, Taken } from '../../../src/autoscale/decide/observation.js';
+import { policyWith } from '../../../src/autoscale/decide/policy.js';
+import { longestPending, theilSen } from '../../../src/autoscale/decide/trend.js';
 
 const POLICY = policyWith({ ps: { least: 2, most: 20 }, workers: { least: 1, most: 20 } });
 const MIB = 2 ** 20;
@@ -42,6 +42,7 @@ function seenOf(shape: Shape): Observation[] {
       })),
       workers: samples.map((count, i) => ({
         id: `worker-${i}`,
+        name: `worker-${i}`,
         samples: count,
         busy: at * (1 - idle),
         idle: at * idle,
@@ -71,7 +72,7 @@ describe('memory', () => {
   });
 
   it('comes before everything: it waits for no settling and for no budget', () => {
-    const replaced = { kind: 'replace', worker: 'w', reason: '', numbers: {} } as const;
+    const replaced = { kind: 'replace', worker: 'w', name: 'w', reason: '', numbers: {} } as const;
     const taken = Array.from({ length: 50 }, () => ({ at: 1799, decision: replaced }));
     expect(decided({ bytes: 1000 * MIB }, taken)).toMatchObject([{ kind: 'ps', from: 4 }]);
   });

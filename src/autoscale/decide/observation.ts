@@ -14,7 +14,10 @@ export interface PsSeen {
 }
 
 export interface WorkerSeen {
+  /** Of its process. */
   id: string;
+  /** What it is called, also by whoever started it. */
+  name: string;
   samples: number;
   /** Seconds in which it read, pulled, computed and pushed. */
   busy: number;
@@ -45,7 +48,7 @@ export type Decision = {
   | { kind: 'ps'; from: number; to: number }
   | { kind: 'workers'; from: number; to: number }
   | { kind: 'rebalance' }
-  | { kind: 'replace'; worker: string }
+  | { kind: 'replace'; worker: string; name: string }
 );
 
 /** A decision that was taken. */

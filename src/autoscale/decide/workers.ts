@@ -71,6 +71,7 @@ export function stragglers({ seen, taken }: History, policy: Policy): Decision |
   return {
     kind: 'replace',
     worker: worst[0],
+    name: now.workers.find(({ id }) => id === worst[0])?.name ?? worst[0],
     reason: `its samples took more than ${policy.straggler} times the median in each of the last windows`,
     numbers: { timesMedian: worst[1], windows: policy.stragglerWindows },
   };

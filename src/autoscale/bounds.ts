@@ -1,0 +1,35 @@
+/** Bounds as they are typed: `ps=4..8,workers=1..4`. */
+import { KintsugiError } from '../errors.js';
+import type { Policy } from './decide/policy.js';
+
+export type Bounds = Pick<Policy, 'ps' | 'workers'>;
+
+const MOST = 4096;
+
+function rangeOf(text: string): { least: number; most: number } | undefined {
+  const match = /^(\d{1,4})(?:\.\.(\d{1,4}))?$/.exec(text);
+  const least = Number(match?.[1]);
+  const most = Number(match?.[2] ?? match?.[1]);
+  return match && least >= 1 && least <= most && most <= MOST ? { least, most } : undefined;
+}
+
+/** Both are named: what is not to change is one number. @throws BAD_ARGUMENT */
+export function parseBounds(flag: string, text: string): Bounds {
+  const found: Partial<Bounds> = {};
+  for (const part of text.split(',')) {
+    const [name, value] = part.split('=');
+    const range = rangeOf(value ?? '');
+    if ((name === 'ps' || name === 'workers') && range && !found[name]) found[name] = range;
+    else return bad(flag, text);
+  }
+  const { ps, workers } = found;
+  return ps && workers ? { ps, workers } : bad(flag, text);
+}
+
+function bad(flag: string, text: string): never {
+  throw new KintsugiError(
+    'BAD_ARGUMENT',
+    `${flag} must be ps=LEAST..MOST,workers=LEAST..MOST with numbers from 1 to ${MOST}, ` +
+      `for example ps=4..8,workers=1..4, not "${text}"`,
+  );
+}
