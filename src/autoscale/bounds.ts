@@ -1,8 +1,12 @@
 /** Bounds as they are typed: `ps=4..8,workers=1..4`. */
 import { KintsugiError } from '../errors.js';
-import type { Policy } from './decide/policy.js';
+import { type Policy, policyWith } from './decide/policy.js';
 
-export type Bounds = Pick<Policy, 'ps' | 'workers'>;
+export interface Bounds {
+  ps: Policy['ps'];
+  /** Absent: workers are left alone. */
+  workers?: Policy['workers'];
+}
 
 const MOST = 4096;
 
@@ -13,7 +17,7 @@ function rangeOf(text: string): { least: number; most: number } | undefined {
   return match && least >= 1 && least <= most && most <= MOST ? { least, most } : undefined;
 }
 
-/** Both are named: what is not to change is one number. @throws BAD_ARGUMENT */
+/** What is not to change is one number. @throws BAD_ARGUMENT */
 export function parseBounds(flag: string, text: string): Bounds {
   const found: Partial<Bounds> = {};
   for (const part of text.split(',')) {
@@ -23,7 +27,7 @@ export function parseBounds(flag: string, text: string): Bounds {
     else return bad(flag, text);
   }
   const { ps, workers } = found;
-  return ps && workers ? { ps, workers } : bad(flag, text);
+  return ps ? { ps, ...(workers && { workers }) } : bad(flag, text);
 }
 
 function bad(flag: string, text: string): never {
@@ -32,4 +36,9 @@ function bad(flag: string, text: string): never {
     `${flag} must be ps=LEAST..MOST,workers=LEAST..MOST with numbers from 1 to ${MOST}, ` +
       `for example ps=4..8,workers=1..4, not "${text}"`,
   );
+}
+
+/** The usual policy within these bounds, with other times if they are given. */
+export function policyOf({ ps, workers }: Bounds, times: Partial<Policy> = {}): Policy {
+  return policyWith({ ...times, ps, ...(workers ? { workers } : { leaveWorkers: true }) });
 }

@@ -144,8 +144,8 @@ export function localOptions(flags: Flags): LocalOptions {
 function withLeast(flags: Flags, command: Command): Flags {
   const given = { ...flags };
   for (const name of ['ps', 'workers'] as const)
-    if (flags.autoscale && command.getOptionValueSource(name) === 'default')
-      given[name] = flags.autoscale[name].least;
+    if (command.getOptionValueSource(name) === 'default')
+      Object.assign(given, flags.autoscale?.[name] && { [name]: flags.autoscale[name].least });
   return given;
 }
 

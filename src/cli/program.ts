@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { PACKAGE_ROOT } from '../package-root.js';
+import { registerAutoscale } from './autoscale.js';
 import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
 import { registerDashboard } from './dashboard.js';
@@ -48,6 +49,7 @@ export function createProgram(): Command {
   registerScale(program);
   registerRestart(program);
   registerPlan(program);
+  registerAutoscale(program);
   registerCheckpoint(program);
   registerRestore(program);
   registerExport(program);

@@ -1,17 +1,12 @@
-/**
- * `kintsugi local --autoscale`: an autoscaler beside the job, and the provider that starts and ends its
- * processes.
- */
+/** `kintsugi local --autoscale`: an autoscaler beside the job, and what the report says of it. */
 
 import { Autoscaler, type DecisionRecord, decisionText } from '../autoscale/autoscaler.js';
-import type { Bounds } from '../autoscale/bounds.js';
-import { type Policy, policyWith } from '../autoscale/decide/policy.js';
-import type { Provider } from '../autoscale/provider.js';
+import { type Bounds, policyOf } from '../autoscale/bounds.js';
+import type { Policy } from '../autoscale/decide/policy.js';
 import type { Client } from '../client/client.js';
-import { KintsugiError } from '../errors.js';
 import { Observer } from '../observe/observer.js';
 import { monotonicMs } from '../runtime/log.js';
-import { rebalance, scale } from '../tools/scaling.js';
+import { type Crew, LocalProvider } from './provider.js';
 import { timeText } from './text.js';
 
 /** Processes of this machine are there in seconds, and a run is over in minutes. */
@@ -22,55 +17,6 @@ export const LOCAL_TIMES: Readonly<Partial<Policy>> = {
   ...{ startup: 5, moveBytes: 8 * 2 ** 20 },
 };
 const LOOK_MS = 1000;
-/** Without progress for so long a change of PS is taken back. */
-const CHANGE_MS = 60_000;
-
-/** The processes of a run. */
-export interface Crew {
-  /** Starts one more PS; resolves when it has joined. */
-  startPs(): Promise<void>;
-  /** Names of those that train or are about to, in the order of their starts. */
-  workers(): readonly string[];
-  startWorker(): void;
-  /** Has it end after its batch; it is killed where that takes long. */
-  endWorker(name: string): void;
-}
-
-export class LocalProvider implements Provider {
-  constructor(
-    private readonly client: Client,
-    private readonly crew: Crew,
-  ) {}
-
-  get workers(): number {
-    return this.crew.workers().length;
-  }
-
-  async scalePs(count: number): Promise<void> {
-    const { serving } = (await this.client.status()).scaling;
-    const changing = scale(this.client, count, { timeoutMs: CHANGE_MS });
-    changing.catch(() => {});
-    await Promise.all(Array.from({ length: Math.max(0, count - serving) }, () => this.crew.startPs()));
-    await changing;
-  }
-
-  async scaleWorkers(count: number): Promise<void> {
-    const now = this.crew.workers();
-    for (let missing = count - now.length; missing > 0; missing--) this.crew.startWorker();
-    for (const name of now.slice(count)) this.crew.endWorker(name);
-  }
-
-  async replaceWorker(name: string): Promise<void> {
-    if (!this.crew.workers().includes(name))
-      throw new KintsugiError('BAD_ARGUMENT', `there is no worker "${name}"`);
-    this.crew.startWorker();
-    this.crew.endWorker(name);
-  }
-
-  async rebalance(): Promise<void> {
-    await rebalance(this.client, { timeoutMs: CHANGE_MS });
-  }
-}
 
 /** A decision in the report of a run. */
 export interface AutoscaleReport {
@@ -97,7 +43,7 @@ export class LocalAutoscale {
     this.observer = new Observer(client, { intervalMs: LOOK_MS });
     this.autoscaler = new Autoscaler({
       observer: this.observer,
-      policy: policyWith({ ...LOCAL_TIMES, ...this.bounds }),
+      policy: policyOf(this.bounds, LOCAL_TIMES),
       provider: new LocalProvider(client, crew),
       onDecision: ({ decision }) => tell(`autoscaler: ${decisionText(decision)}`),
       onDone: ({ decision, tookMs, problem }) => {

@@ -74,12 +74,12 @@ function checkAutoscale(options: LocalOptions, bounds: Bounds, needed: number): 
       `--autoscale from ${bounds.ps.least} PS on: code ${options.code} needs ${needed}`,
     );
   for (const name of ['ps', 'workers'] as const) {
-    const { least, most } = bounds[name];
+    const { least, most } = bounds[name] ?? { least: 0, most: Number.POSITIVE_INFINITY };
     if (options[name] < least || options[name] > most)
       throw bad(`--${name} ${options[name]} is outside of --autoscale ${name}=${least}..${most}`);
   }
   if (options.scales.length > 0) throw bad('--autoscale and --scale exclude each other');
-  if (options.deterministic && bounds.workers.most > 1)
+  if (options.deterministic && (bounds.workers?.most ?? 1) > 1)
     throw bad('--deterministic needs --autoscale with workers=1');
 }
 

@@ -7,11 +7,11 @@ import { KintsugiError } from '../errors.js';
 import type { SavePlan } from '../protocol/saving.js';
 import { RESTART_EXIT } from '../runtime/departure.js';
 import { monotonicMs } from '../runtime/log.js';
-import type { Crew } from './autoscale.js';
 import { Child, type Exit } from './child.js';
 import type { RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
 import type { LocalOptions } from './options.js';
+import type { Crew } from './provider.js';
 
 /** A killed scheduler always comes back, also when killed PS do not. */
 const SCHEDULER_RESPAWN_MS = 1000;

@@ -148,9 +148,10 @@ it('bounds are two ranges, or numbers that do not change', () => {
     workers: { least: 1, most: 4 },
   });
   expect(parseBounds('--b', 'workers=2,ps=5').ps).toEqual({ least: 5, most: 5 });
+  expect(parseBounds('--b', 'ps=4')).toEqual({ ps: { least: 4, most: 4 } });
   for (const wrong of [
     '',
-    'ps=4',
+    'workers=4',
     'ps=0..4,workers=1',
     'ps=4,ps=5,workers=1',
     'ps=1,workers=1,x=1',

@@ -126,7 +126,7 @@ test('a worker that is stopped now and then is replaced', async () => {
 test.each([
   [['--autoscale', 'ps=2..4,workers=1', '--ps', '3'], 'NOT_ENOUGH_NODES', /from 2 PS on: code 2\+1 needs 3/],
   [['--autoscale', 'ps=3..4,workers=1', '--ps', '5'], 'BAD_ARGUMENT', /--ps 5 is outside of/],
-  [['--autoscale', 'ps=3..4'], 'BAD_ARGUMENT', /must be ps=LEAST\.\.MOST,workers=/],
+  [['--autoscale', 'workers=3..4'], 'BAD_ARGUMENT', /must be ps=LEAST\.\.MOST,workers=/],
   [['--autoscale', 'ps=4..3,workers=1'], 'BAD_ARGUMENT', /for example ps=4\.\.8,workers=1\.\.4/],
   [['--autoscale', 'ps=3,workers=1', '--scale', 'ps=4@50%'], 'BAD_ARGUMENT', /exclude each other/],
 ])('refuses %j', async (flags, name, message) => {

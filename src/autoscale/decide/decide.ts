@@ -23,6 +23,7 @@ function bounds(history: History, policy: Policy): Decision | undefined {
     ['workers', now.workers.length + now.pendingWorkers, policy.workers],
   ] as const;
   for (const [kind, from, { least, most }] of sides) {
+    if (kind === 'workers' && policy.leaveWorkers) continue;
     const to = Math.min(most, Math.max(least, from));
     if (to !== from) return { kind, from, to, reason: 'outside of the bounds', numbers: { least, most } };
   }
@@ -44,11 +45,12 @@ export function decide(history: History, policy: Policy): Decision[] {
   if (now.at - last < policy.settle) return [];
   if (now.pendingPs > 0 || now.pendingWorkers > 0 || now.changing) return [];
   if (taken.filter(({ at }) => at > now.at - HOUR).length >= policy.budgetPerHour) return [];
+  const ofWorkers = (rule: typeof workers) => (policy.leaveWorkers ? undefined : rule(history, policy));
   const decision =
-    stragglers(history, policy) ??
+    ofWorkers(stragglers) ??
     hot(history, policy) ??
-    idle(history, policy) ??
-    workers(history, policy) ??
+    ofWorkers(idle) ??
+    ofWorkers(workers) ??
     shrink(history, policy);
   return decision ? [decision] : [];
 }

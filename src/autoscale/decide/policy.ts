@@ -3,6 +3,8 @@
 export interface Policy {
   ps: { least: number; most: number };
   workers: { least: number; most: number };
+  /** Whoever starts workers has no use for decisions about them. */
+  leaveWorkers: boolean;
   /** Decisions that cost something, in any hour: at most so many. Memory that runs out is never refused. */
   budgetPerHour: number;
   /** Nothing else is decided for so long after a decision. */
@@ -52,6 +54,7 @@ export interface Policy {
 export const DEFAULT_AUTOSCALE: Readonly<Policy> = {
   ps: { least: 1, most: 64 },
   workers: { least: 1, most: 64 },
+  leaveWorkers: false,
   budgetPerHour: 20,
   settle: 120,
   window: 180,
