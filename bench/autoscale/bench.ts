@@ -11,6 +11,7 @@ import { median } from '../common/statistics.js';
 import { Job, type Outcome } from './job.js';
 import { type AUTOSCALE_FLAGS, parseAutoscaleOptions } from './options.js';
 import { oracle, score } from './oracle.js';
+import { addReal } from './real.js';
 import { des, dlrover, ours, type Rule } from './rules.js';
 import { KINDS, type Scenario, scenario } from './scenario.js';
 
@@ -45,6 +46,12 @@ export function live(scene: Scenario, rule: Rule, seconds: number, seed: number,
 export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
   const options = parseAutoscaleOptions(given);
   const report = new BenchReport('autoscale', options);
+  if (options.real) {
+    report.parameters.rows = options.rows;
+    await addReal(report, options.rows, options.smoke);
+    report.finish();
+    return;
+  }
   const seconds = options.hours * 3600;
   Object.assign(report.parameters, { seed: options.seed, days: options.days, hours: options.hours });
   const rules = [ours(POLICY), des(POLICY), dlrover(POLICY)];
@@ -52,7 +59,7 @@ export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
   for (const kind of Object.keys(KINDS)) {
     const shares = new Map<
       string,
-      { score: number[]; samples: number[]; cost: number[]; refused: number[] }
+      { score: number[]; samples: number[]; cost: number[]; price: number[]; refused: number[] }
     >();
     for (let day = 0; day < options.days; day++) {
       const seed = options.seed + day;
@@ -60,19 +67,21 @@ export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
       const reference = oracle(scene, POLICY, seconds);
       for (const rule of rules) {
         const outcome = live(scene, rule, seconds, seed);
-        const list = shares.get(rule.name) ?? { score: [], samples: [], cost: [], refused: [] };
+        const list = shares.get(rule.name) ?? { score: [], samples: [], cost: [], price: [], refused: [] };
         shares.set(rule.name, list);
         list.score.push(score(outcome) / score(reference));
         list.samples.push(outcome.samples / reference.samples);
         list.cost.push(outcome.cost / reference.cost);
+        list.price.push(outcome.cost / outcome.samples / (reference.cost / reference.samples));
         list.refused.push(outcome.outOfMemory / 60);
         details.push({ kind, seed, rule: rule.name, ...outcome, oracle: reference });
       }
     }
-    const each = (of: 'score' | 'samples' | 'cost'): Record<string, number> =>
+    const each = (of: 'score' | 'samples' | 'cost' | 'price'): Record<string, number> =>
       Object.fromEntries([...shares].map(([name, lists]) => [name, median(lists[of])]));
     report.add({ name: `${kind}: throughput`, unit: "of the oracle's", values: each('samples') });
     report.add({ name: `${kind}: cost`, unit: "of the oracle's", values: each('cost') });
+    report.add({ name: `${kind}: cost of a sample`, unit: "of the oracle's", values: each('price') });
     report.add({ name: `${kind}: score`, unit: "of the oracle's", values: each('score') });
     report.add({
       name: `${kind}: out of memory`,

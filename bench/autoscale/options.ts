@@ -7,6 +7,10 @@ export interface AutoscaleOptions {
   /** Different days of each kind of job. */
   days: number;
   hours: number;
+  /** A job of real processes instead of simulated days. */
+  real: boolean;
+  /** Of that job. */
+  rows: number;
   json: string | undefined;
 }
 
@@ -15,6 +19,8 @@ export const AUTOSCALE_FLAGS = {
   seed: { value: 'n', help: 'of the first day', standard: '1' },
   days: { value: 'n', help: 'days of each kind of job', standard: '5', smoke: '1' },
   hours: { value: 'n', help: 'length of a day', standard: '24', smoke: '3' },
+  real: { help: 'a job of real processes that begins with too few workers, instead of simulated days' },
+  rows: { value: 'n', help: 'samples of that job', standard: '80000', smoke: '3000' },
 } as const satisfies Flags;
 
 /** @throws BAD_ARGUMENT */
@@ -25,6 +31,8 @@ export function parseAutoscaleOptions(given: Given<typeof AUTOSCALE_FLAGS>): Aut
     seed: whole(flags, 'seed', 0),
     days: whole(flags, 'days', 1),
     hours: number(flags, 'hours'),
+    real: flags.real ?? false,
+    rows: whole(flags, 'rows', 1),
     json: flags.json,
   };
 }
