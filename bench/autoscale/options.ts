@@ -19,7 +19,7 @@ export const AUTOSCALE_FLAGS = {
   seed: { value: 'n', help: 'of the first day', standard: '1' },
   days: { value: 'n', help: 'days of each kind of job', standard: '5', smoke: '1' },
   hours: { value: 'n', help: 'length of a day', standard: '24', smoke: '3' },
-  real: { help: 'a job of real processes that begins with too few workers, instead of simulated days' },
+  real: { help: 'a job of processes with too few workers, instead of simulated days' },
   rows: { value: 'n', help: 'samples of that job', standard: '80000', smoke: '3000' },
 } as const satisfies Flags;
 

@@ -33,6 +33,7 @@ import {
   failuresOf,
   inOrder,
   type KillRecord,
+  nodesOf,
   type PushCheck,
   type Report,
   summarize,
@@ -206,15 +207,7 @@ class LocalJob {
       autoscale: this.autoscale?.report(trainingSpan(events)?.start) ?? null,
       checkpoints: await this.checkpoints.report(events, trainingSpan(events)?.start),
       restored: this.checkpoints.restoredReport(events),
-      nodes: (await client.status()).nodes
-        .filter((node) => node.alive)
-        .map(({ name, host, dataShards, parityShards, bytes }) => ({
-          id: name,
-          host,
-          dataShards,
-          parityShards,
-          bytes,
-        })),
+      nodes: nodesOf(await client.status()),
     };
     return { report, events, kills: this.kills };
   }

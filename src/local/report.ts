@@ -3,6 +3,7 @@
  * processes. All times are counted from the SIGKILL on the launcher's monotonic clock; what did not happen is
  * null.
  */
+import type { JobStatus } from '../protocol/messages.js';
 import type { ParityCheck } from '../tools/parity.js';
 import type { AutoscaleReport } from './autoscale.js';
 import type { CheckpointsReport, RestoredReport } from './checkpoints.js';
@@ -113,6 +114,15 @@ export interface Report extends Omit<TrainingSummary, 'samples'> {
   /** Null: the job began empty. */
   restored: RestoredReport | null;
   nodes: NodeReport[];
+}
+
+/** Those that live. */
+export function nodesOf({ nodes }: JobStatus): NodeReport[] {
+  return nodes
+    .filter(({ alive }) => alive)
+    .map(({ name: id, host, dataShards, parityShards, bytes }) => ({
+      ...{ id, host, dataShards, parityShards, bytes },
+    }));
 }
 
 /** When training began and ended on the monotonic clock; undefined before any worker has started. */
