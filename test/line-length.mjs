@@ -9,7 +9,7 @@ export const MAX_COLUMNS = 110;
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const TEXT = /\.(ts|mjs|js|css|html|cc|h|md|json|yml|sh)$|^\.ci\/run$/;
 /** Written by programs, or by others. */
-const GENERATED = /(^|\/)package-lock\.json$|^src\/dashboard\/page\/vendor\//;
+const GENERATED = /(^|\/)package-lock\.json$|^deploy\/grafana\.json$|^src\/dashboard\/page\/vendor\//;
 
 /** `file:line: columns` of every line that is too long. */
 export function longLines(file, text) {

@@ -57,5 +57,10 @@ if (!process.env.KINTSUGI_TEST_S3)
   leftOut.push('tests of object stores: KINTSUGI_TEST_S3 names no S3 server');
 if (!process.env.KINTSUGI_CHROMIUM && !has('chromium'))
   missingTools.push('tests of the dashboard in a browser (Debian: apt-get install chromium)');
+if (!has('prometheus')) missingTools.push('tests of deploy/ (Debian: apt-get install prometheus)');
+if (!existsSync(join(root, 'build/python')) && !process.env.KINTSUGI_TEST_PYTHON)
+  leftOut.push(
+    'TensorBoard reading what we write, unless python3 has tensorboard: build/python is not there',
+  );
 for (const what of [...missingTools, ...leftOut]) console.error(`\nnpm test: LEFT OUT: ${what}`);
 if (missingTools.length > 0 && process.env.CI) process.exit(1);
