@@ -9,6 +9,7 @@ export {
   type Client,
   type ConnectOptions,
   connect,
+  type EventsOptions,
   type JobSnapshot,
   type ObservedNode,
   type ObserveOptions,
@@ -45,6 +46,7 @@ export {
 } from './observe/rates.js';
 export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
 export type { SavedTable } from './protocol/checkpoints.js';
+export type { EventFields, EventKind, JobEvent, ToldKind } from './protocol/events.js';
 export type {
   ClusterMap,
   DataEntry,

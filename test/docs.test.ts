@@ -19,6 +19,7 @@ import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
 import { ERROR_CODES } from '../src/errors.js';
 import { OPTIMIZER_KINDS } from '../src/optimizers.js';
+import { EVENT_KINDS } from '../src/protocol/events.js';
 import { CAPABILITIES } from '../src/protocol/map.js';
 import { FLOWS } from '../src/protocol/senders.js';
 import { METRICS, type Metric } from '../src/runtime/metrics/declared.js';
@@ -272,7 +273,20 @@ describe('docs/events.md', () => {
       return [...logged, ...others];
     });
     expect(inCode.length).toBeGreaterThan(40);
-    expect(compare(inCode, firstCells('docs/events.md').flatMap(quoted))).toEqual(SAME);
+    const kept = Object.entries(EVENT_KINDS);
+    const silent = kept.filter(([name, spec]) => !('told' in spec) && !inCode.includes(name));
+    expect(silent).toEqual([]);
+    const all = [...inCode, ...kept.map(([name]) => name)];
+    expect(compare(all, firstCells('docs/events.md').flatMap(quoted))).toEqual(SAME);
+  });
+
+  it('has the fields of events that are kept, and when they happen', () => {
+    const inCode = Object.entries(EVENT_KINDS).map(
+      ([name, { fields, when }]) =>
+        `\`${name}\` | ${fields.map((field) => `\`${field}\``).join(' ')} | ${when}`,
+    );
+    const rows = rowsOf('docs/events.md', 'Events of the job').slice(1);
+    expect(rows.map((cells) => cells.join(' | '))).toEqual(inCode);
   });
 });
 
@@ -282,6 +296,7 @@ describe('docs/protocol.md', () => {
   it('has every kind of message', () => {
     const kinds = [
       'messages',
+      'events',
       'liveness',
       'membership',
       'replicas',

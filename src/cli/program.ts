@@ -8,6 +8,7 @@ import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
 import { registerDashboard } from './dashboard.js';
 import { registerDemo } from './demo.js';
+import { registerEvents } from './events.js';
 import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
@@ -46,6 +47,7 @@ export function createProgram(): Command {
   registerLocal(program);
   registerStatus(program);
   registerDashboard(program);
+  registerEvents(program);
   registerScale(program);
   registerRestart(program);
   registerPlan(program);

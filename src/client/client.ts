@@ -4,11 +4,13 @@ import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER } from '../optimizers.js';
 import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
+import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../protocol/saving.js';
 import { CLIENT_TLS } from '../transport/index.js';
 import { auditTable, isAuditTable } from './audit.js';
+import { type EventsOptions, eventsOf, tellEvent } from './events.js';
 import { internalsOf, keepInternals } from './internals.js';
 import { type JobSnapshot, OBSERVE_OPTIONS, type ObserveOptions, observe } from './observe.js';
 import {
@@ -35,6 +37,7 @@ import { type RestoredLost, type RestoreLostOptions, restoreLost } from './resto
 import { scan } from './scan.js';
 import { Session } from './session.js';
 
+export type { EventsOptions } from './events.js';
 export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
 export type {
   CheckpointResult,
@@ -264,6 +267,30 @@ export class Client {
     checkOptions('observe', options, OBSERVE_OPTIONS);
     if (options.timeoutMs !== undefined) checkTimeout('observe: timeoutMs', options.timeoutMs);
     return observe(this.#session, options);
+  }
+
+  /**
+   * What happened to the job: the newest 1,000 events that its scheduler keeps, oldest first, and with
+   * `follow` those that come. All are durable; an iteration survives the loss of the scheduler.
+   *
+   * @example
+   * ```ts
+   * for await (const { kind, subject } of client.events({ follow: true })) console.log(kind, subject);
+   * ```
+   * @throws BAD_ARGUMENT at the call; the iterator throws ABORTED, CLOSED
+   */
+  events(options: EventsOptions = {}): AsyncGenerator<JobEvent, void> {
+    return eventsOf(this.#session, options);
+  }
+
+  /**
+   * Adds an event of the caller's: what an autoscaler has decided, and why.
+   * @param fields those that docs/events.md lists for the kind
+   * @returns its number, when it is durable
+   * @throws BAD_ARGUMENT, LIMIT when there are too many of this kind; CLOSED
+   */
+  tellEvent(kind: ToldKind, fields: EventFields): Promise<number> {
+    return tellEvent(this.#session, kind, fields);
   }
 
   /**

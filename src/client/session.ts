@@ -299,18 +299,21 @@ export class Session {
 
   /**
    * Asks the scheduler, and repeats the question until there is an answer. Rejects with UNREACHABLE after
-   * `limitMs`.
+   * `limitMs`, with ABORTED by the signal.
    */
-  async ask(build: (id: number) => Message, limitMs?: number): Promise<Message> {
+  async ask(build: (id: number) => Message, limitMs?: number, signal?: AbortSignal): Promise<Message> {
     if (this.closed) throw this.closed;
     const id = this.nextTicket++;
     const message = this.proven(build(id));
     let timer: NodeJS.Timeout | undefined;
     let limit: NodeJS.Timeout | undefined;
+    let onAbort: (() => void) | undefined;
     try {
       return await new Promise<Message>((resolve, reject) => {
         const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
         if (limitMs !== undefined) limit = setTimeout(() => reject(late), limitMs);
+        onAbort = () => reject(aborted());
+        signal?.addEventListener('abort', onAbort);
         this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
         this.uplink?.send(message);
         timer = setInterval(() => this.uplink?.send(message), DEFAULT_CLIENT_POLICY.retryMs);
@@ -318,6 +321,7 @@ export class Session {
     } finally {
       clearInterval(timer);
       clearTimeout(limit);
+      if (onAbort) signal?.removeEventListener('abort', onAbort);
       this.replies.delete(id);
     }
   }

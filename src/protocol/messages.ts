@@ -21,6 +21,7 @@
  */
 import type { ErrorCode } from '../errors.js';
 import type { Extent, TableStats } from '../native.js';
+import type { EventMessage } from './events.js';
 import type { Reach, Reached } from './liveness.js';
 import type { PeerId, TableSpec } from './map.js';
 import type {
@@ -435,6 +436,7 @@ export type Message =
   | SampleMessage
   | SavingMessage
   | ReplicaMessage
-  | TelemetryMessage;
+  | TelemetryMessage
+  | EventMessage;
 
 export type MessageOf<T extends Message['t']> = Extract<Message, { t: T }>;

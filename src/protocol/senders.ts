@@ -133,6 +133,11 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   read: ['client>replica'],
   readRows: ['replica>client'],
   readRefused: ['replica>client'],
+  // Events.
+  events: ['client>scheduler'],
+  eventsReply: ['scheduler>client'],
+  tellEvent: ['client>scheduler'],
+  eventTold: ['scheduler>client'],
 };
 
 type Kinds = ReadonlySet<Message['t']>;

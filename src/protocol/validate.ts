@@ -20,6 +20,7 @@ import {
   tuple,
   wrongField,
 } from './checks.js';
+import { EVENT_KINDS, EVENTS_AT_ONCE, isEventKind, MAX_EVENT_FIELDS } from './events.js';
 import { areItems, type ItemKind, isMember } from './items.js';
 import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
@@ -127,6 +128,14 @@ const plan = record({
   tables: optional(list(text)),
   barrier: optional(bool),
 });
+
+const plain: Check = (v) => either(text, bool)(v) || (typeof v === 'number' && Number.isFinite(v));
+const eventFields: Check = (v) => {
+  const values = object(v) ? Object.values(v as object) : undefined;
+  return values !== undefined && values.length <= MAX_EVENT_FIELDS && values.every(plain);
+};
+const toldKind: Check = (v) => typeof v === 'string' && isEventKind(v) && 'told' in EVENT_KINDS[v];
+const event = record({ number: natural, at: natural, kind: text, subject: text, fields: eventFields });
 
 const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   hello: { peer: natural, inc: natural, job: text, proof },
@@ -385,6 +394,14 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   read: { id: natural, items: itemsOf('pull'), maxLagMs: optional(natural), missing: optional(float) },
   readRows: { id: natural, states: list(pair), lagMs: natural },
   readRefused: { id: natural, code, message: text },
+  events: { id: natural, since: natural, follow: bool },
+  eventsReply: {
+    id: natural,
+    events: (v) => list(event)(v) && (v as []).length <= EVENTS_AT_ONCE,
+    newest: natural,
+  },
+  tellEvent: { id: natural, kind: toldKind, fields: eventFields },
+  eventTold: { id: natural, number: natural, code: optional(code), message: optional(text) },
 };
 
 /** Kind -> its fields as a list: they are walked for every message that arrives. */

@@ -1,5 +1,4 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
-import { setTimeout as pause } from 'node:timers/promises';
 import {
   DEFAULT_SCHEDULER_POLICY,
   newJob,
@@ -20,10 +19,12 @@ import { formatAddress, parseAddress } from './address.js';
 import { Checkpoints } from './checkpoints.js';
 import { each } from './effects.js';
 import { createEndpoints } from './endpoints.js';
+import { EventFeed } from './event-feed.js';
 import { FailStop } from './fail-stop.js';
 import { monotonicMs } from './log.js';
 import { SchedulerMetrics } from './metrics/scheduler.js';
-import { hostOf, pauseAfter, probe } from './probe.js';
+import { hostOf } from './probe.js';
+import { Probing } from './probing.js';
 import { observedOf } from './process-telemetry.js';
 import { checkJoin, checkProved, Refusals } from './refusals.js';
 import { restoredState } from './restored.js';
@@ -35,8 +36,6 @@ import { StatusAnswers } from './status-answers.js';
 export type { PoolOptions, RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 
 const TICK_MS = 50;
-/** So long is looked whether a node's process is gone. */
-const PROBE_LIMIT_MS = 10_000;
 /** A link without traffic is pinged so often: of nodes, and of clients. */
 const NODE_PING_MS = 200;
 const CLIENT_PING_MS = 500;
@@ -50,10 +49,7 @@ class SchedulerRuntime {
   private readonly refusals: Refusals;
   private readonly proofs: SessionProofs;
   private readonly byPeer = new Map<PeerId, Link>();
-  /** Where the connections of nodes came from. */
-  private readonly calledFrom = new Map<PeerId, string>();
-  /** Nodes that are being probed. */
-  private probed = 0;
+  private readonly probing: Probing;
   private timer: NodeJS.Timeout | undefined;
   private closed = false;
   private storeProblem: string | undefined;
@@ -63,6 +59,7 @@ class SchedulerRuntime {
   private readonly metrics: SchedulerMetrics;
   private readonly checkpoints: Checkpoints;
   private readonly answers: StatusAnswers;
+  private readonly feed: EventFeed;
   /** Of the last tick. */
   private silent = 0;
   address = '';
@@ -84,6 +81,13 @@ class SchedulerRuntime {
       make: () => core.status(),
       version: () => this.version(),
       clock: () => performance.now(),
+    });
+    this.feed = new EventFeed(core.events, () => performance.now());
+    this.probing = new Probing({
+      reconnectMs: options.policy?.reconnectMs ?? DEFAULT_SCHEDULER_POLICY.reconnectMs,
+      nodes: () => core.map.nodes,
+      isConnected: (node) => this.byPeer.has(node),
+      step: (input) => this.step(input),
     });
     this.failStop = new FailStop({
       role: 'scheduler',
@@ -142,7 +146,7 @@ class SchedulerRuntime {
       },
     });
     this.address = formatAddress({ host, port: this.listener.port });
-    this.step({ kind: 'tick', now: monotonicMs() });
+    this.step({ kind: 'tick', now: monotonicMs(), wall: Date.now() });
     this.timer = setInterval(() => this.tick(), TICK_MS);
     options.log.info('scheduler.ready', { address: this.address, resumed, transport: this.listener.kind });
     if (options.checkpoint) void this.checkpoints.begin(options.checkpoint);
@@ -157,9 +161,10 @@ class SchedulerRuntime {
     // An empty list takes back what the last one said.
     if (links.length + this.silent > 0) this.step({ kind: 'silent', links });
     this.silent = links.length;
-    this.step({ kind: 'tick', now: monotonicMs() });
+    this.step({ kind: 'tick', now: monotonicMs(), wall: Date.now() });
     this.answers.tick();
     this.metrics.tick();
+    this.feed.tick();
   }
 
   /** Of what a status tells that others are told at once. */
@@ -179,10 +184,11 @@ class SchedulerRuntime {
     this.refusals.during(link, known.peer, message, () => {
       if (message.t === 'release' && known.role === 'client') this.checkRange(message);
       if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
-      else if (message.t === 'status' && known.role !== 'node') {
+      else if ((message.t === 'status' || message.t === 'events') && known.role !== 'node') {
         // Also for whoever only looks: a session would wait for the store.
         checkProved(link, 'client');
-        this.answers.ask(link, message.id);
+        if (message.t === 'status') this.answers.ask(link, message.id);
+        else this.feed.ask(link, message);
       } else if (message.t === 'observe' && known.role === 'client')
         link.send(observedOf(this.core, message.id));
       else if (known.role && known.peer !== undefined) {
@@ -242,6 +248,7 @@ class SchedulerRuntime {
     const known = this.links.get(link.id);
     this.links.delete(link.id);
     this.answers.closed(link);
+    this.feed.closed(link);
     if (known?.peer === undefined || this.byPeer.get(known.peer) !== link) return;
     this.byPeer.delete(known.peer);
     this.step({ kind: 'closed', peer: known.peer, inc: known.inc ?? 0, link: link.id });
@@ -254,6 +261,7 @@ class SchedulerRuntime {
       this.answers.outdated();
     const effects = this.failStop.run(() => this.core.step(input), refusable) ?? [];
     each(effects, this.options.log, (effect) => this.execute(effect));
+    this.feed.look();
   }
 
   private execute(effect: SchedulerEffect): void {
@@ -273,7 +281,7 @@ class SchedulerRuntime {
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
         return;
       case 'probe':
-        void this.probe(effect.node, effect.inc, effect.address);
+        void this.probing.probe(effect.node, effect.inc, effect.address);
         return;
       case 'abandon':
         return this.abandon(effect.node, effect.inc);
@@ -357,34 +365,9 @@ class SchedulerRuntime {
       const isNode = effect.admit.inc > 0;
       if (isNode) known.link.watch(NODE_PING_MS);
       else known.link.watch(CLIENT_PING_MS, CLIENT_GONE_MS);
-      if (isNode) this.remember(effect.admit.peer, hostOf(known.link.remote));
+      if (isNode) this.probing.remember(effect.admit.peer, hostOf(known.link.remote));
     }
     known.link.send(this.proven(effect.message));
-  }
-
-  /** Where a node calls from; forgotten with the node. */
-  private remember(node: PeerId, host: string): void {
-    this.calledFrom.set(node, host);
-    if (this.calledFrom.size <= 2 * this.core.map.nodes.length) return;
-    const named = new Set(this.core.map.nodes.map(({ id }) => id));
-    for (const id of this.calledFrom.keys()) if (!named.has(id)) this.calledFrom.delete(id);
-  }
-
-  /** Probes the node until it is gone for certain, is back, or the time is over. */
-  private async probe(node: PeerId, inc: number, address: string): Promise<void> {
-    const { reconnectMs } = { ...DEFAULT_SCHEDULER_POLICY, ...this.options.policy };
-    const until = monotonicMs() + PROBE_LIMIT_MS;
-    this.probed++;
-    for (;;) {
-      const finding = await probe(parseAddress(address), this.calledFrom.get(node));
-      if (this.closed || this.byPeer.has(node)) break;
-      if (finding === 'gone') this.step({ kind: 'refused', node, inc });
-      if (finding === 'gone' || monotonicMs() > until) break;
-      // An unclear finding is left to the timers of the core.
-      if (finding === 'listening') this.step({ kind: 'listening', node, inc });
-      await pause(pauseAfter(finding, this.probed, reconnectMs), undefined, { ref: false });
-    }
-    this.probed--;
   }
 
   async finish(): Promise<void> {
@@ -395,6 +378,7 @@ class SchedulerRuntime {
     if (this.closed) return;
     this.closed = true;
     clearInterval(this.timer);
+    this.probing.close();
     await this.listener?.close();
     await this.checkpoints.close();
     await this.options.store.close();

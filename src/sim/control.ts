@@ -13,8 +13,9 @@ import type { EndedSessions, JobStatus, JobSummary, Message } from '../protocol/
 import { maySend } from '../protocol/senders.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
+import { Chronicle } from './chronicle.js';
 import type { Cluster, SchedulerSide } from './cluster.js';
-import { Disk, newDisk, type Write } from './disk.js';
+import { Disk, newDisk } from './disk.js';
 import { isLoadedAgain, lackingMembers, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
 import { Violation } from './violation.js';
@@ -26,8 +27,7 @@ export class Control implements SchedulerSide {
   /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
   unrecoverable = false;
   scheduler: Scheduler | undefined;
-  /** The transaction that the disk works on: a crash has it whole or not at all. */
-  private writing: Write | undefined;
+  private chronicle = new Chronicle();
   private changes = new ChangeWatch();
   /** What the scheduler takes for now. */
   private tickedAt = 0;
@@ -57,9 +57,10 @@ export class Control implements SchedulerSide {
     return this.scheduler !== undefined;
   }
 
-  /** Everything decided is on the disk. */
+  /** Everything decided is on the disk, and everything that happened is told. */
   get settled(): boolean {
-    return this.running && this.writing === undefined;
+    const redundancy = this.scheduler?.summary().redundancy;
+    return redundancy !== undefined && this.storage.idle && this.chronicle.isUpTo(redundancy);
   }
 
   start(): void {
@@ -87,6 +88,7 @@ export class Control implements SchedulerSide {
       barrierMs: retry * 20,
     };
     this.scheduler = new Scheduler(this.storage.read(), policy, this.storage.used);
+    this.chronicle.resumed(this.scheduler);
     this.step({ kind: 'tick', now: this.cluster.now });
   }
 
@@ -95,11 +97,8 @@ export class Control implements SchedulerSide {
     const { cluster } = this;
     cluster.count('schedulerCrash');
     cluster.log(() => '** SCHEDULER CRASH');
-    if (this.writing && cluster.random.chance(0.5)) {
-      this.storage.write(this.writing.changes);
-      watchLoss(cluster);
-    }
-    this.writing = undefined;
+    this.storage.crash(() => cluster.random.chance(0.5));
+    watchLoss(cluster);
     this.cluster.leases.crashed();
     this.cluster.maps.crashed(this.disk.map.epoch);
     this.scheduler = undefined;
@@ -120,9 +119,9 @@ export class Control implements SchedulerSide {
       state.restore!.shards.set(key, { ...load, reshaped });
     this.storage = new Disk(() => structuredClone(state));
     this.scheduler = undefined;
-    this.writing = undefined;
     this.unrecoverable = this.crashSoon = false;
     this.changes = new ChangeWatch();
+    this.chronicle = new Chronicle();
     this.stalled.clear();
     this.believed.clear();
     this.closings = [];
@@ -208,6 +207,7 @@ export class Control implements SchedulerSide {
     this.cluster.maps.decide(this.scheduler.map);
     this.changes.look(this.tickedAt, this.scheduler.changes);
     if (this.scheduler.map !== before) this.checkDecision(before, this.scheduler.map);
+    this.chronicle.look(this.scheduler, this.disk);
     for (const effect of effects) this.run(effect);
     this.cluster.leases.settled();
   }
@@ -262,6 +262,7 @@ export class Control implements SchedulerSide {
     const { cluster } = this;
     switch (effect.kind) {
       case 'send':
+        if (effect.message.t === 'eventTold') this.chronicle.answered(effect.message.number);
         cluster.transmit(0, effect.to, effect.message, effect.parts);
         return;
       case 'broadcast':
@@ -290,8 +291,7 @@ export class Control implements SchedulerSide {
         });
         return;
       case 'persist':
-        if (this.writing) throw new Violation('a transaction began before the last one was durable');
-        this.writing = effect;
+        this.storage.begin(effect);
         if (cluster.stormy && cluster.random.chance(0.03)) this.crashSoon = true;
         return;
       case 'event':
@@ -360,10 +360,8 @@ export class Control implements SchedulerSide {
       cluster.faultsLeft--;
       this.crash();
     }
-    if (!this.writing || !cluster.random.chance(cluster.config.diskRate)) return;
-    const { version, changes } = this.writing;
-    this.writing = undefined;
-    this.storage.write(changes);
+    if (this.storage.idle || !cluster.random.chance(cluster.config.diskRate)) return;
+    const version = this.storage.finish()!;
     watchLoss(cluster);
     this.step({ kind: 'persisted', version });
   }

@@ -1,12 +1,17 @@
 /** The disk of a simulated scheduler: entries by key, and the state that the next process reads there. */
+
+import { HEAD_KEY } from '../core/scheduler/entries.js';
 import { type DurableState, newJob, type SchedulerEffect, stateOf } from '../core/scheduler/scheduler.js';
 import { apply, type Entries } from '../storage/index.js';
+import { Violation } from './violation.js';
 
 export type Write = SchedulerEffect & { kind: 'persist' };
 
 export class Disk {
   private readonly entries = new Map<string, unknown>();
   private known: DurableState | undefined;
+  /** Transactions that the disk works on, in order: a crash has each whole or not at all. */
+  private queue: Write[] = [];
 
   constructor(private readonly empty: () => DurableState) {}
 
@@ -24,6 +29,31 @@ export class Disk {
   /** A state for a process that starts. */
   read(): DurableState {
     return stateOf(this.entries)?.state ?? this.empty();
+  }
+
+  /** Nothing is being written. */
+  get idle(): boolean {
+    return this.queue.length === 0;
+  }
+
+  begin(write: Write): void {
+    const decides = ({ changes }: Write) => changes.has(HEAD_KEY);
+    if (this.queue.some((other) => decides(other) === decides(write)))
+      throw new Violation('a transaction began before the last one was durable');
+    this.queue.push(write);
+  }
+
+  /** Version of the transaction that is durable now; undefined: there was none. */
+  finish(): number | undefined {
+    const next = this.queue.shift();
+    if (next) this.write(next.changes);
+    return next?.version;
+  }
+
+  /** What is being written is lost; `survives` says of each whether it got there, until one did not. */
+  crash(survives: () => boolean): void {
+    while (this.queue.length > 0 && survives()) this.finish();
+    this.queue = [];
   }
 
   /** One transaction. What is stored has the form of JSON, whatever the process does with its objects. */

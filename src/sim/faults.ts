@@ -231,6 +231,9 @@ export class Faults {
     ]);
     this.cluster.count(message.t);
     control.told(message.t === 'drain' && itself ? node.id : from, message);
+    if (!random.chance(0.3)) return;
+    const fields = { action: message.t, reason: 'the simulator wants it' };
+    control.told(from, { t: 'tellEvent', id: random.below(1000), kind: 'autoscale.decided', fields });
   }
 
   /**

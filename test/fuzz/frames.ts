@@ -264,6 +264,21 @@ const FIELDS: Record<Message['t'], object> = {
     ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
   },
   replicaHeard: { n: 12, epoch: 9 },
+  events: { id: 3, since: 17, follow: true },
+  eventsReply: {
+    ...{ id: 3, newest: 18 },
+    events: [
+      {
+        number: 18,
+        at: 1_790_000_000_000,
+        kind: 'node.lost',
+        subject: 'ps-1',
+        fields: { node: 4, name: 'ps-1' },
+      },
+    ],
+  },
+  tellEvent: { id: 4, kind: 'autoscale.decided', fields: { action: 'scale', ps: 5, dryRun: true } },
+  eventTold: { id: 4, number: 0, code: 'LIMIT', message: 'too many' },
   read: { id: 3, items: packItems('pull', [[1, 0, 32]]), maxLagMs: 500, missing: new Uint8Array(4) },
   readRows: { id: 3, states: [[4, 72]], lagMs: 12 },
   readRefused: { id: 3, code: 'STALE_REPLICA', message: 'too old' },

@@ -1,10 +1,11 @@
-/** A valid message of each kind that is about replicas or about looking at a job. */
+/** A valid message of each kind that is about replicas, events or looking at a job. */
+import type { EventMessage } from '../../src/protocol/events.js';
 import { packItems } from '../../src/protocol/items.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import type { ReplicaMessage } from '../../src/protocol/replicas.js';
 import type { TelemetryMessage } from '../../src/protocol/telemetry.js';
 
-type Kind = (ReplicaMessage | TelemetryMessage)['t'];
+type Kind = (EventMessage | ReplicaMessage | TelemetryMessage)['t'];
 
 export const LOOKING: { [K in Kind]: MessageOf<K> } = {
   follow: { t: 'follow', g: 1, m: 0, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
@@ -31,6 +32,13 @@ export const LOOKING: { [K in Kind]: MessageOf<K> } = {
       ...{ phaseSeconds: { read: 0.5, pull: 1, compute: 2.5, push: 0.25 } },
     },
   },
+  events: { t: 'events', id: 3, since: 17, follow: true },
+  eventsReply: {
+    ...{ t: 'eventsReply', id: 3, newest: 18 },
+    events: [{ number: 18, at: 1, kind: 'node.lost', subject: 'ps-1', fields: { node: 4, name: 'ps-1' } }],
+  },
+  tellEvent: { t: 'tellEvent', id: 4, kind: 'autoscale.decided', fields: { action: 'scale', ps: 5 } },
+  eventTold: { t: 'eventTold', id: 4, number: 0, code: 'LIMIT', message: 'too many' },
   replicaHeard: { t: 'replicaHeard', n: 12, epoch: 9 },
   read: {
     t: 'read',

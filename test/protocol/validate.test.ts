@@ -277,6 +277,7 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
+  eventTold: ['code', 'message'],
   drain: ['change', 'restart'],
   leave: ['restart'],
   changeReply: ['code', 'message'],
@@ -310,7 +311,7 @@ const OPTIONAL: Record<string, string[]> = {
   saveDone: ['pausedMs', 'code', 'message'],
 };
 /** Looked into by nobody but a person: any object will do. */
-const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler'].concat(
+const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
 );
 
@@ -415,6 +416,14 @@ describe('limits', () => {
     expect(codeOf({ ...SAMPLES.pushAck, refused: [[0, 'ENDED']] })).toBe('BAD_FRAME');
     expect(codeOf(replaced(SAMPLES.map, ['map', 'groups', 0, 'sinks', 0, 'kind'], 'X'))).toBe('BAD_FRAME');
     expect(codeOf({ ...SAMPLES.hello, job: 'j'.repeat(5000) })).toBe('BAD_FRAME');
+    const told = (fields: unknown) => codeOf({ ...SAMPLES.tellEvent, fields });
+    for (const value of [{}, [], null, Number.NaN, 'x'.repeat(5000)])
+      expect(told({ ps: value })).toBe('BAD_FRAME');
+    expect(told(Object.fromEntries(Array.from({ length: 17 }, (_, i) => [i, i])))).toBe('BAD_FRAME');
+    for (const kind of ['node.lost', 'toString', 'map.durable'])
+      expect(codeOf({ ...SAMPLES.tellEvent, kind })).toBe('BAD_FRAME');
+    const events = Array.from({ length: 101 }, () => SAMPLES.eventsReply.events[0]);
+    expect(codeOf({ ...SAMPLES.eventsReply, events })).toBe('BAD_FRAME');
   });
 
   it.each([['nonsense'], [''], ['toString'], ['__proto__'], ['constructor'], [undefined], [7], [null], [{}]])(

@@ -11,9 +11,11 @@
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
  * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
+ * | event/N | the event at place N of the ring |
  * | epoch/I/E, file/I/F, aside/I/N, open/I/R | samples of an epoch, growth, ranges set aside, open ranges |
  */
 import { KintsugiError } from '../../errors.js';
+import type { JobEvent } from '../../protocol/events.js';
 import { shardKey } from '../../protocol/items.js';
 import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map.js';
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
@@ -52,6 +54,7 @@ export const epochKey = (dataset: number, epoch: number): string => `epoch/${dat
 export const fileKey = (dataset: number, file: number): string => `file/${dataset}/${file}`;
 export const asideKey = (dataset: number, index: number): string => `aside/${dataset}/${index}`;
 export const openKey = (dataset: number, range: number): string => `open/${dataset}/${range}`;
+export const eventKey = (place: number): string => `event/${place}`;
 
 type Reader = (state: DurableState, name: string, a: number, b: number) => unknown;
 
@@ -81,6 +84,7 @@ const READ: Readonly<Record<string, Reader>> = {
   epoch: ({ datasets }, _name, index, epoch) => datasets[index]?.samples[epoch],
   file: ({ datasets }, _name, index, file) => copied(datasets[index]?.growth?.[file]),
   aside: ({ datasets }, _name, index, at) => datasets[index]?.setAside[at],
+  event: ({ events }, _name, place) => events.get(place),
   open: ({ datasets }, _name, index, range) => copied(datasets[index]?.open.get(range)),
 };
 
@@ -105,6 +109,7 @@ export function entriesOf(state: DurableState): Map<string, unknown> {
   keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
+  keys.push(...[...state.events.keys()].map(eventKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
     keys.push(datasetKey(index), cursorKey(index));
     for (const [epoch, count] of samples.entries()) if (count > 0) keys.push(epochKey(index, epoch));
@@ -164,7 +169,7 @@ export function stateOf(entries: Entries): Stored | undefined {
 }
 
 /** Format 2. */
-export type WholeState = Omit<DurableState, 'sessions' | 'datasets'> & {
+export type WholeState = Omit<DurableState, 'sessions' | 'datasets' | 'events'> & {
   sessions: SessionEntry[];
   datasets?: (Omit<DatasetState, 'open'> & { open: OpenRange[] })[];
 };
@@ -175,7 +180,7 @@ function fromWhole(whole: WholeState): DurableState {
     open: new Map(dataset.open.map((range) => [range.number, range])),
   }));
   const sessions = new Map(whole.sessions.map((session) => [session.id, session]));
-  return withCapabilities({ ...whole, sessions, datasets });
+  return withCapabilities({ ...whole, sessions, datasets, events: new Map() });
 }
 
 function fromEntries(entries: Entries): DurableState {
@@ -222,6 +227,7 @@ function fromEntries(entries: Entries): DurableState {
     ...(restore && { restore: { ...restore, shards: new Map(shards) } }),
     ...(saving && { saving: { ...saving, plans: new Map(plans) } }),
     datasets: datasetsOf(all),
+    events: new Map(all<JobEvent>('event').map(([place, event]) => [Number(place), event])),
   };
 }
 

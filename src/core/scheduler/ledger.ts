@@ -10,6 +10,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
 import { compareLists, type Entries, entriesOf, entryOf, HEAD_KEY, sessionKey } from './entries.js';
+import { EventLog } from './events.js';
 import type { RestoreLostInput } from './saving/restored.js';
 import type { DurableState, Scaling } from './state.js';
 import type { Silence } from './vanishing.js';
@@ -36,7 +37,8 @@ export type SchedulerInput =
   | PublishAnswer
   /** Why the store cannot be reached, so that decisions wait; undefined: it can be. */
   | { kind: 'store'; problem: string | undefined }
-  | { kind: 'tick'; now: number };
+  /** `wall`: milliseconds since 1970, for events; without it they have `now`. */
+  | { kind: 'tick'; now: number; wall?: number };
 
 export type PublishAnswer =
   | { kind: 'published'; token: number }
@@ -69,7 +71,10 @@ export type SchedulerEffect =
       ageMs: number;
       draft: Omit<CheckpointDraft, 'createdAt'>;
     }
-  /** One transaction. The next one comes after `persisted` of this one. */
+  /**
+   * One transaction. That of the next decisions comes after `persisted` of this one. One that has events only
+   * is waited for by nothing: a transaction may be begun while it is on its way, and comes after it.
+   */
   | { kind: 'persist'; version: number; changes: Entries };
 
 /** What goes to the store in one transaction, and what is told when it is durable. */
@@ -79,6 +84,8 @@ interface Write {
   effects: SchedulerEffect[];
   /** As it is then. */
   map: ClusterMap;
+  /** Number of the newest event that is durable then. */
+  events: number;
 }
 
 export class Ledger {
@@ -99,11 +106,15 @@ export class Ledger {
   private writing: Write | undefined;
   /** Decided since: all of it is one transaction, so a slow store has fewer and larger ones. */
   private next: Write | undefined;
+  /** Events alone, at the store. */
+  private noting: { version: number; events: number } | undefined;
+  readonly events: EventLog;
 
   constructor(
     readonly state: DurableState,
     unwritten: boolean,
   ) {
+    this.events = new EventLog(state.events);
     if (unwritten) return;
     this.committed = { map: state.map, scaling: state.scaling };
     this.durableMap = state.map;
@@ -115,11 +126,17 @@ export class Ledger {
 
   /** An effect that does not depend on the decisions of this step. */
   now(effect: SchedulerEffect): void {
+    this.hear(effect);
     this.effects.push(effect);
+  }
+
+  private hear(effect: SchedulerEffect): void {
+    if (effect.kind === 'event') this.events.heard(effect.name, effect.fields);
   }
 
   /** Effects that are held back until the decisions of this step, and all earlier ones, are durable. */
   afterwards(...effects: SchedulerEffect[]): void {
+    for (const effect of effects) this.hear(effect);
     this.gated.push(...effects);
   }
 
@@ -150,7 +167,7 @@ export class Ledger {
   commit(): SchedulerEffect[] {
     const changes = this.changes();
     if (changes) {
-      this.next ??= { version: ++this.version, changes: new Map(), effects: [], map: this.map };
+      this.next ??= { version: ++this.version, changes: new Map(), effects: [], map: this.map, events: 0 };
       this.next.map = this.map;
       for (const [key, value] of changes) this.next.changes.set(key, value);
     }
@@ -161,11 +178,19 @@ export class Ledger {
       this.writing = this.next;
       this.next = undefined;
       const { version, changes } = this.writing;
+      this.writing.events = this.events.giveTo(changes);
       this.effects.push({ kind: 'persist', version, changes });
-    }
+    } else if (this.events.isDue && !this.writing && !this.noting && this.committed) this.writeEvents();
     const { effects } = this;
     this.effects = [];
     return effects;
+  }
+
+  private writeEvents(): void {
+    const changes = new Map<string, unknown>();
+    const events = this.events.giveTo(changes);
+    this.noting = { version: ++this.version, events };
+    this.effects.push({ kind: 'persist', version: this.noting.version, changes });
   }
 
   /** What this step changed: undefined if nothing. */
@@ -191,7 +216,12 @@ export class Ledger {
 
   /** The transaction is durable: what depends on it is told. */
   persisted(version: number): void {
+    if (this.noting?.version === version) {
+      this.events.stored(this.noting.events);
+      this.noting = undefined;
+    }
     if (this.writing?.version !== version) return;
+    this.events.stored(this.writing.events);
     this.durableMap = this.writing.map;
     // As many as came together while the store was away.
     this.effects = this.effects.concat(this.writing.effects);

@@ -103,6 +103,10 @@ export class Membership {
       nodes.sort(byName);
       this.ledger.setMap({ nodes }, 'join', { node: id, name, inc });
     }
+    if (listed?.inc !== inc) {
+      const fields = { node: id, name, inc, host, standby };
+      this.ledger.afterwards({ kind: 'event', name: 'node.joined', fields });
+    }
     const running = this.map.groups.length > 0;
     this.host.form();
     this.host.reconfigure('join');
@@ -235,7 +239,8 @@ export class Membership {
   private giveUpOne(node: PeerId, reason: string): Record<string, unknown>[] {
     const known = this.liveness.newest(node);
     if (!known || known.dead) return [];
-    const lost = { node, inc: known.inc, reason };
+    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
+    const lost = { node, name, inc: known.inc, reason };
     if (reason !== 'refused' && this.host.indispensable(node, [])) {
       if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
       known.suspected = true;
@@ -243,8 +248,7 @@ export class Membership {
     }
     this.host.changed();
     this.liveness.mark(known, { dead: true });
-    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
-    this.ledger.now({ kind: 'event', name: 'node.lost', fields: { ...lost, name } });
+    this.ledger.now({ kind: 'event', name: 'node.lost', fields: lost });
     return [{ node, name, inc: known.inc }];
   }
 

@@ -4,6 +4,7 @@
  * are heard all the same: what they say is not stored.
  */
 import type { Message } from '../../protocol/messages.js';
+import type { Ledger, SchedulerInput } from './ledger.js';
 
 /** Of clients, what leaves nothing behind that waits for the store. */
 const HARMLESS: ReadonlySet<Message['t']> = new Set([
@@ -14,9 +15,10 @@ const HARMLESS: ReadonlySet<Message['t']> = new Set([
   'observe',
   'held',
   'detach',
+  'tellEvent',
 ]);
 
-export const isHarmless = ({ t }: Message): boolean => HARMLESS.has(t);
+const isHarmless = ({ t }: Message): boolean => HARMLESS.has(t);
 
 const REFUSAL = {
   code: 'LIMIT',
@@ -24,7 +26,7 @@ const REFUSAL = {
 } as const;
 
 /** The answer that refuses a request; undefined: it has none, and whoever asks repeats it. */
-export function refusalOf(message: Message): Message | undefined {
+function refusalOf(message: Message): Message | undefined {
   switch (message.t) {
     case 'createTables':
       return { t: 'tablesCreated', id: message.id, tables: [], ...REFUSAL };
@@ -41,4 +43,15 @@ export function refusalOf(message: Message): Message | undefined {
     default:
       return undefined;
   }
+}
+
+/** True if the input is not taken. Who comes back, or asks for what cannot be refused, asks again. */
+export function refuse(input: SchedulerInput, ledger: Ledger): boolean {
+  if (input.kind === 'attach' && input.message.id === undefined)
+    ledger.now({ kind: 'reply', link: input.link, message: { t: 'stale', code: 'LIMIT' } });
+  if (input.kind === 'attach' || input.kind === 'join') return true;
+  if (input.kind !== 'message' || input.role !== 'client' || isHarmless(input.message)) return false;
+  const refusal = refusalOf(input.message);
+  if (refusal) ledger.tell(input.from, refusal);
+  return true;
 }

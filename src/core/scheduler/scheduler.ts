@@ -14,12 +14,13 @@ import { type ClusterView, isIndispensable } from '../placement/health.js';
 import { repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Announcer } from './announcer.js';
+import type { EventLog } from './events.js';
 import { LateMaps } from './late-maps.js';
 import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { RedundancyIndex } from './redundancy.js';
-import { isHarmless, refusalOf } from './refusing.js';
+import { refuse } from './refusing.js';
 import { Replacing } from './replacing.js';
 import { Replicas } from './replicas.js';
 import { Reports } from './reports.js';
@@ -31,6 +32,7 @@ import { Sessions } from './sessions.js';
 import type { Change, DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { TableBook } from './tables.js';
+import { ToldEvents } from './told-events.js';
 import { Workers } from './workers.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
@@ -63,6 +65,7 @@ export class Scheduler {
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
   private readonly announcer: Announcer;
+  private readonly told: ToldEvents;
   readonly workers = new Workers((id) => this.sessions.isOpen(id));
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
@@ -79,7 +82,7 @@ export class Scheduler {
   constructor(
     state: DurableState,
     private readonly policy: SchedulerPolicy,
-    restarted: boolean,
+    private readonly restarted: boolean,
     /** What the store holds is of an older layout, or nothing: the first decision writes the whole state. */
     unwritten = !restarted,
   ) {
@@ -90,6 +93,7 @@ export class Scheduler {
     this.samples = new Samples(this.ledger, policy);
     this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
     this.announcer = new Announcer(this.ledger);
+    this.told = new ToldEvents(this.ledger);
     this.sessions = new Sessions(this.ledger, policy, (client) => {
       this.samples.ended(client);
       this.workers.ended(client);
@@ -186,12 +190,17 @@ export class Scheduler {
     return summaryOf(this.condition);
   }
 
+  /** Of the job. Nobody is told of those that are not durable. */
+  get events(): Pick<EventLog, 'durable' | 'since'> {
+    return this.ledger.events;
+  }
+
   private get state(): DurableState {
     return this.ledger.state;
   }
 
   step(input: SchedulerInput): SchedulerEffect[] {
-    if (this.isFull && this.refuse(input)) return this.ledger.commit();
+    if (this.isFull && refuse(input, this.ledger)) return this.ledger.commit();
     if (!QUIET.has(input.kind)) this.changed();
     switch (input.kind) {
       case 'join':
@@ -222,6 +231,7 @@ export class Scheduler {
         break;
       case 'persisted':
         this.ledger.persisted(input.version);
+        this.told.answer();
         break;
       case 'published':
       case 'publishFailed':
@@ -234,7 +244,7 @@ export class Scheduler {
         this.storeProblem = input.problem;
         break;
       case 'tick':
-        this.onTick(input.now);
+        this.onTick(input.now, input.wall ?? input.now);
         break;
     }
     if (this.unannounced) {
@@ -247,17 +257,6 @@ export class Scheduler {
   /** More than the store can be told soon waits for it. */
   private get isFull(): boolean {
     return this.ledger.heldEffects >= this.policy.maxHeldEffects;
-  }
-
-  /** True if the input is not taken. Who comes back, or asks for what cannot be refused, asks again. */
-  private refuse(input: SchedulerInput): boolean {
-    if (input.kind === 'attach' && input.message.id === undefined)
-      this.ledger.now({ kind: 'reply', link: input.link, message: { t: 'stale', code: 'LIMIT' } });
-    if (input.kind === 'attach' || input.kind === 'join') return true;
-    if (input.kind !== 'message' || input.role !== 'client' || isHarmless(input.message)) return false;
-    const refusal = refusalOf(input.message);
-    if (refusal) this.ledger.tell(input.from, refusal);
-    return true;
   }
 
   private changed(): void {
@@ -283,8 +282,11 @@ export class Scheduler {
     return this.redundancy.isSettled((g) => this.reports.isLost(this.map.groups[g]!));
   }
 
-  private onTick(now: number): void {
+  private onTick(now: number, wall: number): void {
     const first = this.now === 0;
+    this.ledger.events.tick(now, wall);
+    if (first && this.restarted)
+      this.ledger.now({ kind: 'event', name: 'scheduler.resumed', fields: { epoch: this.map.epoch } });
     // Time in which this process did not run (stopped, swapped out) does not count as silence of others.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
@@ -309,6 +311,7 @@ export class Scheduler {
     if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
     if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
     if (message.t === 'replicaReport') return this.replicas.onReport(from, message, this.now);
+    if (message.t === 'tellEvent') return this.told.note(from, message);
     if (message.t === 'reached') return this.membership.reached(from, message);
     if (message.t === 'workerReport') return this.workers.onReport(from, message.report, this.now);
     if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;

@@ -1,4 +1,5 @@
 /** The scheduler's durable state: what a restarted scheduler resumes from. */
+import type { JobEvent } from '../../protocol/events.js';
 import {
   CAPABILITIES,
   type ClusterMap,
@@ -43,6 +44,8 @@ export interface DurableState {
   saving?: { nextAttempt: number; plans: Map<string, StoredPlan> };
   /** The job was made from this checkpoint, or lost shards of it are, and some of it is not loaded yet. */
   restore?: Restore;
+  /** The newest events, by their place in the ring (see events.ts). */
+  events: Map<number, JobEvent>;
 }
 
 /** What is still to be loaded from a checkpoint. */
@@ -124,6 +127,7 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     names: {},
     sessions: new Map(),
     datasets: [],
+    events: new Map(),
   };
 }
 

@@ -51,6 +51,36 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: 'this.tell',
   },
   {
+    name: 'events: one is told before it is durable',
+    file: 'scheduler/events',
+    from: 'this.pending = [];\n        return this.newest;',
+    to: 'this.pending = [];\n        this.durable = this.newest;\n        return this.newest;',
+  },
+  {
+    name: 'events: a scheduler that resumes the job numbers from 1',
+    file: 'scheduler/events',
+    from: 'this.newest = Math.max(this.newest, number);',
+    to: 'this.newest = 0;',
+  },
+  {
+    name: 'events: those without a decision are never written',
+    file: 'scheduler/events',
+    from: 'return this.pending.length > 0 && this.now - this.pendingSince >= EVENT_DELAY_MS;',
+    to: 'return false;',
+  },
+  {
+    name: 'events: those of a decision are not in its transaction',
+    file: 'scheduler/ledger',
+    from: 'this.writing.events = this.events.giveTo(changes);',
+    to: 'this.writing.events = this.events.giveTo(new Map());',
+  },
+  {
+    name: 'events: a client is answered before what it told is durable',
+    file: 'scheduler/told-events',
+    from: 'if (told.number > durable)',
+    to: 'if (told.number > durable + 5)',
+  },
+  {
     name: 'leadership: two leaders write, because a write does not compare the key of the leader',
     file: 'storage/etcd/store',
     from: "compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }]",

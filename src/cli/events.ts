@@ -1,0 +1,52 @@
+/** `kintsugi events`: what happened to a running job, as its scheduler keeps it. */
+import type { Command } from 'commander';
+import type { EventFields, JobEvent } from '../protocol/events.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { integer, withScheduler } from './flags.js';
+
+interface Flags extends ConnectFlags {
+  follow: boolean;
+  since: number;
+  json: boolean;
+}
+
+/** Fields that the subject says already, or that mean nothing to people. */
+const SAID: ReadonlySet<string> = new Set(['node', 'inc', 'epoch', 'recovery', 'change', 'member']);
+
+function fieldsText(fields: EventFields, subject: string): string {
+  return Object.entries(fields)
+    .filter(([name, value]) => !SAID.has(name) && value !== subject && value !== '')
+    .map(([name, value]) => `${name}=${value}`)
+    .join(' ');
+}
+
+/** One line for people; programs use --json. */
+export function eventLine({ number, at, kind, subject, fields }: JobEvent): string {
+  const time = new Date(at).toISOString().replace('T', ' ').replace(/Z$/, '');
+  const columns = [time, `${number}`.padStart(5), kind.padEnd(19), subject, fieldsText(fields, subject)];
+  return columns.join('  ').trimEnd();
+}
+
+async function run({ follow, since, json, ...flags }: Flags): Promise<void> {
+  const print = (event: JobEvent) =>
+    process.stdout.write(`${json ? JSON.stringify(event) : eventLine(event)}\n`);
+  await withClient(
+    flags,
+    async (client) => {
+      for await (const event of client.events({ since, follow })) print(event);
+    },
+    { waitForJob: false },
+  );
+}
+
+export function registerEvents(program: Command): void {
+  withScheduler(
+    program
+      .command('events')
+      .description('Show what happened to a running job: losses, recoveries, changes, checkpoints.'),
+  )
+    .option('--follow', 'go on with events as they happen', false)
+    .option('--since <number>', 'only events after this one', integer('--since', 0), 0)
+    .option('--json', 'print JSON, an event a line', false)
+    .action(run);
+}

@@ -1,0 +1,63 @@
+/** The events of a job: read, followed, and told by whoever decides something for the job. */
+import { aborted, KintsugiError } from '../errors.js';
+import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
+import { type EventFields, isEventKind, type JobEvent, specOf, type ToldKind } from '../protocol/events.js';
+import type { Message } from '../protocol/messages.js';
+
+/** Options of {@link Client.events}. */
+export interface EventsOptions {
+  /** Number of an event: only later ones are given. Default: 0, all that are kept. */
+  since?: number | undefined;
+  /** Goes on with events as they happen, without an end. Default: ends with the newest one. */
+  follow?: boolean | undefined;
+  /** Ends the iteration with ABORTED. */
+  signal?: AbortSignal | undefined;
+}
+
+const EVENTS_OPTIONS = { since: true, follow: true, signal: true } satisfies OptionKeys<EventsOptions>;
+
+/** What it needs of a client. */
+interface Asking {
+  ask(build: (id: number) => Message, limitMs?: number, signal?: AbortSignal): Promise<Message>;
+}
+
+/** See `Client.events`. @throws BAD_ARGUMENT */
+export function eventsOf(session: Asking, options: EventsOptions): AsyncGenerator<JobEvent, void> {
+  checkOptions('events', options, EVENTS_OPTIONS);
+  const { since = 0 } = options;
+  checkInteger('events: since', since, 0);
+  return iterate(session, { ...options, since });
+}
+
+async function* iterate(
+  session: Asking,
+  { since, follow = false, signal }: EventsOptions & { since: number },
+): AsyncGenerator<JobEvent, void> {
+  let seen = since;
+  for (;;) {
+    if (signal?.aborted) throw aborted();
+    const after = seen;
+    const reply = await session.ask((id) => ({ t: 'events', id, since: after, follow }), undefined, signal);
+    if (reply.t !== 'eventsReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    for (const event of reply.events) {
+      seen = Math.max(seen, event.number);
+      yield event;
+    }
+    // Those that are missing have been pushed out meanwhile.
+    if (!follow && (seen >= reply.newest || reply.events.length === 0)) return;
+  }
+}
+
+/** See `Client.tellEvent`. */
+export async function tellEvent(session: Asking, kind: ToldKind, fields: EventFields): Promise<number> {
+  if (!isEventKind(kind) || !specOf(kind).told)
+    throw new KintsugiError('BAD_ARGUMENT', `tellEvent: clients tell no "${kind}"`);
+  const known = specOf(kind).fields;
+  const unknown = Object.keys(fields).find((name) => !known.includes(name));
+  if (unknown !== undefined)
+    throw new KintsugiError('BAD_ARGUMENT', `tellEvent: "${kind}" has no field "${unknown}"`);
+  const reply = await session.ask((id) => ({ t: 'tellEvent', id, kind, fields }));
+  if (reply.t !== 'eventTold') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+  if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
+  return reply.number;
+}

@@ -1,0 +1,124 @@
+/**
+ * The newest events of the job, kept durably for whoever looks at it later. They are the log's: what the
+ * scheduler emits as an event and `EVENT_KINDS` names is numbered and kept here, too.
+ *
+ * Nothing waits for an event. It goes to the store in the transaction of the next decision, or in one of its
+ * own when there was none for `EVENT_DELAY_MS`. So the event of a decision is durable exactly when the
+ * decision is, and one that stands alone may be lost with the process. Nobody is told of an event before it
+ * is durable, so a number that was told is never that of another event.
+ *
+ * The ring has a key for each place. A kind that happens too often is kept now and then only, and the next
+ * one of it that is kept says how many were not: it pushes nothing else out.
+ */
+import {
+  EVENT_KINDS,
+  EVENTS_AT_ONCE,
+  EVENTS_KEPT,
+  type EventFields,
+  type EventKind,
+  fieldsOf,
+  isEventKind,
+  type JobEvent,
+  subjectOf,
+} from '../../protocol/events.js';
+import { eventKey } from './entries.js';
+
+/** An event waits so long for a decision to be written with. */
+export const EVENT_DELAY_MS = 250;
+/** Of one kind so many are kept at once, and then one in so many milliseconds. */
+const BURST = 100;
+const ONE_IN_MS = 5000;
+
+export const placeOf = (number: number): number => number % EVENTS_KEPT;
+
+interface Allowance {
+  left: number;
+  at: number;
+  skipped: number;
+}
+
+export class EventLog {
+  /** Number of the newest one that is durable; 0: none. */
+  durable = 0;
+  /** Those that no transaction has. */
+  private pending: JobEvent[] = [];
+  private pendingSince = 0;
+  private newest = 0;
+  private now = 0;
+  private wall = 0;
+  private readonly allowances = new Map<EventKind, Allowance>();
+
+  /** `ring`: of the durable state, by place. It has what a transaction has, durable or not. */
+  constructor(private readonly ring: Map<number, JobEvent>) {
+    for (const { number } of ring.values()) this.newest = Math.max(this.newest, number);
+    this.durable = this.newest;
+  }
+
+  /** `wall`: milliseconds since 1970. */
+  tick(now: number, wall: number): void {
+    this.now = now;
+    this.wall = Math.round(wall);
+  }
+
+  /** Something is logged: it is kept if its kind is. */
+  heard(name: string, fields: Readonly<Record<string, unknown>>): void {
+    if (isEventKind(name) && !('told' in EVENT_KINDS[name])) this.note(name, fields);
+  }
+
+  /** Its number; undefined: there were too many of its kind, and it is not kept. */
+  note(kind: EventKind, given: Readonly<Record<string, unknown>>): number | undefined {
+    const allowance = this.allowances.get(kind) ?? { left: BURST, at: this.now, skipped: 0 };
+    this.allowances.set(kind, allowance);
+    const more = Math.floor((this.now - allowance.at) / ONE_IN_MS);
+    allowance.left = Math.min(BURST, allowance.left + more);
+    allowance.at += more * ONE_IN_MS;
+    if (allowance.left === 0) {
+      allowance.skipped++;
+      return undefined;
+    }
+    allowance.left--;
+    const fields = fieldsOf(kind, given);
+    const subject = subjectOf(kind, fields);
+    const { skipped } = allowance;
+    allowance.skipped = 0;
+    const told: EventFields = skipped > 0 ? { ...fields, skipped } : fields;
+    if (this.pending.length === 0) this.pendingSince = this.now;
+    this.pending.push({ number: ++this.newest, at: this.wall, kind, subject, fields: told });
+    // The store is away: older ones would not survive in the ring.
+    if (this.pending.length > EVENTS_KEPT) this.pending.shift();
+    return this.newest;
+  }
+
+  /** Some have waited long enough for a decision. */
+  get isDue(): boolean {
+    return this.pending.length > 0 && this.now - this.pendingSince >= EVENT_DELAY_MS;
+  }
+
+  /** Adds those that no transaction has to one. Returns the number of the newest in any. */
+  giveTo(changes: Map<string, unknown>): number {
+    for (const event of this.pending) {
+      const place = placeOf(event.number);
+      this.ring.set(place, event);
+      changes.set(eventKey(place), event);
+    }
+    this.pending = [];
+    return this.newest;
+  }
+
+  /** Those up to this number are durable. */
+  stored(number: number): void {
+    this.durable = Math.max(this.durable, number);
+  }
+
+  /** The oldest after this number that are kept and durable, at most `EVENTS_AT_ONCE`. */
+  since(number: number): JobEvent[] {
+    const events: JobEvent[] = [];
+    const first = Math.max(number + 1, this.durable - EVENTS_KEPT + 1, 1);
+    for (let next = first; next <= this.durable && events.length < EVENTS_AT_ONCE; next++) {
+      const event = this.ring.get(placeOf(next));
+      // Its place may have one that is newer and not durable yet.
+      if (event?.number === next) events.push(event);
+    }
+    return events;
+  }
+}

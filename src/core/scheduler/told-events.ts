@@ -1,0 +1,48 @@
+/**
+ * Events that clients tell, an autoscaler's decisions for example. Each is answered when it is durable. A
+ * question that is repeated meanwhile, or after its answer was lost, is not another event.
+ */
+import type { PeerId } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { Ledger } from './ledger.js';
+
+/** Questions that wait for the store, and answers that are remembered. */
+const MOST = 64;
+
+interface Told {
+  to: PeerId;
+  id: number;
+  number: number;
+}
+
+export class ToldEvents {
+  private waiting: Told[] = [];
+  private readonly answered: Told[] = [];
+
+  constructor(private readonly ledger: Ledger) {}
+
+  note(from: PeerId, { id, kind, fields }: MessageOf<'tellEvent'>): void {
+    const isThis = (told: Told) => told.to === from && told.id === id;
+    if (this.waiting.some(isThis)) return;
+    const before = this.answered.find(isThis);
+    if (before) return this.ledger.tell(from, { t: 'eventTold', id, number: before.number });
+    const number = this.waiting.length < MOST ? this.ledger.events.note(kind, fields) : undefined;
+    if (number !== undefined) this.waiting.push({ to: from, id, number });
+    else {
+      const message = `too many events of kind ${kind}`;
+      this.ledger.tell(from, { t: 'eventTold', id, number: 0, code: 'LIMIT', message });
+    }
+  }
+
+  /** Something became durable. */
+  answer(): void {
+    const { durable } = this.ledger.events;
+    for (const told of this.waiting) {
+      if (told.number > durable) continue;
+      this.ledger.tell(told.to, { t: 'eventTold', id: told.id, number: told.number });
+      this.answered.push(told);
+    }
+    this.waiting = this.waiting.filter(({ number }) => number > durable);
+    this.answered.splice(0, this.answered.length - MOST);
+  }
+}

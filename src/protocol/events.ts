@@ -1,0 +1,211 @@
+/**
+ * The events of a job that its scheduler keeps: the newest `EVENTS_KEPT`, durably. They are those of its log
+ * that are named here. An event has the fields that are listed for its kind, as far as they apply.
+ */
+import type { ErrorCode } from '../errors.js';
+
+/** A ring: the oldest one goes for a new one. */
+export const EVENTS_KEPT = 1000;
+/** Events in one answer. */
+export const EVENTS_AT_ONCE = 100;
+/** In a message; no kind has as many. */
+export const MAX_EVENT_FIELDS = 16;
+/** Longer texts in fields are cut off. */
+export const EVENT_TEXT = 256;
+
+interface EventSpec {
+  /** When it happens. */
+  readonly when: string;
+  /** What it is about, with fields in braces. Default: the job. */
+  readonly subject?: string;
+  readonly fields: readonly string[];
+  /** Clients tell it; the scheduler makes all others itself. */
+  readonly told?: true;
+}
+
+const CHANGE: Pick<EventSpec, 'subject' | 'fields'> = {
+  subject: 'change {change}',
+  fields: ['change', 'kind', 'from', 'to', 'reason', 'shardsMoved', 'bytesMoved'],
+};
+
+/** Every kind that is kept. */
+export const EVENT_KINDS = {
+  'scheduler.resumed': { when: 'a scheduler went on with the job', fields: ['epoch'] },
+  'node.joined': {
+    when: 'a process of a PS joined',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc', 'host', 'standby'],
+  },
+  'node.lost': {
+    when: 'a node was given up',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc', 'reason'],
+  },
+  'node.suspected': {
+    when: 'a node is silent, and a group could not do without it',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc', 'reason'],
+  },
+  'node.left': {
+    when: 'an emptied node was taken off the map',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc'],
+  },
+  redundancy: {
+    when: 'the redundancy of the job is another: `forming`, `full`, `degraded`, `recovering` or `lost`',
+    fields: ['state', 'epoch'],
+  },
+  'shard.lost': {
+    when: 'a shard is beyond repair; which checkpoint would bring back how many rows, from how long ago',
+    subject: 'shard {group}/{member}',
+    fields: ['group', 'member', 'url', 'number', 'rows', 'agoMs'],
+  },
+  'change.begun': { when: 'a scale, drain, rebalance or join was planned', ...CHANGE },
+  'change.done': { when: 'it is carried out', ...CHANGE },
+  'change.cancelled': { when: 'it was taken back', ...CHANGE },
+  'move.done': {
+    when: 'one planned move is over',
+    subject: '{kind} {index} of group {group}',
+    fields: ['group', 'kind', 'index', 'from', 'to', 'bytes'],
+  },
+  'checkpoint.done': {
+    when: 'the manifest of a checkpoint is stored',
+    subject: 'checkpoint {number}',
+    fields: ['plan', 'number', 'rows', 'bytes', 'tookMs', 'pausedMs'],
+  },
+  'checkpoint.failed': {
+    when: 'there is no checkpoint of this number',
+    subject: 'checkpoint {number}',
+    fields: ['plan', 'number', 'code', 'message'],
+  },
+  'restore.lost': {
+    when: 'a lost shard is loaded from a checkpoint',
+    subject: 'checkpoint {number}',
+    fields: ['number', 'group', 'member', 'rows', 'agoMs'],
+  },
+  'restore.done': {
+    when: 'all shards of a checkpoint are loaded',
+    subject: 'checkpoint {number}',
+    fields: ['number', 'tookMs', 'atLeastOnce'],
+  },
+  'dataset.opened': {
+    when: 'the first worker of a run registered its files',
+    subject: 'run {name}',
+    fields: ['name', 'ranges', 'epochs'],
+  },
+  'dataset.complete': {
+    when: 'every range of a run is finished or set aside',
+    subject: 'run {name}',
+    fields: ['name', 'samples', 'redone'],
+  },
+  'worker.lost': {
+    when: "a worker's connection is gone; its ranges go to others",
+    subject: 'client {client}',
+    fields: ['client'],
+  },
+  'range.lost': {
+    when: 'a lease ended without its range being finished: the range is done again from batch `done` on',
+    subject: 'range {range}',
+    fields: ['name', 'range', 'client', 'done', 'reason'],
+  },
+  'range.setAside': {
+    when: 'a range failed too often',
+    subject: '{fileName}',
+    fields: ['fileName', 'epoch', 'file', 'begin', 'end', 'batch', 'attempts', 'code', 'message'],
+  },
+  'autoscale.decided': {
+    when: 'an autoscaler has decided something, and its numbers',
+    subject: '{action}',
+    fields: ['action', 'reason', 'ps', 'psBefore', 'workers', 'workersBefore', 'value', 'limit', 'dryRun'],
+    told: true,
+  },
+  'autoscale.tookBack': {
+    when: 'an autoscaler has taken back a decision that was not worth it',
+    subject: '{action}',
+    fields: ['action', 'reason', 'ps', 'psBefore', 'workers', 'workersBefore', 'value', 'limit', 'dryRun'],
+    told: true,
+  },
+} as const satisfies Record<string, EventSpec>;
+
+export type EventKind = keyof typeof EVENT_KINDS;
+/** What clients tell. */
+export type ToldKind = {
+  [K in EventKind]: (typeof EVENT_KINDS)[K] extends { told: true } ? K : never;
+}[EventKind];
+
+export type EventFields = Readonly<Record<string, number | string | boolean>>;
+
+/** Something that happened to a job. */
+export interface JobEvent {
+  /** Ascending from 1, and never given twice in a job. */
+  readonly number: number;
+  /** Milliseconds since 1970, by the clock of the scheduler; exact to a twentieth of a second. */
+  readonly at: number;
+  readonly kind: EventKind;
+  /** What it is about, for people: a name, or a word and a number. */
+  readonly subject: string;
+  /**
+   * Numbers and texts; see docs/events.md. `skipped`: events of this kind just before it that were not kept,
+   * because there were too many of them.
+   */
+  readonly fields: EventFields;
+}
+
+export const isEventKind = (name: string): name is EventKind => Object.hasOwn(EVENT_KINDS, name);
+
+export const specOf = (kind: EventKind): EventSpec => EVENT_KINDS[kind];
+
+/** Those of the fields that the kind has, each a plain value. */
+export function fieldsOf(kind: EventKind, given: Readonly<Record<string, unknown>>): EventFields {
+  const fields: Record<string, number | string | boolean> = {};
+  for (const name of specOf(kind).fields) {
+    const value = given[name];
+    if (typeof value === 'string') fields[name] = value.slice(0, EVENT_TEXT);
+    else if (typeof value === 'number' ? Number.isFinite(value) : typeof value === 'boolean')
+      fields[name] = value as number | boolean;
+  }
+  return fields;
+}
+
+export function subjectOf(kind: EventKind, fields: EventFields): string {
+  const { subject = 'job' } = specOf(kind);
+  return subject.replace(/\{(\w+)\}/g, (_, field: string) => `${fields[field] ?? '?'}`);
+}
+
+// ---- client -> scheduler
+/**
+ * Which events come after number `since`? With `follow` the answer waits until there is one, for some
+ * seconds.
+ */
+export interface Events {
+  t: 'events';
+  id: number;
+  since: number;
+  follow: boolean;
+}
+/** The sender has decided something that belongs among the events of the job. */
+export interface TellEvent {
+  t: 'tellEvent';
+  id: number;
+  kind: ToldKind;
+  fields: EventFields;
+}
+
+// ---- scheduler -> client
+/** The oldest of them, at most `EVENTS_AT_ONCE`; all are durable. `newest`: number of the newest event. */
+export interface EventsReply {
+  t: 'eventsReply';
+  id: number;
+  events: JobEvent[];
+  newest: number;
+}
+/** It is durable, or why it is not kept. */
+export interface EventTold {
+  t: 'eventTold';
+  id: number;
+  number: number;
+  code?: ErrorCode;
+  message?: string;
+}
+
+export type EventMessage = Events | TellEvent | EventsReply | EventTold;
