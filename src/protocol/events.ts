@@ -51,6 +51,21 @@ export const EVENT_KINDS = {
     subject: '{name}',
     fields: ['node', 'name', 'inc'],
   },
+  'recovery.begun': {
+    when: 'data shards whose nodes are gone have new owners; the recovery has the number of the map',
+    subject: 'recovery {recovery}',
+    fields: ['recovery', 'shards'],
+  },
+  'recovery.keysReady': {
+    when: 'all shards of a recovery serve again, so long after it was decided',
+    subject: 'recovery {recovery}',
+    fields: ['recovery', 'shards', 'tookMs'],
+  },
+  'recovery.complete': {
+    when: 'all shards of a recovery have every block; those that were lost again are not among them',
+    subject: 'recovery {recovery}',
+    fields: ['recovery', 'shards', 'tookMs'],
+  },
   redundancy: {
     when: 'the redundancy of the job is another: `forming`, `full`, `degraded`, `recovering` or `lost`',
     fields: ['state', 'epoch'],

@@ -16,6 +16,8 @@ export interface RecoveryStats {
   blocksPresent: number;
   /** Those of them that requests waited for. */
   blocksOnDemand: number;
+  /** Its keys are there: it serves requests. */
+  keysReady?: true;
 }
 
 /**

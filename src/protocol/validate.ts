@@ -114,6 +114,7 @@ const recovery = record({
   blocksLost: natural,
   blocksPresent: natural,
   blocksOnDemand: natural,
+  keysReady: optional((v) => v === true),
 });
 const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };

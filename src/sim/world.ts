@@ -208,6 +208,8 @@ export class World {
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     if (!scheduler || scheduler.map.groups.some(hasMove)) return false;
+    // Of every recovery the end was told.
+    if (scheduler.recovering > 0) return false;
     const { scaling, redundancy } = scheduler.status();
     // Whatever was asked for is done or was taken back.
     return redundancy === 'full' && !scaling.changes.some((change) => change.state === 'running');

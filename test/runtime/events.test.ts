@@ -14,6 +14,8 @@ async function until(events: AsyncIterable<JobEvent>, ...kinds: EventKind[]): Pr
   return seen;
 }
 
+const RECOVERY: EventKind[] = ['recovery.begun', 'recovery.keysReady', 'recovery.complete'];
+
 async function gather(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
   const seen: JobEvent[] = [];
   for await (const event of events) seen.push(event);
@@ -25,7 +27,7 @@ it('a follower hears of a loss and of what became of it; who comes later reads t
   const reader = await client(running.address);
   await redundant(reader);
   const since = (await gather(reader.events())).at(-1)!.number;
-  const following = until(reader.events({ since, follow: true }), 'node.lost', 'redundancy', 'redundancy');
+  const following = until(reader.events({ since, follow: true }), 'node.lost', ...RECOVERY);
   await running.kill(1);
   const seen = await following;
   const lost = seen.find(({ kind }) => kind === 'node.lost')!;

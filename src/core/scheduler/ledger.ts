@@ -40,6 +40,17 @@ export type SchedulerInput =
   /** `wall`: milliseconds since 1970, for events; without it they have `now`. */
   | { kind: 'tick'; now: number; wall?: number };
 
+/** Inputs that mark a change themselves, because most of them bring none. */
+export const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
+  'tick',
+  'persisted',
+  'message',
+  'silent',
+  'listening',
+  'published',
+  'publishFailed',
+]);
+
 export type PublishAnswer =
   | { kind: 'published'; token: number }
   /** `newest`: the highest number of a manifest at the place, with CHECKPOINT_TAKEN. */

@@ -16,9 +16,10 @@ import type { SchedulerPolicy } from '../shared/policy.js';
 import { Announcer } from './announcer.js';
 import type { EventLog } from './events.js';
 import { LateMaps } from './late-maps.js';
-import { Ledger, type SchedulerEffect, type SchedulerInput } from './ledger.js';
+import { Ledger, QUIET, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
+import { Recoveries } from './recoveries.js';
 import { RedundancyIndex } from './redundancy.js';
 import { refuse } from './refusing.js';
 import { Replacing } from './replacing.js';
@@ -41,17 +42,6 @@ export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { restoredJob } from './saving/restored.js';
 export { type DurableState, newJob } from './state.js';
 
-/** Inputs that mark a change themselves, because most of them bring none. */
-const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
-  'tick',
-  'persisted',
-  'message',
-  'silent',
-  'listening',
-  'published',
-  'publishFailed',
-]);
-
 export class Scheduler {
   private readonly ledger: Ledger;
   private readonly sessions: Sessions;
@@ -66,6 +56,7 @@ export class Scheduler {
   private readonly replicas: Replicas;
   private readonly announcer: Announcer;
   private readonly told: ToldEvents;
+  private readonly recoveries: Recoveries;
   readonly workers = new Workers((id) => this.sessions.isOpen(id));
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
@@ -94,6 +85,12 @@ export class Scheduler {
     this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
     this.announcer = new Announcer(this.ledger);
     this.told = new ToldEvents(this.ledger);
+    this.recoveries = new Recoveries({
+      ledger: this.ledger,
+      isAlive: (id, inc) => this.membership.isAlive(id, inc),
+      isShardComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
+      isSinkComplete: (sid) => this.reports.isSinkComplete(sid),
+    });
     this.sessions = new Sessions(this.ledger, policy, (client) => {
       this.samples.ended(client);
       this.workers.ended(client);
@@ -188,6 +185,11 @@ export class Scheduler {
   /** Costs nothing while nothing happens: for those who ask often. */
   summary(): JobSummary {
     return summaryOf(this.condition);
+  }
+
+  /** Recoveries of data shards that are under way, as far as this process has decided them. */
+  get recovering(): number {
+    return this.recoveries.underWay;
   }
 
   /** Of the job. Nobody is told of those that are not durable. */
@@ -285,6 +287,7 @@ export class Scheduler {
   private onTick(now: number, wall: number): void {
     const first = this.now === 0;
     this.ledger.events.tick(now, wall);
+    this.recoveries.tick(now);
     if (first && this.restarted)
       this.ledger.now({ kind: 'event', name: 'scheduler.resumed', fields: { epoch: this.map.epoch } });
     // Time in which this process did not run (stopped, swapped out) does not count as silence of others.
@@ -333,7 +336,7 @@ export class Scheduler {
       case 'rebalance':
         return this.scaler.onMessage(from, message);
       case 'createTables':
-        return this.onCreateTables(from, message);
+        return this.tables.create(this.ledger, from, message, this.policy.maxTables);
       case 'detach':
         this.samples.closed(from); // Now: when the connection closes it has no session any more.
         return this.sessions.end(from);
@@ -353,6 +356,7 @@ export class Scheduler {
     known.heardAt = this.now;
     const revived = known.dead;
     const news = this.reports.learn(from, heartbeat, this.now);
+    this.recoveries.heard(heartbeat.recoveries ?? []);
     const absent = known.dead || !known.connected;
     if (news || absent) this.changed();
     if (absent) this.membership.isBack(known);
@@ -365,6 +369,7 @@ export class Scheduler {
   private onUnrecoverable(from: PeerId, report: MessageOf<'unrecoverable'>): void {
     if (!this.reports.lose(from, report)) return;
     const { g, m, gen, v } = report;
+    this.recoveries.forget(g, m);
     this.announcer.lost(g, m, gen, this.saver.newestWith(g, m));
     this.ledger.answer(from, { t: 'confirmedLost', g, m, gen, v });
   }
@@ -408,16 +413,8 @@ export class Scheduler {
     const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, nextSid, this.groups);
     this.unsettled = groups !== undefined;
     if (groups) this.ledger.setMap({ groups }, reason, fields);
+    if (groups) this.recoveries.decided(map.groups, groups);
     else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
-  }
-
-  // ---- tables
-
-  private onCreateTables(from: PeerId, message: MessageOf<'createTables'>): void {
-    const { map } = this.state;
-    const { all, asked, problem } = this.tables.add(map, message.specs, this.policy.maxTables);
-    if (all.length > map.tables.length) this.ledger.setMap({ tables: all }, 'tables');
-    this.ledger.answer(from, { t: 'tablesCreated', id: message.id, tables: asked, ...problem });
   }
 
   // ---- status

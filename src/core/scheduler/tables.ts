@@ -3,7 +3,9 @@
 import type { ErrorCode } from '../../errors.js';
 import type { InitializerSpec } from '../../native.js';
 import { optimizerParameters, optimizerProblem, quoted } from '../../optimizers.js';
-import type { ClusterMap, Pool, TableSpec } from '../../protocol/map.js';
+import type { ClusterMap, PeerId, Pool, TableSpec } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
+import type { Ledger } from './ledger.js';
 
 export const MAX_DIM = 65_536;
 export const MAX_TABLE_NAME = 256;
@@ -84,6 +86,14 @@ export class TableBook {
     for (; this.seen < tables.length; this.seen++)
       this.byName.set(tables[this.seen]!.name, tables[this.seen]!);
     return this.byName;
+  }
+
+  /** Answers when they are durable. */
+  create(ledger: Ledger, from: PeerId, { id, specs }: MessageOf<'createTables'>, limit: number): void {
+    const { map } = ledger;
+    const { all, asked, problem } = this.add(map, specs, limit);
+    if (all.length > map.tables.length) ledger.setMap({ tables: all }, 'tables');
+    ledger.answer(from, { t: 'tablesCreated', id, tables: asked, ...problem });
   }
 
   /**

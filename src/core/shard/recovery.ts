@@ -6,7 +6,7 @@
  */
 import type { BlockList, NativeShard } from '../../native.js';
 import { type Group, SCHEDULER } from '../../protocol/map.js';
-import type { MessageOf } from '../../protocol/messages.js';
+import type { MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import { blockNumber, concat, NO_BLOCKS, without } from '../shared/blocks.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
@@ -172,9 +172,11 @@ export class Recovery {
     return this.absent > 0 && this.asking.answering(this.host.now);
   }
 
-  stats(): { blocksLost: number; blocksPresent: number; blocksOnDemand: number } {
+  stats(): Omit<RecoveryStats, 'g' | 'm' | 'gen'> {
     const { blocksLost, blocksOnDemand } = this;
-    return { blocksLost, blocksPresent: Math.max(0, blocksLost - this.absent), blocksOnDemand };
+    const blocksPresent = Math.max(0, blocksLost - this.absent);
+    const { keysReady } = this.owner.native;
+    return { blocksLost, blocksPresent, blocksOnDemand, ...(keysReady && { keysReady }) };
   }
 
   private get absent(): number {

@@ -81,6 +81,12 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: 'if (told.number > durable + 5)',
   },
   {
+    name: 'events: a recovery waits for a shard that was lost again',
+    file: 'scheduler/recoveries',
+    from: 'this.forget(g, m);\n',
+    to: '\n',
+  },
+  {
     name: 'leadership: two leaders write, because a write does not compare the key of the leader',
     file: 'storage/etcd/store',
     from: "compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }]",

@@ -1,0 +1,117 @@
+/**
+ * Recoveries of data shards, as events: a recovery is all shards that one decision gave new owners because
+ * their own were gone. It has the number of the map that the decision made. All of it is soft state: of a
+ * recovery that was under way when this scheduler began, the end is not told.
+ */
+import { shardKey } from '../../protocol/items.js';
+import { type Group, mirrorOf, type PeerId } from '../../protocol/map.js';
+import type { RecoveryStats } from '../../protocol/status.js';
+import type { Ledger } from './ledger.js';
+
+export interface RecoveriesHost {
+  readonly ledger: Ledger;
+  isAlive(node: PeerId, inc: number): boolean;
+  isShardComplete(g: number, m: number, gen: number): boolean;
+  isSinkComplete(sid: number): boolean;
+}
+
+interface Shard {
+  readonly g: number;
+  readonly m: number;
+  readonly gen: number;
+  keysReady: boolean;
+}
+
+interface Recovery {
+  readonly number: number;
+  readonly begunAt: number;
+  /** By `shardKey`. */
+  readonly shards: Map<number, Shard>;
+  serves: boolean;
+}
+
+export class Recoveries {
+  private running: Recovery[] = [];
+  private now = 0;
+
+  constructor(private readonly host: RecoveriesHost) {}
+
+  /** Of which shards are not complete. */
+  get underWay(): number {
+    return this.running.length;
+  }
+
+  tick(now: number): void {
+    this.now = now;
+  }
+
+  /** A decision has changed groups: the map has `after`. */
+  decided(before: readonly Group[], after: readonly Group[]): void {
+    const shards = new Map<number, Shard>();
+    for (const [g, group] of after.entries()) {
+      const old = before[g];
+      if (!old || old === group) continue;
+      for (const [m, { gen, node, restore }] of group.data.entries()) {
+        if (gen === old.data[m]!.gen) continue;
+        this.forget(g, m);
+        const isRecovered = node !== 0 && !restore && !this.isHandedOver(old, group, m);
+        if (isRecovered) shards.set(shardKey(g, m), { g, m, gen, keysReady: false });
+      }
+    }
+    if (shards.size === 0) return;
+    const { epoch: number } = this.host.ledger.map;
+    this.running.push({ number, begunAt: this.now, shards, serves: false });
+    this.host.ledger.afterwards({
+      kind: 'event',
+      name: 'recovery.begun',
+      fields: { recovery: number, shards: shards.size },
+    });
+  }
+
+  /** The end of a move: its old owner lives, and the new one has everything beside it. */
+  private isHandedOver(before: Group, after: Group, m: number): boolean {
+    const owner = before.data[m]!;
+    const mirror = mirrorOf(before, m);
+    const isTarget = mirror?.node === after.data[m]!.node && this.host.isSinkComplete(mirror.sid);
+    return isTarget && this.host.isAlive(owner.node, owner.inc);
+  }
+
+  /** A node has reported how far its recoveries are, and what is complete. */
+  heard(reported: readonly RecoveryStats[]): void {
+    if (this.running.length === 0) return;
+    for (const { g, m, gen, keysReady } of reported) {
+      if (!keysReady) continue;
+      for (const { shards } of this.running) {
+        const shard = shards.get(shardKey(g, m));
+        if (shard?.gen === gen) shard.keysReady = true;
+      }
+    }
+    this.look();
+  }
+
+  /** It is beyond repair, or another owner recovers it. */
+  forget(g: number, m: number): void {
+    for (const { shards } of this.running) shards.delete(shardKey(g, m));
+    this.running = this.running.filter(({ shards }) => shards.size > 0);
+  }
+
+  private look(): void {
+    const { running, host } = this;
+    for (const recovery of running) {
+      const shards = [...recovery.shards.values()];
+      const isComplete = ({ g, m, gen }: Shard) => host.isShardComplete(g, m, gen);
+      const fields = {
+        recovery: recovery.number,
+        shards: shards.length,
+        tookMs: Math.round(this.now - recovery.begunAt),
+      };
+      if (!recovery.serves && shards.every((shard) => shard.keysReady || isComplete(shard))) {
+        recovery.serves = true;
+        host.ledger.now({ kind: 'event', name: 'recovery.keysReady', fields });
+      }
+      if (!shards.every(isComplete)) continue;
+      this.running = this.running.filter((other) => other !== recovery);
+      host.ledger.now({ kind: 'event', name: 'recovery.complete', fields });
+    }
+  }
+}
