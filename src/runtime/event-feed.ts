@@ -58,6 +58,16 @@ export class EventFeed {
     return this.source.since(number);
   }
 
+  /** All after this number. */
+  *after(number: number): Generator<JobEvent> {
+    for (let page = this.since(number); page.length > 0; page = this.since(page.at(-1)!.number)) yield* page;
+  }
+
+  /** Number of the newest event. */
+  get newest(): number {
+    return this.source.durable;
+  }
+
   /** After every step: costs nothing while nothing new is durable. */
   look(): void {
     if (this.source.durable === this.seen) return;

@@ -29,6 +29,7 @@ import { observedOf } from './process-telemetry.js';
 import { checkJoin, checkProved, Refusals } from './refusals.js';
 import { restoredState } from './restored.js';
 import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
+import { pageOf } from './scheduler-pages.js';
 import { SessionProofs } from './session-proofs.js';
 import { Standby } from './standby.js';
 import { StatusAnswers } from './status-answers.js';
@@ -126,6 +127,7 @@ class SchedulerRuntime {
           plans: (of) => this.checkpoints.metric(of),
         }),
     });
+    const pages = { status: () => this.answers.now(), feed: this.feed };
     this.listener = await listen({
       host,
       port,
@@ -133,7 +135,7 @@ class SchedulerRuntime {
       nodeToken: options.nodeToken,
       metricsToken: options.metricsToken,
       tls: options.tls,
-      http,
+      http: (path, details) => pageOf(pages, path, details) ?? http(path),
       handlers: {
         onOpen: (link) => this.links.set(link.id, { link }),
         onMessage: (link, header) => this.receive(link, toMessage(header)),

@@ -79,13 +79,28 @@ export class StatusAnswers {
     }
   }
 
-  private answer(asker: Asker, id: number): void {
-    const { make, version, clock } = this.options;
+  /** For whoever asks without a connection. Undefined: this tick's time is over. */
+  now(): JobStatus | undefined {
+    if (this.leftMs <= 0) return undefined;
+    const { clock } = this.options;
     const begun = clock();
+    const status = this.newest();
+    this.leftMs -= clock() - begun;
+    return status;
+  }
+
+  private newest(): JobStatus {
+    const { make, version } = this.options;
     const now = version();
     if (this.told?.version !== now) this.told = { status: make(), version: now };
+    return this.told.status;
+  }
+
+  private answer(asker: Asker, id: number): void {
+    const { clock } = this.options;
+    const begun = clock();
     asker.answered++;
-    asker.link.send({ t: 'statusReply', id, status: this.told.status });
+    asker.link.send({ t: 'statusReply', id, status: this.newest() });
     this.leftMs -= clock() - begun;
   }
 }

@@ -9,7 +9,8 @@
  */
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { bearerMatches, isLoopback } from './auth.js';
-import type { HttpAnswer, HttpPost, ListenOptions } from './types.js';
+import type { Streams } from './streams.js';
+import type { HttpAnswer, HttpDetails, HttpPost, ListenOptions } from './types.js';
 
 const OPEN_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 
@@ -19,11 +20,13 @@ const text = (status: number, body: string): HttpAnswer => ({
   body,
 });
 
-export interface HttpRequest {
+export interface HttpRequest extends HttpDetails {
   method: string;
   /** Without the query. */
   path: string;
   authorization: string | undefined;
+  /** The name that was asked for. */
+  host: string;
 }
 
 type HttpOptions = Pick<ListenOptions, 'host' | 'metricsToken' | 'http' | 'post'>;
@@ -97,21 +100,33 @@ export function refusalOfPost(
   return why && coded(why.status, why.status === 401 ? 'UNAUTHORIZED' : 'TOKEN_REQUIRED', why.message);
 }
 
-export async function answerHttp(request: HttpRequest, options: HttpOptions): Promise<HttpAnswer> {
+export async function answerHttp(
+  request: HttpRequest,
+  options: HttpOptions,
+  streams: Pick<Streams, 'full'>,
+): Promise<HttpAnswer> {
   if (request.method.toUpperCase() !== 'GET') return text(405, 'only GET\n');
-  const refused = OPEN_PATHS.has(request.path) ? undefined : refusal(request.authorization, options);
+  const refused = OPEN_PATHS.has(request.path) ? undefined : refusal(request, options);
   if (refused) return refused;
   try {
-    return (await options.http?.(request.path)) ?? text(404, 'not found\n');
+    const answer = (await options.http?.(request.path, request)) ?? text(404, 'not found\n');
+    return answer.stream && streams.full ? text(503, 'too many are following\n') : answer;
   } catch (error) {
     return text(500, `${describe(error)}\n`);
   }
 }
 
-function refusal(authorization: string | undefined, options: HttpOptions): HttpAnswer | undefined {
-  const why = bearerRefusal(authorization, options.metricsToken, options.host, '--metrics-token-file');
-  return why && text(why.status, `${why.message}\n`);
+function refusal({ authorization, host }: HttpRequest, options: HttpOptions): HttpAnswer | undefined {
+  const { metricsToken } = options;
+  const why = bearerRefusal(authorization, metricsToken, options.host, '--metrics-token-file');
+  if (why) return text(why.status, `${why.message}\n`);
+  // A page of anybody may have a name of its own lead to this machine.
+  if (metricsToken || isLoopback(hostName(host))) return undefined;
+  return text(403, `without a token this is for localhost only, not for "${host.slice(0, 80)}"\n`);
 }
+
+/** Without the port. */
+const hostName = (host: string): string => host.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
 
 function bearerRefusal(
   authorization: string | undefined,

@@ -17,6 +17,7 @@ import { listenUws, loadUws } from './uws-server.js';
 import { dialWs } from './ws-client.js';
 import { listenWs } from './ws-server.js';
 
+export { coded } from './http.js';
 export { type PartBuffer, PartMemory } from './part-memory.js';
 export { release } from './release.js';
 export { CLIENT_TLS, type ClientTls, ROLE_TLS, type RoleTls, type ServerTls } from './tls.js';
@@ -24,8 +25,10 @@ export {
   CloseCode,
   type DialOptions,
   type HttpAnswer,
+  type HttpDetails,
   type HttpHandler,
   type HttpPost,
+  type HttpStream,
   LINK_PATH,
   type Link,
   type LinkHandlers,

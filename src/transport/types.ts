@@ -81,6 +81,23 @@ export interface HttpAnswer {
   status: number;
   type: string;
   body: string | Uint8Array;
+  /** What comes after the body, until one of both sides ends it. */
+  stream?: HttpStream;
+}
+
+export interface HttpStream {
+  /** `wake` is called when there is something to send. Returns how to end that. */
+  open(wake: () => void): () => void;
+  /** What is to be sent next; "": nothing now. */
+  next(): string;
+}
+
+/** What a GET says beside its path. Headers that are not there are empty. */
+export interface HttpDetails {
+  /** Behind the question mark. */
+  query: string;
+  accept: string;
+  lastEventId: string;
 }
 
 /** What is answered to a POST of one path. */
@@ -96,7 +113,7 @@ export interface HttpPost {
 }
 
 /** Answers a GET of a path (without its query), or undefined for 404. */
-export type HttpHandler = (path: string) => Promise<HttpAnswer> | undefined;
+export type HttpHandler = (path: string, details: HttpDetails) => Promise<HttpAnswer> | undefined;
 
 export type ServerKind = 'uws' | 'ws';
 

@@ -25,8 +25,10 @@ import { Acceptor, listenError } from './accept.js';
 import { GATE_HEADER } from './auth.js';
 import type { Connection, Socket } from './connection.js';
 import { answerHttp, Body, type HttpRequest, postOf, refusalOfPost } from './http.js';
+import { type OpenStream, Streams } from './streams.js';
 import {
   type HttpAnswer,
+  type HttpStream,
   LINK_PATH,
   type Listener,
   type ListenOptions,
@@ -46,6 +48,9 @@ interface Response {
   writeStatus(status: string): Response;
   writeHeader(key: string, value: string): Response;
   end(body: string | Uint8Array, closeConnection: boolean): void;
+  /** False: the kernel has not taken all of it. */
+  write(chunk: string | Uint8Array): boolean;
+  onWritable(callback: (offset: number) => boolean): void;
   /** The chunk is memory of the library: valid only during the call. */
   onData(callback: (chunk: ArrayBuffer, isLast: boolean) => void): void;
   cork(callback: () => void): void;
@@ -55,6 +60,7 @@ interface Response {
 interface Request {
   getHeader(name: string): string;
   getUrl(): string;
+  getQuery(): string | undefined;
   getMethod(): string;
 }
 interface Behavior {
@@ -201,7 +207,8 @@ export async function listenUws(
     behavior(uws, acceptor, limits, payloadLossWorkaround, () => bound),
   );
   const bodies = { bytes: 0 };
-  app.any('/*', (response, request) => answer(response, request, options, bodies));
+  const streams = new Streams();
+  app.any('/*', (response, request) => answer(response, request, options, bodies, streams));
   let token: unknown;
   let bound = port;
   for (let attempt = 0; !token && attempt < (port === 0 ? FREE_PORT_ATTEMPTS : 1); attempt++) {
@@ -222,6 +229,7 @@ export async function listenUws(
     close() {
       if (!closed) {
         (uws.us_listen_socket_close ?? uws.closeSocket)!(token);
+        streams.close();
         // Then also connections on which somebody may ask again.
         closed = acceptor.close().then(() => void (options.post && app.close?.()));
       }
@@ -285,15 +293,21 @@ function answer(
   request: Request,
   options: ListenOptions,
   bodies: { bytes: number },
+  streams: Streams,
 ): void {
   // The request object is valid only now.
   const asked: HttpRequest = {
     method: request.getMethod(),
     path: request.getUrl(),
+    query: request.getQuery() ?? '',
     authorization: request.getHeader('authorization'),
+    host: request.getHeader('host'),
+    accept: request.getHeader('accept'),
+    lastEventId: request.getHeader('last-event-id'),
   };
   const type = request.getHeader('content-type');
   let over = false;
+  let stream: OpenStream | undefined;
   const give = (it: HttpAnswer, last: boolean) => {
     if (over) return;
     over = true;
@@ -306,8 +320,32 @@ function answer(
   response.onAborted(() => {
     over = true;
     body?.end();
+    stream?.closed();
   });
-  if (!post || !body) return void answerHttp(asked, options).then((it) => give(it, true));
+  const follow = (it: HttpAnswer, source: HttpStream) => {
+    if (over) return;
+    const corked = (work: () => void) => void (!over && response.cork(work));
+    const write = (text: string): boolean => {
+      let taken = true;
+      corked(() => {
+        taken = response.write(text);
+      });
+      return taken;
+    };
+    stream = streams.add(source, { write, end: () => corked(() => response.end('', true)) });
+    response.onWritable(() => {
+      stream?.drained();
+      return true;
+    });
+    corked(() => {
+      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).write(it.body);
+    });
+    stream.begin();
+  };
+  if (!post || !body)
+    return void answerHttp(asked, options, streams).then((it) =>
+      it.stream ? follow(it, it.stream) : give(it, true),
+    );
   const refused = refusalOfPost(asked, post, options);
   if (refused) return give(refused, true);
   // Who asks again and again may do so on one connection; one that was refused is closed.

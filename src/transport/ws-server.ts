@@ -16,6 +16,7 @@ import { WebSocketServer } from 'ws';
 import { Acceptor, listenError } from './accept.js';
 import { GATE_HEADER } from './auth.js';
 import { answerHttp, Body, type HttpRequest, postOf, refusalOfPost } from './http.js';
+import { Streams } from './streams.js';
 import { MIN_TLS_VERSION, readServerTls } from './tls.js';
 import {
   type HttpAnswer,
@@ -40,13 +41,26 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
   const waiting = new Waiting(limits.maxWaiting);
   server.on('connection', (socket: TcpSocket) => waiting.add(socket));
   const bodies = { bytes: 0 };
+  const streams = new Streams();
   server.on('request', async (request, response) => {
     const { method = '', headers } = request;
-    const asked = { method, path: pathOf(request), authorization: headers.authorization };
+    const asked: HttpRequest = {
+      ...{ method, path: pathOf(request), query: (request.url ?? '').split('?').slice(1).join('?') },
+      ...{ authorization: headers.authorization, host: headers.host ?? '', accept: headers.accept ?? '' },
+      lastEventId: `${headers['last-event-id'] ?? ''}`,
+    };
     const post = postOf(asked, options);
     if (post) return takePost(asked, new Body(post, bodies), request, response, options);
-    const answer = await answerHttp(asked, options);
-    response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close' }).end(answer.body);
+    const answer = await answerHttp(asked, options, streams);
+    response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close' });
+    if (!answer.stream) return void response.end(answer.body);
+    waiting.remove(request.socket);
+    const write = (text: string): boolean => response.write(text);
+    const stream = streams.add(answer.stream, { write, end: () => response.end() });
+    response.on('drain', () => stream.drained());
+    response.on('close', () => stream.closed());
+    response.write(answer.body);
+    if (!response.closed) stream.begin();
   });
 
   server.on('upgrade', (request, stream, head) => {
@@ -81,6 +95,7 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
     close() {
       closed ??= (async () => {
         const freed = new Promise<void>((resolve) => server.close(() => resolve()));
+        streams.close();
         server.closeAllConnections();
         await acceptor.close();
         await freed;
