@@ -1,5 +1,5 @@
 /** Where the package lies: the same folder for the sources (tests) and for what is compiled of them. */
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -10,3 +10,8 @@ function find(): string {
 }
 
 export const PACKAGE_ROOT = find();
+
+const manifest = JSON.parse(readFileSync(join(PACKAGE_ROOT, 'package.json'), 'utf8')) as { version: string };
+
+/** Of this package. */
+export const VERSION = manifest.version;

@@ -1,8 +1,6 @@
 /** The program of the command line: every command with its flags. Importing it runs nothing. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { Command } from 'commander';
-import { PACKAGE_ROOT } from '../package-root.js';
+import { VERSION } from '../package-root.js';
 import { registerAutoscale } from './autoscale.js';
 import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
@@ -24,15 +22,10 @@ import { registerScrub } from './scrub.js';
 import { registerStatus } from './status.js';
 import { registerWorker } from './worker.js';
 
-function version(): string {
-  const manifest = readFileSync(join(PACKAGE_ROOT, 'package.json'), 'utf8');
-  return (JSON.parse(manifest) as { version: string }).version;
-}
-
 export function createProgram(): Command {
   const program = new Command('kintsugi')
     .description('A parameter server for embedding tables that loses machines without losing training.')
-    .version(version())
+    .version(VERSION)
     .exitOverride()
     .configureOutput({ writeErr: () => {} })
     .showHelpAfterError(false)

@@ -142,12 +142,14 @@ export const EVENT_KINDS = {
   },
 } as const satisfies Record<string, EventSpec>;
 
+/** What can happen to a job; docs/events.md says when each does. */
 export type EventKind = keyof typeof EVENT_KINDS;
 /** What clients tell. */
 export type ToldKind = {
   [K in EventKind]: (typeof EVENT_KINDS)[K] extends { told: true } ? K : never;
 }[EventKind];
 
+/** Numbers and texts of an event. */
 export type EventFields = Readonly<Record<string, number | string | boolean>>;
 
 /** Something that happened to a job. */

@@ -27,6 +27,10 @@ export interface ProcessTelemetry {
   /** Of all its threads, in user and in kernel mode. */
   cpuSeconds: number;
   rssBytes: number;
+  /** Of the package that it runs. */
+  version?: string;
+  /** Milliseconds since 1970, by the clock of its machine. */
+  clockMs?: number;
 }
 
 /** A pull or a push of one message is one request for each shard that it names. */

@@ -269,6 +269,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
       name: text,
       run: text,
       ...{ upSeconds: ratio, cpuSeconds: ratio, rssBytes: natural },
+      ...{ version: optional(text), clockMs: optional(natural) },
       ...{ samples: natural, batches: natural, stalenessBatches: natural },
       phaseSeconds: record(Object.fromEntries(WORKER_PHASES.map((phase) => [phase, ratio]))),
       ...{ idleSeconds: ratio, productiveSeconds: ratio },

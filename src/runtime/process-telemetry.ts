@@ -1,5 +1,6 @@
 /** What a role tells of its process. Roles of one process (`startLocalCluster`) tell the same. */
 import type { Scheduler } from '../core/scheduler/scheduler.js';
+import { VERSION } from '../package-root.js';
 import type { Observed, ProcessTelemetry } from '../protocol/telemetry.js';
 import { monotonicMs } from './log.js';
 
@@ -9,6 +10,8 @@ export function processTelemetry(): ProcessTelemetry {
     upSeconds: process.uptime(),
     cpuSeconds: (user + system) / 1e6,
     rssBytes: process.memoryUsage.rss(),
+    version: VERSION,
+    clockMs: Date.now(),
   };
 }
 
