@@ -290,6 +290,16 @@ describe('docs/events.md', () => {
   });
 });
 
+// ---- findings
+
+it('docs/observing.md has every finding', () => {
+  const inCode = filesOf('src/observe/findings/*.ts').flatMap((file) =>
+    [...text(file).matchAll(/\bcode: '([a-z-]+)'/g)].map((match) => match[1]!),
+  );
+  expect(inCode.length).toBeGreaterThan(10);
+  expect(compare(inCode, firstCells('docs/observing.md', 'Findings').flatMap(quoted))).toEqual(SAME);
+});
+
 // ---- messages and rules
 
 describe('docs/protocol.md', () => {

@@ -6,6 +6,7 @@ import { registerBench } from './bench.js';
 import { registerCheckpoint } from './checkpoint.js';
 import { registerDashboard } from './dashboard.js';
 import { registerDemo } from './demo.js';
+import { registerDoctor } from './doctor.js';
 import { registerEvents } from './events.js';
 import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
@@ -20,6 +21,7 @@ import { registerScale } from './scale.js';
 import { registerScheduler } from './scheduler.js';
 import { registerScrub } from './scrub.js';
 import { registerStatus } from './status.js';
+import { registerTop } from './top.js';
 import { registerWorker } from './worker.js';
 
 export function createProgram(): Command {
@@ -41,6 +43,8 @@ export function createProgram(): Command {
   registerStatus(program);
   registerDashboard(program);
   registerEvents(program);
+  registerTop(program);
+  registerDoctor(program);
   registerScale(program);
   registerRestart(program);
   registerPlan(program);

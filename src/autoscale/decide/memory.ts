@@ -1,7 +1,9 @@
 /** Memory that runs out: the first of all reasons, because nothing can be undone when it is late. */
+
+import { theilSen } from '../../statistics.js';
 import type { Decision, History, Observation } from './observation.js';
 import type { Policy } from './policy.js';
-import { longestPending, recent, theilSen, throughput } from './trend.js';
+import { longestPending, recent, throughput } from './trend.js';
 
 const bytesOf = ({ ps }: Observation): number => ps.reduce((sum, { bytes }) => sum + bytes, 0);
 

@@ -1,7 +1,9 @@
 /** Workers: more are tried and taken back, idle ones leave, slow ones are replaced. */
+
+import { median } from '../../statistics.js';
 import type { Decision, History, Observation, Taken } from './observation.js';
 import type { Policy } from './policy.js';
-import { busyPs, grown, median, recent, throughput } from './trend.js';
+import { busyPs, grown, recent, throughput } from './trend.js';
 
 /** A worker that does nothing at all is said to be so many times as slow. */
 const MOST_TIMES = 1000;

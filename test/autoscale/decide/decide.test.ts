@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { decide, firstSize } from '../../../src/autoscale/decide/decide.js';
 import type { Observation, Taken } from '../../../src/autoscale/decide/observation.js';
 import { policyWith } from '../../../src/autoscale/decide/policy.js';
-import { longestPending, theilSen } from '../../../src/autoscale/decide/trend.js';
+import { longestPending } from '../../../src/autoscale/decide/trend.js';
+import { theilSen } from '../../../src/statistics.js';
 
 const POLICY = policyWith({ ps: { least: 2, most: 20 }, workers: { least: 1, most: 20 } });
 const MIB = 2 ** 20;

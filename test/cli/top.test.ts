@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { inPlace } from '../../src/cli/screen.js';
+import { connect } from '../../src/client/client.js';
+import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { kintsugi } from './support.js';
+
+let cluster: LocalCluster;
+beforeAll(async () => {
+  cluster = await startLocalCluster({ code: '2+1', ps: 4 });
+  const client = await connect(cluster.address);
+  const table = await client.createTable({ name: 'items', dim: 4 });
+  await table.push(BigUint64Array.of(1n, 2n), new Float32Array(8).fill(1));
+  await client.close();
+});
+afterAll(() => cluster.close());
+
+test('one screen as plain text: PS, tables and the newest events', async () => {
+  const { code, stdout, stderr } = await kintsugi([
+    ...['top', '--once', '--interval', '200ms', '--scheduler', cluster.address],
+  ]);
+  expect([code, stderr]).toEqual([0, '']);
+  expect(stdout).toMatch(/^job \S+ {2}epoch \d+ {2}redundancy full {2}4 PS {2}0 workers\n/);
+  for (const text of ['ps-3', 'host-2', 'items', 'node.joined', 'samples/s']) expect(stdout).toContain(text);
+  expect(stdout).not.toContain('\x1b');
+});
+
+test('as JSON the status and the rates', async () => {
+  const { stdout } = await kintsugi([
+    ...['top', '--once', '--json', '--interval', '200ms', '--scheduler', cluster.address],
+  ]);
+  const { status, rates } = JSON.parse(stdout) as {
+    status: { nodes: unknown[] };
+    rates: { tables: unknown[] };
+  };
+  expect(status.nodes).toHaveLength(4);
+  expect(rates.tables).toMatchObject([{ name: 'items', rows: 2 }]);
+});
+
+test('a terminal is written over in place, and no line is longer than it', () => {
+  const text = inPlace(['a'.repeat(100), 'b', 'c'], 10, 3);
+  expect(text).toBe(`\x1b[H${'a'.repeat(10)}\x1b[K\nb\x1b[K\x1b[J`);
+});
