@@ -23,8 +23,8 @@ export const domains: Check = ({ newest: { status } }) => {
       severity: 'warning',
       subject: `pool ${name}`,
       evidence:
-        `${k + r} members of a group lie on ${hosts.size} hosts: losing one host loses ${together} of them, ` +
-        `and the code restores ${r}`,
+        `${k + r} members of a group lie on ${hosts.size} hosts: losing one host loses ${together} of ` +
+        `them, and the code restores ${r}`,
       advice: `spread the PS over at least ${Math.ceil((k + r) / r)} hosts, or ${advice}`,
     });
   }
