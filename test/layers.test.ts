@@ -100,7 +100,8 @@ describe('TypeScript', () => {
 
   it('planner and decisions are pure, and no role knows them', () => {
     const rooms = /^src\/(planner|autoscale\/decide)\//;
-    const allowed = /^src\/(planner|autoscale\/decide)\/|^src\/(errors|optimizers|statistics|runtime\/job)\.ts$/;
+    const allowed =
+      /^src\/(planner|autoscale\/decide)\/|^src\/(errors|optimizers|statistics|runtime\/job)\.ts$/;
     const imports = sources.flatMap((file) => importsOf(file, text(file)).map((name) => ({ file, name })));
     const beyond = imports.filter(({ file, name }) => rooms.test(file) && !allowed.test(name));
     const users = imports.filter(({ file, name }) => rooms.test(name) && !rooms.test(file));
