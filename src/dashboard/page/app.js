@@ -87,12 +87,12 @@ function App() {
         job &&
         html`<${Condition} job=${job} recoveries=${recoveries} missing=${load?.missing} />
           <${Figures} job=${job} load=${load} />
-          <${Chart} points=${points} marks=${marks} />
+          <${Chart} points=${points} marks=${events && marks} />
           <${ShardMap} hosts=${hostsOf(sections)} nodes=${job.nodes} loads=${nodeLoads} onDrain=${askDrain} />
           <div class="columns">
             <${Recoveries} recoveries=${recoveries} changes=${changes} restoring=${restoring} />
             <${Hot} hot=${hot} />
-            <${Happened} marks=${marks} />
+            ${events && html`<${Happened} marks=${marks} />`}
             <${Data} runs=${runs} />
             <${Outlook} outlook=${outlook} mostBytes=${mostBytes} />
             <${Checkpoints} saving=${saving} lost=${lost} allLost=${job.counts.lost} />

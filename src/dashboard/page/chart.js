@@ -148,7 +148,7 @@ export function Chart({ points, marks }) {
     <${Plot} name="rows" data=${rows} span=${span} spec=${ROWS} onPoint=${setUnder} />
     <${Key} title=${TIMES_TITLE} values=${[pullMs[at], pushMs[at]]} format=${duration} />
     <${Plot} name="times" data=${latency} span=${span} spec=${TIMES} onPoint=${setUnder} />
-    <${Lane} marks=${marks} span=${span} />
+    ${marks && html`<${Lane} marks=${marks} span=${span} />`}
   </section>`;
 }
 
