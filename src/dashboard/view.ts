@@ -3,6 +3,7 @@
  * before, so a quiet job sends almost nothing, and each host is a section of its own.
  */
 
+import type { JobEvent } from '../protocol/events.js';
 import type { ChangeStatus, PlanStatus, Redundancy, RestoreStatus } from '../protocol/messages.js';
 import type { HotShard, LoadView, NodeLoad, RunView, TableView } from './load.js';
 import type { OutlookView } from './outlook.js';
@@ -124,6 +125,8 @@ export interface View {
   link: LinkView;
   job?: JobView;
   recoveries?: RecoveryView[];
+  /** Newest first. */
+  events?: readonly JobEvent[];
   changes?: ChangeStatus[];
   saving?: PlanStatus[];
   restoring?: RestoreStatus | undefined;

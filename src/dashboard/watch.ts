@@ -10,6 +10,7 @@ import { Observer } from '../observe/observer.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { statusIn } from '../tools/scaling.js';
 import { hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
+import { Happened } from './happened.js';
 import { hotShards, loadOf, nodeLoads, type RunView, runView, tablesOf } from './load.js';
 import { type OutlookView, outlookOf } from './outlook.js';
 import { Series } from './series.js';
@@ -54,7 +55,8 @@ export class Watch implements Source {
   private link: LinkView = { state: 'connecting', since: Date.now() };
   private seen: Seen | undefined;
   private parities = new WholeParities();
-  /** The client whose counters are followed. */
+  private readonly happened = new Happened();
+  /** The client whose counters and events are followed. */
   private followed: Client | undefined;
   private runs: RunView[] = [];
   private outlook: OutlookView | undefined;
@@ -89,6 +91,7 @@ export class Watch implements Source {
       ...{ link, actions, hosts, runs: this.runs, outlook: this.outlook },
       job: jobOf(seen, hosts),
       recoveries: recoveriesOf(seen),
+      events: this.happened.shown,
       changes: status.scaling.changes.toReversed(),
       saving: status.saving ?? [],
       restoring: status.restoring,
@@ -135,9 +138,10 @@ export class Watch implements Source {
     return client;
   }
 
-  /** The counters, of a client that has answered once. */
-  private follow(client: Client, { nodes }: JobStatus): void {
+  /** Counters and events, of a client that has answered once. What is new is drawn with the next look. */
+  private follow(client: Client, { job, nodes }: JobStatus): void {
     this.followed = client;
+    this.happened.follow(client, job);
     const intervalMs = nodes.length > LARGE_NODES ? LOOK_LARGE_MS : COUNT_MS;
     const observer = new Observer(client, { intervalMs, keep: KEPT_COUNTS, shards: true });
     observer.on((snapshot) => this.count(client, observer, snapshot));
@@ -163,6 +167,7 @@ export class Watch implements Source {
     const { client, observer } = this;
     this.client = undefined;
     this.series.pause();
+    this.happened.leave();
     await client?.close();
     await observer?.stop();
   }

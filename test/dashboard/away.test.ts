@@ -3,7 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Client } from '../../src/client/client.js';
+import { Happened } from '../../src/dashboard/happened.js';
 import { Watch } from '../../src/dashboard/watch.js';
+import type { JobEvent } from '../../src/protocol/events.js';
 import { type Running, record, start } from '../cli/support.js';
 
 let directory: string;
@@ -56,6 +59,30 @@ test('what was known is shown while no scheduler answers; it goes on with the ne
 
   beginScheduler(address);
   await until(() => link().state === 'up');
+  await until(() => (watch.view([]).events ?? []).some(({ kind }) => kind === 'scheduler.resumed'));
   expect(watch.connected()).toBeDefined();
   await watch.close();
+});
+
+test('events go on after the newest one of the same job, and begin anew with another', async () => {
+  const asked: number[] = [];
+  const event = (number: number) => ({ number, at: 0, kind: 'redundancy', subject: 'job', fields: {} });
+  const clientOf = (numbers: number[]) =>
+    ({
+      events: ({ since }: { since: number }) => {
+        asked.push(since);
+        return (async function* () {
+          for (const number of numbers) yield event(number) as JobEvent;
+        })();
+      },
+    }) as unknown as Client;
+  const happened = new Happened();
+  const shown = () => happened.shown.map(({ number }) => number);
+  happened.follow(clientOf([1, 2, 3]), 'a');
+  await expect.poll(shown).toEqual([3, 2, 1]);
+  happened.follow(clientOf([4]), 'a');
+  await expect.poll(shown).toEqual([4, 3, 2, 1]);
+  happened.follow(clientOf([1]), 'b');
+  await expect.poll(shown).toEqual([1]);
+  expect(asked).toEqual([0, 3, 0]);
 });

@@ -1,9 +1,10 @@
-/** The files of the page: what others wrote is as they wrote it, and numbers are for people. */
+/** The files of the page: what others wrote is as they wrote it, and every kind of event has words. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { expect, test } from 'vitest';
+import { EVENT_KINDS } from '../../src/protocol/events.js';
 
 const PAGE = resolve(fileURLToPath(new URL('../../src/dashboard/page', import.meta.url)));
 /** The page's modules have no types. */
@@ -29,6 +30,24 @@ test('the page asks nobody else for anything', () => {
     return /https?:\/\/|style="|\bon[a-z]+="/.test(text) ? [file] : [];
   });
   expect(others).toEqual([]);
+});
+
+test('every kind of event has a mark and words, and there are no others', async () => {
+  const { KINDS, UNMARKED, happening } = await load('happenings.js');
+  const known = [...Object.keys(KINDS), ...UNMARKED];
+  expect([...new Set(known)].sort()).toEqual(Object.keys(EVENT_KINDS).sort());
+  const event = { number: 1, at: 0, subject: 'ps-1' };
+  expect(
+    happening({ ...event, kind: 'node.lost', fields: { name: 'ps-1', reason: 'refused' } }),
+  ).toMatchObject({
+    text: 'ps-1 was lost (refused)',
+    tone: 'bad',
+  });
+  const flood = { name: 'ps-1', skipped: 3 };
+  expect(happening({ ...event, kind: 'node.joined', fields: flood }).text).toBe(
+    'ps-1 joined (and 3 more like it)',
+  );
+  expect(happening({ ...event, kind: 'node.knighted', fields: {} }).text).toBe('node.knighted ps-1');
 });
 
 test('numbers are short', async () => {

@@ -117,6 +117,8 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     victim.kill('SIGKILL');
     await turned;
     await expect.poll(() => rate(page), SOON).toBeGreaterThan(before * 0.3);
+    await page.locator('.happened li[data-kind="node.lost"]', { hasText: 'ps-1 was lost' }).waitFor();
+    await page.locator('.lane .mark.bad').first().waitFor();
     await shot(page, 'recovering');
     await shot(other.page, 'recovering-dark');
 

@@ -156,6 +156,7 @@ describe('what is served', () => {
 
   test('the job, live: a node that is killed is down, and its shards go elsewhere', async () => {
     const isFull = (sections: Sections) => (sections.job as { redundancy: string })?.redundancy === 'full';
+    const kinds = ({ events }: Sections) => ((events ?? []) as { kind: string }[]).map(({ kind }) => kind);
     const hasTables = ({ tables }: Sections) => (tables as unknown[] | undefined)?.length === 1;
     const first = await until((sections) => isFull(sections) && hasTables(sections));
     expect(first).toMatchObject({
@@ -168,7 +169,8 @@ describe('what is served', () => {
     const down = await until((sections) => (sections['host/host-1'] as { down: number }).down === 1);
     expect(down['host/host-1']).toMatchObject({ nodes: [{ name: 'ps-1', state: 'down' }] });
     await cluster.restart(1);
-    await until(isFull);
+    const told = await until((sections) => isFull(sections) && kinds(sections).includes('node.lost'));
+    expect(told.events).toContainEqual(expect.objectContaining({ kind: 'node.lost', subject: 'ps-1' }));
   });
 
   test('a button does what its command does, and every page is told how it went', async () => {
