@@ -5,7 +5,6 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { setFlagsFromString } from 'node:v8';
 import { describe } from '../errors.js';
 import { loadNative } from '../native.js';
 import { drawConfig, type SimConfig } from './config.js';
@@ -57,12 +56,6 @@ function parse() {
     process.exit(2);
   }
 }
-
-/**
- * A function is compiled with all optimizations when it has run this much. No function of a schedule is much
- * hotter than others, so that by its usual measure the compiler takes a third of all processor time.
- */
-setFlagsFromString('--interrupt-budget=2000000');
 
 const { values, positionals } = parse();
 if (values.help) {
