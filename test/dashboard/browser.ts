@@ -26,10 +26,14 @@ export function launch(): Promise<Browser> {
   return chromium.launch({ executablePath: CHROMIUM!, args: ['--no-sandbox'] });
 }
 
+/** How long a page may take to show something on a busy machine. */
+export const PATIENCE_MS = 60_000;
+
 /** A tab, and everything that its console says as an error or a warning. */
 export async function tab(browser: Browser, options: BrowserContextOptions = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   const said: string[] = [];
   page.on('console', (message) => {
     if (['error', 'warning'].includes(message.type())) said.push(message.text());

@@ -8,13 +8,13 @@ import { Series } from '../../src/dashboard/series.js';
 import { type Dashboard, startDashboard } from '../../src/dashboard/server.js';
 import type { Source } from '../../src/dashboard/watch.js';
 import { type Running, record, start } from '../cli/support.js';
-import { CHROMIUM, launch, shot, tab } from './browser.js';
+import { CHROMIUM, launch, PATIENCE_MS, shot, tab } from './browser.js';
 import { jobOf } from './model.js';
 
 const NODES = 5;
 const ROWS = 20_000;
 const DIM = 16;
-const SOON = { timeout: 30_000, interval: 50 };
+const SOON = { timeout: PATIENCE_MS, interval: 50 };
 const TOKEN = 'token of the job';
 
 let browser: Browser;
@@ -165,7 +165,7 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
   });
 });
 
-describe.skipIf(CHROMIUM === undefined)('a large job', () => {
+describe.skipIf(CHROMIUM === undefined)('a large job', PATIENT, () => {
   test('is a tile per host; those with trouble can be had alone, and a tile opens', async () => {
     const seen = jobOf(1000, 4000, 8, 2, 4);
     const parities = new WholeParities();
