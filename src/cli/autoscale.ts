@@ -2,6 +2,7 @@
 import { type Command, Option } from 'commander';
 import { Autoscaler, type DecisionRecord, decisionText } from '../autoscale/autoscaler.js';
 import { type Bounds, parseBounds, policyOf } from '../autoscale/bounds.js';
+import { tellDecision } from '../autoscale/told.js';
 import { MachineCrew } from '../local/crew.js';
 import { LocalProvider } from '../local/provider.js';
 import { Observer } from '../observe/observer.js';
@@ -37,6 +38,7 @@ async function run(flags: Flags): Promise<void> {
       ...{ observer, policy: policyOf(bounds) },
       provider: dryRun ? undefined : new LocalProvider(client, crew),
       onDecision: (record) => {
+        tellDecision(client, record, dryRun);
         if (dryRun || !json) say(record, `${dryRun ? 'would be: ' : ''}${decisionText(record.decision)}`);
       },
       onDone: (record) => {

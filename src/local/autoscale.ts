@@ -3,6 +3,7 @@
 import { Autoscaler, type DecisionRecord, decisionText } from '../autoscale/autoscaler.js';
 import { type Bounds, policyOf } from '../autoscale/bounds.js';
 import type { Policy } from '../autoscale/decide/policy.js';
+import { tellDecision } from '../autoscale/told.js';
 import type { Client } from '../client/client.js';
 import { Observer } from '../observe/observer.js';
 import { monotonicMs } from '../runtime/log.js';
@@ -45,7 +46,10 @@ export class LocalAutoscale {
       observer: this.observer,
       policy: policyOf(this.bounds, LOCAL_TIMES),
       provider: new LocalProvider(client, crew),
-      onDecision: ({ decision }) => tell(`autoscaler: ${decisionText(decision)}`),
+      onDecision: (record) => {
+        tellDecision(client, record);
+        tell(`autoscaler: ${decisionText(record.decision)}`);
+      },
       onDone: ({ decision, tookMs, problem }) => {
         if (problem !== undefined) tell(`autoscaler: no ${decision.kind}: ${problem}`);
         else if (decision.kind === 'ps')

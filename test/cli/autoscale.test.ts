@@ -39,6 +39,13 @@ it('says what it would do, and changes nothing', async () => {
   run.process.kill('SIGINT');
   expect((await run.ended).code).toBe(0);
   const client = await connect(cluster.address);
+  for await (const { kind, subject, fields } of client.events({ follow: true })) {
+    if (kind !== 'autoscale.decided') continue;
+    expect(subject).toBe('scale ps');
+    expect(fields).toMatchObject({ ps: 4, psBefore: 3, dryRun: true });
+    expect(fields.reason).toBe('3 to 4 PS: outside of the bounds (least 4, most 6)');
+    break;
+  }
   expect((await client.status()).scaling).toMatchObject({ wanted: 3, serving: 3 });
   await client.close();
 });
