@@ -152,7 +152,7 @@ describe('a PS', () => {
       peer.send({ t: 'push', epoch: 0, items: push(i + 1, section.byteLength) }, [section]);
       // Nothing at all is how a client withdraws a push.
       const code = section.byteLength === 0 ? 'ABORTED' : 'BAD_FRAME';
-      const items = Buffer.from(packItems('pushAck', [[0, 0, i + 1]]));
+      const items = packItems('pushAck', [[0, 0, i + 1]]);
       expect(await peer.next()).toEqual({ t: 'pushAck', items, refused: [[0, code]] });
     }
     peer.send({ t: 'pull', epoch: 0, id: 9, items: packItems('pull', [[0, 0, 64]]) }, [garbage(64)]);
