@@ -113,6 +113,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/saving/restored',
     from: 'state.sessions.set(id, { id, leased: false });',
     to: '{}',
+    scenario: {
+      test: 'test/core/scheduler/restored-sessions.test.ts',
+      because: 'few schedules are restored with a range that is open and trained again',
+    },
   },
   {
     name: 'restore lost: the group keeps its sinks',
@@ -131,6 +135,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/saving/restored',
     from: 'return { node, inc, gen: epoch, init: false, restore: true, rewound: true };',
     to: 'return { ...entry, restore: true, rewound: true };',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules lose more than the code allows and load it again',
+    },
   },
   {
     name: 'restore lost: a shard that may yet be recovered is loaded, too',
@@ -201,6 +209,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/saving/barrier',
     from: '.some((client) => !this.held.has(client))',
     to: '.some(() => false)',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'few schedules have a client that pushes in the moment of a cut',
+    },
   },
   {
     name: 'barrier: what a lost worker did of a range is not waited for',
