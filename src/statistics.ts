@@ -8,6 +8,10 @@ export function median(values: readonly number[]): number {
   return ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
 }
 
+export function sumOf<T>(list: readonly T[], of: (item: T) => number): number {
+  return list.reduce((total, item) => total + of(item), 0);
+}
+
 /** At most so many points go into a slope: its work grows with their square. */
 const MOST_POINTS = 30;
 

@@ -1,11 +1,9 @@
 /** Medians and quantiles. */
+import { median as middle } from '../../src/statistics.js';
 
 /** NaN of nothing. */
 export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  if (sorted.length % 2 === 1) return sorted[middle]!;
-  return ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2;
+  return values.length === 0 ? Number.NaN : middle(values);
 }
 
 export function quantile(sorted: ArrayLike<number>, q: number): number {

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import type { JobSnapshot } from '../client/observe.js';
+import { sumOf } from '../statistics.js';
 import { EventFile } from './event-file.js';
 import { ratesBetween } from './rates.js';
 
@@ -20,11 +21,11 @@ export class LoadEvents {
   add(snapshot: JobSnapshot): void {
     const { before } = this;
     this.before = snapshot;
-    this.step = sum(snapshot.scheduler.runs, ({ samples }) => samples);
+    this.step = sumOf(snapshot.scheduler.runs, ({ samples }) => samples);
     if (!before) return;
     const rates = ratesBetween(before, snapshot);
-    const allocated = sum(snapshot.scheduler.runs, ({ allocatedSeconds }) => allocatedSeconds);
-    const productive = sum(snapshot.scheduler.runs, ({ productiveSeconds }) => productiveSeconds);
+    const allocated = sumOf(snapshot.scheduler.runs, ({ allocatedSeconds }) => allocatedSeconds);
+    const productive = sumOf(snapshot.scheduler.runs, ({ productiveSeconds }) => productiveSeconds);
     this.file('job').scalars(this.step, {
       'throughput/samples_per_second': rates.job.samplesPerSecond,
       'throughput/pulled_rows_per_second': rates.job.pull.rowsPerSecond,
@@ -59,8 +60,4 @@ export class LoadEvents {
     this.files.set(name, known);
     return known;
   }
-}
-
-function sum<T>(list: readonly T[], of: (item: T) => number): number {
-  return list.reduce((total, item) => total + of(item), 0);
 }

@@ -13,6 +13,7 @@ import {
   WORKER_PHASES,
   type WorkerPhase,
 } from '../protocol/telemetry.js';
+import { sumOf } from '../statistics.js';
 
 /** Of pulls, or of pushes. */
 export interface OpRates {
@@ -114,7 +115,7 @@ export function ratesBetween(earlier: JobSnapshot, later: JobSnapshot): JobRates
         seconds,
       ),
       samplesPerSecond: samplesBetween(earlier, later) / seconds,
-      cpus: sum(nodes, ({ cpus }) => cpus),
+      cpus: sumOf(nodes, ({ cpus }) => cpus),
     },
     nodes,
     workers,
@@ -133,7 +134,7 @@ export function quantile(
   earlier: Histogram = EMPTY_HISTOGRAM,
 ): number | undefined {
   const counts = later.counts.map((count, i) => Math.max(0, count - (earlier.counts[i] ?? 0)));
-  const total = sum(counts, (count) => count);
+  const total = sumOf(counts, (count) => count);
   if (total === 0) return undefined;
   let left = part * total;
   for (const [i, count] of counts.entries()) {
@@ -167,7 +168,7 @@ function growth(known: NodeTelemetry | undefined, now: NodeTelemetry): Growth {
     pull: opGrowth(known?.ops.pull, now.ops.pull),
     push: opGrowth(known?.ops.push, now.ops.push),
     commit: histogramGrowth(known?.commit, now.commit),
-    sentBytes: sum(SENT_KINDS, (kind) => grown(known?.sentBytes[kind], now.sentBytes[kind])),
+    sentBytes: sumOf(SENT_KINDS, (kind) => grown(known?.sentBytes[kind], now.sentBytes[kind])),
   };
 }
 
@@ -194,8 +195,8 @@ function histogramGrowth(known: Histogram | undefined, now: Histogram): Histogra
 function merged(histograms: readonly Histogram[]): Histogram {
   const buckets = DURATION_BOUNDS_SECONDS.length + 1;
   return {
-    counts: Array.from({ length: buckets }, (_, i) => sum(histograms, ({ counts }) => counts[i] ?? 0)),
-    sumSeconds: sum(histograms, ({ sumSeconds }) => sumSeconds),
+    counts: Array.from({ length: buckets }, (_, i) => sumOf(histograms, ({ counts }) => counts[i] ?? 0)),
+    sumSeconds: sumOf(histograms, ({ sumSeconds }) => sumSeconds),
   };
 }
 
@@ -212,17 +213,17 @@ function servingRates(all: readonly Growth[], seconds: number): ServingRates {
     ),
     commitP50Seconds: quantile(0.5, commit),
     commitP99Seconds: quantile(0.99, commit),
-    sentBytesPerSecond: sum(all, ({ sentBytes }) => sentBytes) / seconds,
+    sentBytesPerSecond: sumOf(all, ({ sentBytes }) => sentBytes) / seconds,
   };
 }
 
 function opRates(all: readonly OpTelemetry[], seconds: number): OpRates {
-  const requests = sum(all, (op) => op.requests);
-  const failed = sum(all, (op) => sum(Object.values(op.failed), (count) => count));
+  const requests = sumOf(all, (op) => op.requests);
+  const failed = sumOf(all, (op) => sumOf(Object.values(op.failed), (count) => count));
   const duration = merged(all.map((op) => op.duration));
   return {
     requestsPerSecond: requests / seconds,
-    rowsPerSecond: sum(all, ({ rows }) => rows) / seconds,
+    rowsPerSecond: sumOf(all, ({ rows }) => rows) / seconds,
     failedRatio: requests > 0 ? Math.min(1, failed / requests) : 0,
     p50Seconds: quantile(0.5, duration),
     p99Seconds: quantile(0.99, duration),
@@ -232,7 +233,7 @@ function opRates(all: readonly OpTelemetry[], seconds: number): OpRates {
 /** Samples of all runs, those of workers that are gone included. Workers report every few seconds. */
 function samplesBetween(earlier: JobSnapshot, later: JobSnapshot): number {
   const before = new Map(earlier.scheduler.runs.map(({ run, samples }) => [run, samples]));
-  return sum(later.scheduler.runs, ({ run, samples }) => grown(before.get(run), samples));
+  return sumOf(later.scheduler.runs, ({ run, samples }) => grown(before.get(run), samples));
 }
 
 /** A worker's counters are those of its newest report, so its rates are of the time between two reports. */
@@ -309,8 +310,4 @@ function shardRates(earlier: JobSnapshot, later: JobSnapshot, seconds: number): 
       return { g, m, node: id, requestsPerSecond: more / seconds, rows, bytes };
     }),
   );
-}
-
-function sum<T>(list: readonly T[], of: (item: T) => number): number {
-  return list.reduce((total, item) => total + of(item), 0);
 }

@@ -7,6 +7,7 @@ import { Durations } from '../../core/shared/meter.js';
 import { PACKAGE_ROOT } from '../../package-root.js';
 import type { JobStatus, PlanStatus, Redundancy } from '../../protocol/messages.js';
 import type { DatasetStatus } from '../../protocol/samples.js';
+import { sumOf } from '../../statistics.js';
 import { monotonicMs } from '../log.js';
 import type { Labels, Readings } from './registry.js';
 
@@ -106,13 +107,16 @@ export class SchedulerMetrics {
         this.recoveries[phase].read(),
       ]),
       kintsugi_shards: new Map(Object.entries(this.shards())),
-      kintsugi_unrecoverable_rows: sum(status.unrecoverable, ({ rows }) => rows),
-      kintsugi_change_shards_left: sum(running, ({ shardsLeft, shardsMoving }) => shardsLeft + shardsMoving),
+      kintsugi_unrecoverable_rows: sumOf(status.unrecoverable, ({ rows }) => rows),
+      kintsugi_change_shards_left: sumOf(
+        running,
+        ({ shardsLeft, shardsMoving }) => shardsLeft + shardsMoving,
+      ),
       kintsugi_tables: status.tables.length,
       kintsugi_workers: new Map(runs.map(({ run, workers }) => [run, workers])),
       kintsugi_run_samples_total: new Map(runs.map(({ run, samples }) => [run, samples])),
       kintsugi_dataset_samples_total: new Map(
-        sets.map(({ name, samples }) => [name, sum(samples, (n) => n)]),
+        sets.map(({ name, samples }) => [name, sumOf(samples, (n) => n)]),
       ),
       kintsugi_dataset_redone_samples_total: new Map(sets.map(({ name, redone }) => [name, redone])),
       kintsugi_dataset_ranges: sets.flatMap(rangesOf),
@@ -145,8 +149,4 @@ function packageVersion(): string {
   version ??= (JSON.parse(readFileSync(join(PACKAGE_ROOT, 'package.json'), 'utf8')) as { version: string })
     .version;
   return version;
-}
-
-function sum<T>(list: readonly T[], of: (item: T) => number): number {
-  return list.reduce((total, item) => total + of(item), 0);
 }
