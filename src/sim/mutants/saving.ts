@@ -161,6 +161,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'shard/owner',
     from: 'if (id[1] <= this.head.last(client) || this.head.hasEnded(client))',
     to: 'if (this.head.record([client, next - 1]) === undefined)',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules restore a lost shard whose clients go on',
+    },
   },
   {
     name: 'gap: the mark goes with the owner',
