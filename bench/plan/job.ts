@@ -1,8 +1,10 @@
 /** A planned job as it really is: what its PS hold, and the steps that its workers make. */
+
 import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { connect } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
@@ -67,8 +69,6 @@ class Workers {
     }
   }
 }
-
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** One run from an empty job. @throws what a job or a worker that ends early throws */
 export async function runShape(shape: Shape, seconds: number): Promise<Real> {

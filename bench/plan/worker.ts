@@ -2,6 +2,7 @@
  * A worker of `bench plan`, as a process: steps of distinct keys that are pulled and pushed, with a pause for
  * what a model computes elsewhere. One pause at a time; a few steps are under way, as workers have them.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../../src/client/client.js';
 import { describe } from '../../src/errors.js';
 import { seededRandom } from '../../src/local/kills.js';
@@ -27,8 +28,6 @@ const IN_FLIGHT = 4;
 const KEY_SETS = 64;
 const TELL_MS = 50;
 const CONNECT_MS = 60_000;
-
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function main(): Promise<void> {
   const { scheduler, table, rows, dim, batch, computeMs, seed } = JSON.parse(

@@ -4,7 +4,9 @@
  * Each has the load of `bench overhead` (`pushes`) twice: as fast as acknowledgements come, and steadily, at
  * half of that.
  */
+
 import { type ChildProcess, fork } from 'node:child_process';
+import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type Client, connect } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
@@ -90,8 +92,6 @@ class Pusher {
     this.process.kill('SIGKILL');
   }
 }
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 const sorted = (values: readonly number[]) => [...values].sort((one, other) => one - other);
 

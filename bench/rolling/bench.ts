@@ -2,6 +2,7 @@
  * `kintsugi bench rolling`: every PS of a job under load is restarted, one after the other. Each status that
  * is taken meanwhile must say that redundancy is complete, and no request may be refused.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { type Client, connect } from '../../src/client/client.js';
 import { type Processes, psName } from '../../src/local/processes.js';
 import { bytesText, countText, timeText } from '../../src/local/text.js';
@@ -18,8 +19,6 @@ const CODE = { name: '4+1', code: '4+1', k: 4 };
 const STATUS_MS = 20;
 /** A PS drains and is up again in at most so many times of what it was given. */
 const STEP = 1.5;
-
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Counts statuses until it is told to stop. */
 class Watch {

@@ -2,8 +2,10 @@
  * `kintsugi bench vanish`: machines of a job vanish under load, one or two at once, and return. How long do
  * pushes and pulls wait? And is a process that is stopped, or gets little time, taken for one of them?
  */
+
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
+import { setTimeout as pause } from 'node:timers/promises';
 import type { Client } from '../../src/client/client.js';
 import { KintsugiError } from '../../src/errors.js';
 import { checkPushes } from '../../src/tools/audit.js';
@@ -23,8 +25,6 @@ const LEAST_AWAY_MS = 1000;
 const MOST_AWAY_MS = 20_000;
 /** Without shards after so long it has been forgotten. */
 const BACK_MS = 60_000;
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 class Vanish {
   /** Waits in milliseconds. */

@@ -3,9 +3,11 @@
  * 4+1, that a client keeps busy. Processor time is the kernel's, so other work on the machine slows this down
  * and falsifies little.
  */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, connect } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { optimizerOf } from '../optimizers.js';
@@ -169,7 +171,6 @@ class Measured {
 }
 
 const dearness = ({ psSeconds, requests }: Load): number => psSeconds / requests;
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Zeros might be faster. */
 function gradientsOf(rows: number, dim: number): Float32Array {

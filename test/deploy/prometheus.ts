@@ -2,8 +2,8 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from '../free-port.js';
 
 const has = (tool: string): boolean => spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
 
@@ -15,16 +15,6 @@ export function promtool(args: string[], input = ''): string {
   const done = spawnSync('promtool', args, { encoding: 'utf8', input });
   if (done.status !== 0) throw new Error(`promtool ${args.join(' ')}: ${done.stdout}${done.stderr}`);
   return done.stdout;
-}
-
-/** Prometheus has no port 0. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 export interface Series {

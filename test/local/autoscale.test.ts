@@ -2,9 +2,11 @@
  * `kintsugi local --autoscale`, as real processes. What is tested is what the job is in the end, and what was
  * decided on the way; how soon is for benchmarks.
  */
+
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type { Report } from '../../src/local/report.js';
@@ -93,7 +95,6 @@ test('a worker that is stopped now and then is replaced', async () => {
   void run.ended.then(() => {
     over = true;
   });
-  const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
   const pidOf = (name: string) =>
     told().find((each) => each.event === 'process.started' && each.name === name)?.pid as number | undefined;
   const trains = () => told().some((each) => each.event === 'worker.training' && each.name === 'worker-1');

@@ -2,26 +2,17 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { EventEmitter, on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { onTestFinished } from 'vitest';
+import { freePort } from '../free-port.js';
 
 export const hasEtcd = spawnSync('etcd', ['--version'], { stdio: 'ignore' }).status === 0;
 if (!hasEtcd) {
   const what = 'the tests of etcd: it is not installed (Debian: apt-get install etcd-server)';
   if (process.env.CI) throw new Error(`cannot leave out ${what}`);
   console.error(`\nLEFT OUT: ${what}`);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 export interface EtcdTls {
