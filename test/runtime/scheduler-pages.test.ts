@@ -48,9 +48,9 @@ it('tells the status and what happened', async () => {
   for await (const event of reader.events()) all.push(event);
   expect(events).toEqual(all.slice(0, events.length));
   expect(newest).toBe(events.at(-1)!.number);
-  expect(((await page(`/events?since=${newest - 1}`)) as Page).events.map(({ number }) => number)).toEqual([
-    newest,
-  ]);
+  // The job goes on: more may have happened since.
+  const since = (await page(`/events?since=${newest - 1}`)) as Page;
+  expect(since.events[0]!.number).toBe(newest);
 });
 
 it('follows as a stream, and goes on after the last event that a browser has', async () => {
