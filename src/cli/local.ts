@@ -59,6 +59,7 @@ interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
   json?: string;
   log?: string;
   dashboard: boolean;
+  metricsPerShard: boolean;
   quiet: boolean;
 }
 
@@ -129,6 +130,7 @@ export function localOptions(flags: Flags): LocalOptions {
     memory: flags.memory,
     recoveryRate: flags.recoveryRate,
     moveRate: flags.moveRate,
+    metricsPerShard: flags.metricsPerShard,
     checkpoint: planOf(flags),
     restore: flags.restore === undefined ? undefined : placeAndNumber(flags.restore),
     resume: flags.resume === undefined ? undefined : placeAndNumber(flags.resume),
@@ -261,6 +263,7 @@ export function registerLocal(program: Command): void {
     .option('--json <file>', 'write the report here (default: do not)')
     .option('--log <file>', 'append the log records of all roles here (default: do not)')
     .option('--dashboard', 'serve a page of the job on loopback; its link is printed', false)
+    .option('--metrics-per-shard', '/metrics of a PS tells of each data shard, too', false)
     .option('--quiet', 'nothing but the summary', false);
   withNodeToken(withToken(command)).action(run);
 }

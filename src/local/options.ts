@@ -31,6 +31,8 @@ export interface LocalOptions {
   memory: string | undefined;
   recoveryRate: string | undefined;
   moveRate: string | undefined;
+  /** Metrics of a PS have each data shard, too. */
+  metricsPerShard?: boolean | undefined;
   /** false: a PS that joins the running job gets nothing until it is asked for. */
   balanceJoining?: boolean;
   /** What is saved where and how often; undefined: no checkpoints. */

@@ -126,6 +126,7 @@ export class Processes {
     if (options.memory !== undefined) args.push('--memory', options.memory);
     if (options.recoveryRate !== undefined) args.push('--recovery-rate', options.recoveryRate);
     if (options.moveRate !== undefined) args.push('--move-rate', options.moveRate);
+    if (options.metricsPerShard) args.push('--metrics-per-shard');
     await this.start(name, args).event('ps.ready');
     this.ready.add(name);
   }

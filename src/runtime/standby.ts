@@ -7,11 +7,21 @@ import { hostname } from 'node:os';
 import { describe, KintsugiError } from '../errors.js';
 import { toMessage } from '../protocol/validate.js';
 import type { Election } from '../storage/index.js';
-import { type Link, type Listener, type ListenOptions, listen } from '../transport/index.js';
+import {
+  coded,
+  type HttpAnswer,
+  type HttpDetails,
+  type Link,
+  type Listener,
+  type ListenOptions,
+  listen,
+} from '../transport/index.js';
 import { advertisedAddress, formatAddress, parseAddress } from './address.js';
 import { createEndpoints } from './endpoints.js';
 import type { Logger } from './log.js';
 
+/** Only a leader has these. */
+const PAGES: ReadonlySet<string> = new Set(['/status', '/events']);
 const EVERYWHERE: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 export interface StandbyOptions {
@@ -69,16 +79,17 @@ export class Standby {
   private async open(): Promise<void> {
     const { options } = this;
     const { host, port } = parseAddress(options.listen ?? '127.0.0.1:0');
+    const endpoints = createEndpoints({
+      role: 'scheduler',
+      name: 'scheduler',
+      notReady: () => `this scheduler stands by; ${this.leader ? `${this.leader} leads` : 'nobody leads'}`,
+      metrics: () => ({ kintsugi_leads: 0 }),
+    });
     this.listener = await listen({
       host,
       port,
       ...options.secrets,
-      http: createEndpoints({
-        role: 'scheduler',
-        name: 'scheduler',
-        notReady: () => `this scheduler stands by; ${this.leader ? `${this.leader} leads` : 'nobody leads'}`,
-        metrics: () => ({ kintsugi_leads: 0 }),
-      }),
+      http: (path, details) => this.elsewhere(path, details) ?? endpoints(path),
       handlers: {
         onOpen: () => {},
         onMessage: (link, header) => this.redirect(link, header),
@@ -99,6 +110,18 @@ export class Standby {
       throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
     link.send({ t: 'redirect', to: this.leader ?? '' });
     link.close('another scheduler leads');
+  }
+
+  /** Pages of the job are the leader's. */
+  private elsewhere(path: string, { query }: HttpDetails): Promise<HttpAnswer> | undefined {
+    if (!PAGES.has(path)) return undefined;
+    const { leader } = this;
+    if (!leader)
+      return Promise.resolve(coded(503, 'UNREACHABLE', 'this scheduler stands by, and nobody leads'));
+    const url = new URL(path, `${this.options.secrets.tls ? 'https' : 'http'}://${leader}`);
+    url.search = query;
+    const body = JSON.stringify({ leader });
+    return Promise.resolve({ status: 307, type: 'application/json', body, location: url.href });
   }
 
   private async lead(): Promise<void> {

@@ -81,6 +81,8 @@ export interface HttpAnswer {
   status: number;
   type: string;
   body: string | Uint8Array;
+  /** Of a redirect: where it is. */
+  location?: string;
   /** What comes after the body, until one of both sides ends it. */
   stream?: HttpStream;
 }

@@ -312,7 +312,9 @@ function answer(
     if (over) return;
     over = true;
     response.cork(() => {
-      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type).end(it.body, last);
+      response.writeStatus(statusLine(it.status)).writeHeader('Content-Type', it.type);
+      if (it.location !== undefined) response.writeHeader('Location', it.location);
+      response.end(it.body, last);
     });
   };
   const post = postOf(asked, options);

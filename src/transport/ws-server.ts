@@ -52,7 +52,9 @@ export async function listenWs(options: ListenOptions, limits: TransportLimits):
     const post = postOf(asked, options);
     if (post) return takePost(asked, new Body(post, bodies), request, response, options);
     const answer = await answerHttp(asked, options, streams);
-    response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close' });
+    const { location } = answer;
+    const where = location === undefined ? {} : { Location: location };
+    response.writeHead(answer.status, { 'Content-Type': answer.type, Connection: 'close', ...where });
     if (!answer.stream) return void response.end(answer.body);
     waiting.remove(request.socket);
     const write = (text: string): boolean => response.write(text);

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Client } from '../../src/client/client.js';
+import type { JobStatus } from '../../src/protocol/messages.js';
 import { COUNTING, client, expectExactSums, Pusher, ps, redundant, statusWhere } from '../runtime/support.js';
 import { Etcd, hasEtcd } from '../storage/etcd-server.js';
 import { kintsugi, type Running, record, start } from './support.js';
@@ -103,6 +104,25 @@ class Job {
 }
 
 describe.skipIf(!hasEtcd)('several schedulers', () => {
+  it('one that stands by says where the pages of the job are', async () => {
+    const job = await Job.start(2);
+    const first = await job.leader();
+    const [standing] = job.others(first);
+    await record(standing!.running, 'scheduler.follows');
+    const at = (path: string) => `http://${standing!.address}${path}`;
+    for (const path of ['/status', '/events?since=1']) {
+      const answer = await fetch(at(path), { redirect: 'manual' });
+      expect([answer.status, answer.headers.get('location'), await answer.json()]).toEqual([
+        307,
+        `http://${first.address}${path}`,
+        { leader: first.address },
+      ]);
+    }
+    const followed = (await (await fetch(at('/status'))).json()) as JobStatus;
+    expect(followed.nodes).toHaveLength(4);
+    expect((await fetch(at('/nothing'))).status).toBe(404);
+  });
+
   it('the leader is killed: another one leads, sees failures, and nothing is lost', async () => {
     const job = await Job.start();
     const { trainer, pushers } = await job.training();

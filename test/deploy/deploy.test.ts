@@ -86,7 +86,15 @@ describe.skipIf(!PRESENT)('beside a job in which a PS dies and one more comes', 
     const job = ['--ps', '3', '--code', '2+1', '--workers', '2', '--dim', '8', '--memory', '512MiB'];
     const model = ['--bottom', '16-8', '--top', '16-1', '--batch', '32', '--epochs', '3', '--quiet'];
     const faults = ['--kill', 'ps@20%', '--respawn', '3s', '--scale', 'ps=4@60%'];
-    const place = ['--checkpoint', join(directory, 'checkpoints'), '--every', '2s', '--log', log];
+    const place = [
+      '--checkpoint',
+      join(directory, 'checkpoints'),
+      '--every',
+      '2s',
+      '--log',
+      log,
+      '--metrics-per-shard',
+    ];
     const end = await kintsugi(['local', '--data', train, ...job, ...model, ...faults, ...place]);
     clearInterval(timer);
     expect([end.stderr, end.code]).toEqual(['', 0]);
