@@ -4,6 +4,7 @@ import type { JobSnapshot } from '../client/observe.js';
 import { type JobRates, type OpRates, ratesBetween } from '../observe/rates.js';
 import { isOptimizerKind } from '../optimizers.js';
 import { rowBytes } from '../planner/memory.js';
+import { goodputOf } from '../protocol/goodput.js';
 import type { ClusterMap } from '../protocol/map.js';
 import type { DatasetStatus, SetAside } from '../protocol/samples.js';
 
@@ -140,14 +141,13 @@ function trainingOf(earlier: JobSnapshot, now: JobSnapshot): TrainingView | unde
   if (runs.length === 0) return undefined;
   const { job, workers } = ratesBetween(earlier, now);
   const sum = (of: (run: (typeof runs)[number]) => number) => runs.reduce((all, run) => all + of(run), 0);
-  const allocated = sum((run) => run.allocatedSeconds);
   const losses = now.workers.flatMap(({ loss }) => loss ?? []);
   const staleness = new Map(now.workers.map(({ id, stalenessBatches }) => [id, stalenessBatches]));
   return {
     workers: sum((run) => run.workers),
     samples: sum((run) => run.samples),
     samplesPerSecond: job.samplesPerSecond,
-    goodput: allocated > 0 ? sum((run) => run.productiveSeconds) / allocated : 0,
+    goodput: goodputOf(runs) ?? 0,
     ...(losses.length > 0 && { loss: losses.reduce((all, loss) => all + loss, 0) / losses.length }),
     list: workers
       .toSorted((a, b) => byName(a.name, b.name))

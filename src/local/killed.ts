@@ -1,6 +1,7 @@
 /** The end of a run whose processes were all killed, because it was told to (`--kill all@P%`). */
 import { KintsugiError } from '../errors.js';
 import type { CheckpointsReport } from './checkpoints.js';
+import { type GoodputReport, goodputLine } from './goodput.js';
 import { bytesText, countText } from './text.js';
 
 /** Instead of the report of a run that came to its end. */
@@ -15,6 +16,7 @@ export interface KilledReport {
     /** Since training began. */
     atSeconds: number;
   };
+  goodput: GoodputReport;
   /** Null: the run made none, and nothing of it is left. */
   checkpoints: CheckpointsReport | null;
 }
@@ -25,10 +27,11 @@ export class JobKilled extends KintsugiError {
   }
 }
 
-export function renderKilled({ killed, checkpoints }: KilledReport): string {
+export function renderKilled({ killed, goodput, checkpoints }: KilledReport): string {
   const { percent, samples, expected, atSeconds } = killed;
   const counts = `${countText(samples)} of ${countText(expected)} samples in ${atSeconds.toFixed(1)} s`;
-  const lines = [`killed every process at ${percent} %, after ${counts}`, ...checkpointLines(checkpoints)];
+  const lines = [`killed every process at ${percent} %, after ${counts}`];
+  lines.push(goodputLine(goodput), ...checkpointLines(checkpoints));
   return `${lines.join('\n')}\n`;
 }
 

@@ -23,6 +23,7 @@ import { LocalAutoscale } from './autoscale.js';
 import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
+import { goodputReport } from './goodput.js';
 import { JobKilled } from './killed.js';
 import { type Kill, KillPlan, type KillRole } from './kills.js';
 import { Narrator } from './narrator.js';
@@ -141,7 +142,7 @@ class LocalJob {
     await this.checkpoints.keep(this.events, this.display);
     const events = inOrder(this.events);
     const checkpoints = await this.checkpoints.report(events, trainingSpan(events)?.start);
-    return new JobKilled({ ...report, checkpoints });
+    return new JobKilled({ ...report, goodput: goodputReport(events), checkpoints });
   }
 
   /** A loss beyond repair, with the shards and rows that it concerns. */
@@ -195,6 +196,7 @@ class LocalJob {
     const report: Report = {
       ...summarize(events),
       samples,
+      goodput: goodputReport(events),
       testAuc: tested ? numberOf(tested, 'auc') : null,
       testLogLoss: tested ? numberOf(tested, 'logloss') : null,
       digest: sha256,
@@ -382,7 +384,7 @@ class LocalJob {
     const start = trainingSpan(this.events)?.start ?? monotonicMs();
     const atSeconds = Math.round(monotonicMs() - start) / 1000;
     const killed = { percent, samples, expected: this.total, atSeconds };
-    this.processes.fail(new JobKilled({ killed, checkpoints: null }));
+    this.processes.fail(new JobKilled({ killed, goodput: goodputReport([]), checkpoints: null }));
   }
 
   /** The one that was named, or one that holds shards, chosen by the seed. */

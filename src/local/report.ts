@@ -8,6 +8,7 @@ import type { ParityCheck } from '../tools/parity.js';
 import type { AutoscaleReport } from './autoscale.js';
 import type { CheckpointsReport, RestoredReport } from './checkpoints.js';
 import { numberOf, type RoleEvent } from './events.js';
+import type { GoodputReport } from './goodput.js';
 import type { KillRole } from './kills.js';
 import type { SamplesReport } from './samples.js';
 import { type ProgressPoint, Throughput } from './throughput.js';
@@ -96,6 +97,7 @@ export interface TrainingSummary {
 
 export interface Report extends Omit<TrainingSummary, 'samples'> {
   samples: SamplesReport;
+  goodput: GoodputReport;
   testAuc: number | null;
   testLogLoss: number | null;
   digest: string;

@@ -1,6 +1,7 @@
 /** The end of a run in a few lines for a person. */
 import type { AutoscaleReport } from './autoscale.js';
 import type { RestoredReport } from './checkpoints.js';
+import { goodputLine } from './goodput.js';
 import { checkpointLines } from './killed.js';
 import type { Failure, Report, ScalingReport } from './report.js';
 import type { SamplesReport } from './samples.js';
@@ -102,6 +103,7 @@ export function renderSummary(report: Report): string {
   const audit = pushes.lost === null ? 'not audited' : `${pushes.lost} lost, ${pushes.duplicated} duplicated`;
   lines.push(
     samplesLine(report.samples),
+    goodputLine(report.goodput),
     `pushes      ${countText(pushes.acked)} acknowledged, ${audit}`,
     `parity      ${countText(parity.blocksChecked)} of ${countText(parity.blocksExpected)} blocks checked, ` +
       `${parity.mismatched} mismatched, ${countText(parity.blocksUnprotected)} unprotected`,

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import type { JobSnapshot } from '../client/observe.js';
+import { goodputOf } from '../protocol/goodput.js';
 import { sumOf } from '../statistics.js';
 import { EventFile } from './event-file.js';
 import { ratesBetween } from './rates.js';
@@ -24,15 +25,13 @@ export class LoadEvents {
     this.step = sumOf(snapshot.scheduler.runs, ({ samples }) => samples);
     if (!before) return;
     const rates = ratesBetween(before, snapshot);
-    const allocated = sumOf(snapshot.scheduler.runs, ({ allocatedSeconds }) => allocatedSeconds);
-    const productive = sumOf(snapshot.scheduler.runs, ({ productiveSeconds }) => productiveSeconds);
     this.file('job').scalars(this.step, {
       'throughput/samples_per_second': rates.job.samplesPerSecond,
       'throughput/pulled_rows_per_second': rates.job.pull.rowsPerSecond,
       'throughput/pushed_rows_per_second': rates.job.push.rowsPerSecond,
       'step/pull_p99_seconds': rates.job.pull.p99Seconds,
       'step/commit_p99_seconds': rates.job.commitP99Seconds,
-      goodput: allocated > 0 ? productive / allocated : undefined,
+      goodput: goodputOf(snapshot.scheduler.runs),
     });
     const telemetry = new Map(snapshot.nodes.map((node) => [node.id, node.telemetry]));
     for (const { id, name, cpus, pull, push, commitP99Seconds } of rates.nodes) {

@@ -6,6 +6,7 @@
  * (src/observe/rates.ts). So nothing is counted twice, nobody keeps state for somebody else, and a job at
  * which nobody looks tells nothing. A counter that is lower than before is that of another process.
  */
+import type { Allocation } from './goodput.js';
 import type { PeerId } from './map.js';
 
 /** Upper bounds of the buckets of all durations. The last bucket has what is longer. */
@@ -155,7 +156,7 @@ export interface WorkerTelemetry extends WorkerReport {
 }
 
 /** All workers of a run, also those that are gone. */
-export interface RunTelemetry {
+export interface RunTelemetry extends Allocation {
   run: string;
   /** That report now. */
   workers: number;
@@ -163,9 +164,6 @@ export interface RunTelemetry {
   batches: number;
   phaseSeconds: Record<WorkerPhase, number>;
   idleSeconds: number;
-  productiveSeconds: number;
-  /** Seconds that its workers have existed, together. */
-  allocatedSeconds: number;
 }
 
 export interface SchedulerTelemetry extends ProcessTelemetry {

@@ -1,6 +1,7 @@
 /** How far a worker is, told at a limited rate: as events for a launcher, or as a bar on a terminal. */
 import cliProgress from 'cli-progress';
 import { type Logger, monotonicMs } from '../runtime/log.js';
+import type { StepClock } from '../train/step-clock.js';
 
 /** Least time between two progress events: short enough to place a failure on the time axis. */
 const PROGRESS_MS = 50;
@@ -14,6 +15,7 @@ export class Progress {
   /** @param rows samples of the whole training, for a bar; undefined: events */
   constructor(
     private readonly log: Logger,
+    private readonly clock: StepClock,
     rows: number | undefined,
   ) {
     if (rows === undefined) return;
@@ -37,7 +39,10 @@ export class Progress {
   private tell(): void {
     this.told = monotonicMs();
     if (this.bar) this.bar.update(this.samples, { loss: this.loss.toFixed(4) });
-    else this.log.info('worker.progress', { samples: this.samples, loss: this.loss });
+    else {
+      const { samples, loss } = this;
+      this.log.info('worker.progress', { samples, loss, productiveSeconds: this.clock.productiveSeconds });
+    }
   }
 
   end(): void {

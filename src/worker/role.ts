@@ -46,7 +46,7 @@ async function trainAll(
   const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
   const { seed } = options.modelOptions;
   const bar = options.bar && !follow;
-  const progress = new Progress(log, bar ? (await countRows(data)) * epochs : undefined);
+  const progress = new Progress(log, watched.clock, bar ? (await countRows(data)) * epochs : undefined);
   watched.progress = progress;
   log.info('worker.training', { client: client.id });
   const reporting = startReporting(client, () => watched.report());
@@ -60,7 +60,8 @@ async function trainAll(
     },
   }).finally(() => reporting.end());
   progress.end();
-  log.info('worker.done', { ...end, client: client.id });
+  const { productiveSeconds } = watched.clock;
+  log.info('worker.done', { ...end, productiveSeconds, client: client.id });
 }
 
 /**

@@ -1,6 +1,7 @@
 /** The report's numbers on made-up events, where every answer can be worked out by hand. */
 import { expect, test } from 'vitest';
 import type { RoleEvent } from '../../src/local/events.js';
+import { goodputLine, goodputReport } from '../../src/local/goodput.js';
 import {
   failuresOf,
   inOrder,
@@ -195,6 +196,27 @@ test('a worker that was started again goes on where it was', () => {
   ];
   expect(progressPoints(events).map((point) => point.samples)).toEqual([0, 100, 100, 150, 0]);
   expect(summarize(events)).toMatchObject({ samples: 150, seconds: 3 });
+});
+
+test('goodput: compute that counted, of all seconds that workers had a place', () => {
+  const events = [
+    at(0, 'launcher', 'process.started', { name: 'ps-0' }),
+    at(1000, 'launcher', 'process.started', { name: 'worker-0' }),
+    at(1000, 'launcher', 'process.started', { name: 'worker-1' }),
+    at(2000, 'worker-0', 'worker.progress', { samples: 100, productiveSeconds: 1 }),
+    at(3000, 'worker-1', 'worker.progress', { samples: 100, productiveSeconds: 0.5 }),
+    // Two seconds of nothing, then the next process of that name: it counts from 0.
+    at(5000, 'launcher', 'process.started', { name: 'worker-1' }),
+    at(6000, 'worker-0', 'worker.done', { samples: 400, productiveSeconds: 4 }),
+    at(7000, 'worker-1', 'worker.progress', { samples: 50, productiveSeconds: 1 }),
+    at(9000, 'launcher', 'process.started', { name: 'evaluation' }),
+  ];
+  expect(goodputReport(events)).toEqual({ ratio: 0.5, productiveSeconds: 5.5, allocatedSeconds: 11 });
+  expect(goodputReport([])).toEqual({ ratio: null, productiveSeconds: 0, allocatedSeconds: 0 });
+  expect(goodputLine(goodputReport(events))).toBe(
+    'goodput     50.0 %, 5.5 s of compute that counted of 11.0 s of workers',
+  );
+  expect(goodputLine(goodputReport([]))).toBe('goodput     -, there was no worker');
 });
 
 test('a worker is lost when its samples go to others', () => {

@@ -51,7 +51,11 @@ test('killed workers cost no sample: one returns, one does not, and a PS dies me
   expect(output.stdout).toContain('each exactly once');
   expectExact(report(), 2);
   // One that is down when its turn comes is killed when it is back: their order is not certain.
-  const { failures } = report();
+  const { failures, goodput } = report();
+  expect(output.stdout).toMatch(/^goodput +\d+\.\d %/m);
+  expect(goodput.productiveSeconds).toBeGreaterThan(0);
+  expect(goodput.ratio).toBeCloseTo(goodput.productiveSeconds / goodput.allocatedSeconds, 10);
+  expect(goodput.ratio).toBeLessThan(1);
   expect(failures.map(({ node }) => node.slice(0, 3)).sort()).toEqual(['ps-', 'wor', 'wor']);
   for (const { node, detectedMs } of failures) expect(detectedMs, node).toBeGreaterThan(0);
   const never = await run('never', ['--kill', 'worker@50%', '--respawn', 'never']);

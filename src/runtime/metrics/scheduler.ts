@@ -5,6 +5,7 @@ import { statusOf } from '../../core/scheduler/samples/live.js';
 import type { Scheduler } from '../../core/scheduler/scheduler.js';
 import { Durations } from '../../core/shared/meter.js';
 import { PACKAGE_ROOT } from '../../package-root.js';
+import { goodputOf } from '../../protocol/goodput.js';
 import type { JobStatus, PlanStatus, Redundancy } from '../../protocol/messages.js';
 import type { DatasetStatus } from '../../protocol/samples.js';
 import { sumOf } from '../../statistics.js';
@@ -121,9 +122,10 @@ export class SchedulerMetrics {
       kintsugi_dataset_redone_samples_total: new Map(sets.map(({ name, redone }) => [name, redone])),
       kintsugi_dataset_ranges: sets.flatMap(rangesOf),
       kintsugi_goodput: new Map(
-        runs
-          .filter(({ allocatedSeconds }) => allocatedSeconds > 0)
-          .map(({ run, productiveSeconds, allocatedSeconds }) => [run, productiveSeconds / allocatedSeconds]),
+        runs.flatMap((each): [string, number][] => {
+          const goodput = goodputOf([each]);
+          return goodput === undefined ? [] : [[each.run, goodput]];
+        }),
       ),
       kintsugi_checkpoint_number: counts.plans(({ last }) => last?.number),
       kintsugi_checkpoint_age_seconds: counts.plans(({ last }) => last && last.agoMs / 1000),

@@ -1,0 +1,53 @@
+/**
+ * Goodput of a local run, from its events. Every worker has a place from its first process on until its last
+ * sign of life, so the time between a SIGKILL and the next process of that name counts as allocated.
+ */
+import { type Allocation, goodputOf } from '../protocol/goodput.js';
+import { numberOf, type RoleEvent } from './events.js';
+
+export interface GoodputReport extends Allocation {
+  /** Null: there was no worker. */
+  ratio: number | null;
+}
+
+const WORKER = /^worker-\d+$/;
+
+interface Place {
+  first: number;
+  last: number;
+  /** Seconds that processes of this name had told of that are gone, and those of the newest one. */
+  before: number;
+  now: number;
+}
+
+/** `events` are in the order of their clocks. */
+export function goodputReport(events: readonly RoleEvent[]): GoodputReport {
+  const places = new Map<string, Place>();
+  for (const event of events) {
+    const starts = event.event === 'process.started';
+    const name = starts ? String(event.name) : event.source;
+    if (!WORKER.test(name)) continue;
+    const place = places.get(name) ?? { first: event.mono, last: event.mono, before: 0, now: 0 };
+    places.set(name, place);
+    place.last = event.mono;
+    if (starts) Object.assign(place, { before: place.before + place.now, now: 0 });
+    if (event.event === 'worker.progress' || event.event === 'worker.done')
+      place.now = numberOf(event, 'productiveSeconds');
+  }
+  const all = [...places.values()].map(({ first, last, before, now }) => ({
+    productiveSeconds: before + now,
+    allocatedSeconds: (last - first) / 1000,
+  }));
+  return {
+    ratio: goodputOf(all) ?? null,
+    productiveSeconds: all.reduce((sum, { productiveSeconds }) => sum + productiveSeconds, 0),
+    allocatedSeconds: all.reduce((sum, { allocatedSeconds }) => sum + allocatedSeconds, 0),
+  };
+}
+
+/** For summaries. */
+export function goodputLine({ ratio, productiveSeconds, allocatedSeconds }: GoodputReport): string {
+  if (ratio === null) return 'goodput     -, there was no worker';
+  const [counted, all] = [productiveSeconds.toFixed(1), allocatedSeconds.toFixed(1)];
+  return `goodput     ${(100 * ratio).toFixed(1)} %, ${counted} s of compute that counted of ${all} s of workers`;
+}
