@@ -48,6 +48,6 @@ export function goodputReport(events: readonly RoleEvent[]): GoodputReport {
 /** For summaries. */
 export function goodputLine({ ratio, productiveSeconds, allocatedSeconds }: GoodputReport): string {
   if (ratio === null) return 'goodput     -, there was no worker';
-  const [counted, all] = [productiveSeconds.toFixed(1), allocatedSeconds.toFixed(1)];
-  return `goodput     ${(100 * ratio).toFixed(1)} %, ${counted} s of compute that counted of ${all} s of workers`;
+  const parts = `${productiveSeconds.toFixed(1)} s of ${allocatedSeconds.toFixed(1)} s of workers`;
+  return `goodput     ${(100 * ratio).toFixed(1)} %: batches that counted took ${parts}`;
 }

@@ -214,7 +214,7 @@ test('goodput: compute that counted, of all seconds that workers had a place', (
   expect(goodputReport(events)).toEqual({ ratio: 0.5, productiveSeconds: 5.5, allocatedSeconds: 11 });
   expect(goodputReport([])).toEqual({ ratio: null, productiveSeconds: 0, allocatedSeconds: 0 });
   expect(goodputLine(goodputReport(events))).toBe(
-    'goodput     50.0 %, 5.5 s of compute that counted of 11.0 s of workers',
+    'goodput     50.0 %: batches that counted took 5.5 s of 11.0 s of workers',
   );
   expect(goodputLine(goodputReport([]))).toBe('goodput     -, there was no worker');
 });
