@@ -34,12 +34,20 @@ function tell(cluster: Cluster, message: Parameters<Cluster['send']>[2]): void {
   cluster.settle();
 }
 
+/** A session of a range that is open in both checkpoints, and what each shard has of it. */
+const SESSION = 7;
+const PUSHED = 9;
+
 /** A job with two checkpoints: row n has n, and the first ten rows 100 more. */
 function saved(shape: Pool): Cluster {
   const cluster = new Cluster({ k: shape.k, r: 1, groups: shape.groups });
   open.push(cluster);
   tell(cluster, { t: 'setPlan', id: 1, name: 'all', plan: PLAN });
   for (const key of KEYS) push(cluster, shape, key, [key]);
+  for (const { g, m, keys } of byShard(shape, KEYS))
+    for (let n = 0; n < PUSHED && keys.length > 0; n++)
+      cluster.client.push({ [m]: [{ keys: [keys[0]!], value: 0 }] }, g, SESSION);
+  cluster.settle();
   tell(cluster, { t: 'saveNow', id: 2, name: 'all' });
   cluster.advance(600);
   push(cluster, shape, 100, KEYS.slice(0, 10));
@@ -111,21 +119,21 @@ describe('a job in another shape than its checkpoint', () => {
     const shape = poolOf(3, 1);
     const cluster = restored(saved(poolOf(2, 1)), shape);
     cluster.advance(3000);
-    const session = 7;
     const { m, keys } = byShard(shape, KEYS)[0]!;
     const before = cluster.read(m, keys[0]!);
-    // A worker that goes on with a range takes what is done as given.
-    cluster.client.step({ kind: 'skip', client: session, items: [{ g: 0, m, count: 5 }] });
-    const ticket = cluster.client.push({ [m]: [{ keys: [keys[0]!], value: 1000 }] }, 0, session);
+    // A worker that goes on with a range takes what is done as given; it is less than the shards before had.
+    const count = PUSHED - 4;
+    cluster.client.step({ kind: 'skip', client: SESSION, items: [{ g: 0, m, count }] });
+    const ticket = cluster.client.push({ [m]: [{ keys: [keys[0]!], value: 1000 }] }, 0, SESSION);
     cluster.settle();
     expect(ticket).toMatchObject({ done: true, error: undefined });
     expect(cluster.read(m, keys[0]!)).toBe(before + 1000);
-    expect(cluster.sent('skipTo').map(({ message }) => message.next)).toEqual([6]);
+    expect(cluster.sent('skipTo').map(({ message }) => message.next)).toEqual([count + 1]);
     // Whoever takes the shard over knows it, too.
     cluster.crash(m);
     cluster.restart(m);
     cluster.advance(5000);
-    const next = cluster.client.push({ [m]: [{ keys: [keys[0]!], value: 1 }] }, 0, session);
+    const next = cluster.client.push({ [m]: [{ keys: [keys[0]!], value: 1 }] }, 0, SESSION);
     cluster.settle();
     expect(next.done).toBe(true);
     expect(cluster.read(m, keys[0]!)).toBe(before + 1001);
