@@ -9,6 +9,7 @@ import { CHAOS_FLAGS } from './chaos/options.js';
 import { CHECKPOINT_FLAGS } from './checkpoint/options.js';
 import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
 import { LOOPBACK_FLAGS } from './common/loopback/options.js';
+import { GOODPUT_FLAGS } from './goodput/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { PLAN_FLAGS } from './plan/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
@@ -64,6 +65,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'SIGKILL of one PS: erasure coding, replication and checkpoints',
     RECOVERY_FLAGS,
     () => import('./recovery/bench.js'),
+  ),
+  goodput: benchmark(
+    'compute that counted, of all that workers were allocated, while processes fail',
+    GOODPUT_FLAGS,
+    () => import('./goodput/bench.js'),
   ),
   scaling: benchmark(
     'training while a job grows and shrinks',

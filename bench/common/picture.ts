@@ -1,6 +1,7 @@
 /**
  * Throughput over time as SVG and HTML: no scripts, no fonts, nothing loaded, readable in light and dark. The
- * horizontal axis is seconds, the vertical one is throughput as a part of the steady one. Pure.
+ * horizontal axis is seconds, the vertical one is throughput as a part of the steady one, unless it is said
+ * otherwise. Pure.
  */
 import { escapeHtml, ticks } from '../../src/local/picture.js';
 
@@ -19,6 +20,8 @@ export interface TimeAxis {
   minSeconds: number;
   maxSeconds: number;
   label: string;
+  /** Of the vertical axis; absent: throughput. */
+  side?: string;
 }
 
 /** Places of seconds and ratios, and the elements that every picture has. */
@@ -50,7 +53,7 @@ export class Plot {
   }
 
   private axes(): string[] {
-    const { maxSeconds, label } = this.time;
+    const { maxSeconds, label, side: name = 'new samples, of steady' } = this.time;
     const [middle, side] = [(MARGIN.left + RIGHT) / 2, (MARGIN.top + BOTTOM) / 2];
     const ratios = [0, 0.25, 0.5, 0.75, 1].flatMap((ratio) => {
       const y = this.y(ratio);
@@ -71,7 +74,7 @@ export class Plot {
       ...ratios,
       ...times,
       `<text class="label" x="${middle}" y="${HEIGHT - 10}" text-anchor="middle">${label}</text>`,
-      `<text class="label" ${upright}>new samples, of steady</text>`,
+      `<text class="label" ${upright}>${name}</text>`,
     ];
   }
 }
