@@ -165,6 +165,7 @@ const FLOORS: readonly (readonly string[])[] = [
     'bench/push/',
     'bench/overhead/',
     'bench/recovery/',
+    'bench/goodput/',
     'bench/scaling/',
     'bench/replica/',
     'bench/rolling/',

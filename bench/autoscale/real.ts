@@ -1,6 +1,6 @@
 /**
  * `kintsugi bench autoscale --real`: a job of real processes that begins with one worker, which waits most of
- * the time (waiting-model.ts), as it stays and with the autoscaler.
+ * the time (common/waiting-model.ts), as it stays and with the autoscaler.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,7 +13,7 @@ import type { LocalOptions } from '../../src/local/options.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
 import type { BenchReport } from '../common/report.js';
 
-const MODEL = fileURLToPath(new URL('./waiting-model.js', import.meta.url));
+const MODEL = fileURLToPath(new URL('../common/waiting-model.js', import.meta.url));
 const PS = 3;
 const BATCH = 64;
 const WAIT_MS = 100;

@@ -23,7 +23,7 @@ import { monotonicMs } from '../../src/runtime/log.js';
 import type { Failure } from './failures.js';
 import type { GoodputOptions, Way } from './options.js';
 
-const MODEL = fileURLToPath(new URL('../autoscale/waiting-model.js', import.meta.url));
+const MODEL = fileURLToPath(new URL('../common/waiting-model.js', import.meta.url));
 const RUN = 'goodput';
 /** What a batch computes: a wait, so that many workers fit on one machine. */
 export const WAIT_MS = 100;

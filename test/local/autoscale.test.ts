@@ -15,7 +15,7 @@ import { kintsugi, start } from '../cli/support.js';
 
 vi.setConfig({ testTimeout: 400_000 });
 
-const MODEL = fileURLToPath(new URL('../../dist/bench/autoscale/waiting-model.js', import.meta.url));
+const MODEL = fileURLToPath(new URL('../../dist/bench/common/waiting-model.js', import.meta.url));
 const MIB = 2 ** 20;
 let directory = '';
 beforeAll(() => {
