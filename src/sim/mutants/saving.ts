@@ -123,12 +123,20 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/saving/restored',
     from: 'sinks: sinks.map(fresh)',
     to: 'sinks',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules lose more than the code allows and load it again',
+    },
   },
   {
     name: 'restore lost: numbers of the checkpoint are forgotten',
     file: 'node/loading',
     from: 'const sessions = message.reshaped ? [] : ',
     to: 'const sessions = load.sessions ? [] : ',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules lose more than the code allows and load it again',
+    },
   },
   {
     name: 'restore lost: the owner stays in its generation',
@@ -155,6 +163,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'client/client',
     from: 'this.skipTo(shard, first.cseq);',
     to: 'this.skipTo(shard, shard.next);',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules restore a lost shard whose clients go on',
+    },
   },
   {
     name: 'gap: what is skipped is not a part of the stream',
@@ -171,6 +183,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     file: 'placement/repair',
     from: '...(restore && { restore }), ...(rewound && { rewound })',
     to: '...(restore && { restore })',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'few schedules lose the owner of a shard that they loaded again before its clients push',
+    },
   },
   {
     name: 'reshaped: numbers of other shards count',

@@ -50,6 +50,10 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     file: 'shard/stream',
     from: 'follower.coveredAttempt = follower.attempt;\n        follower.asking',
     to: 'follower.coveredAttempt = Infinity;\n        follower.asking',
+    scenario: {
+      test: 'test/core/shard/resends.test.ts',
+      because: 'few schedules lose what a stalled sink is sent again',
+    },
   },
   {
     name: 'resends multiply',

@@ -76,6 +76,20 @@ describe('restore --only-lost', () => {
     expect([cluster.read(0, 1), cluster.read(1, 1)]).toEqual([2006, 2075]);
   });
 
+  it('goes on with the numbers of its clients where the next owner dies before they push', () => {
+    lost();
+    reload();
+    cluster.advance(5000);
+    const holder = cluster.map.groups[0]!.data[0]!.node;
+    const index = cluster.nodes.findIndex(({ id }) => id === holder);
+    cluster.crash(index);
+    cluster.restart(index);
+    cluster.advance(5000);
+    expect(cluster.map.groups[0]!.data[0]!.node).not.toBe(holder);
+    expect(push({ 0: [{ keys: [1], value: 2000 }] })).toMatchObject({ done: true, error: undefined });
+    expect([cluster.read(0, 1), cluster.read(1, 1)]).toEqual([2005, 75]);
+  });
+
   it('applies nothing twice that was not acknowledged when the checkpoint was taken', () => {
     nextId = 1;
     cluster = new Cluster({ k: 2, r: 1, spares: 1 });
