@@ -6,10 +6,16 @@ import { defineConfig } from 'vitest/config';
  */
 const compiled = process.env.KINTSUGI_COMPILED;
 
+/** Whole jobs of real processes: `npm run test:jobs`. Everything else is `npm test`. */
+const jobs = ['test/local/**/*.test.ts', 'test/bench/**/*.test.ts'];
+
 export default defineConfig({
   resolve: { alias: compiled ? [{ find: /^(?:\.\.\/)+src\//, replacement: `${compiled}/` }] : [] },
   test: {
-    include: ['test/**/*.test.ts'],
+    projects: [
+      { extends: true, test: { name: 'parts', include: ['test/**/*.test.ts'], exclude: jobs } },
+      { extends: true, test: { name: 'jobs', include: jobs } },
+    ],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     retry: 0,

@@ -1,4 +1,5 @@
-// `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests.
+// `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests but
+// for whole jobs, which are `npm run test:jobs`.
 // What a missing tool makes us leave out is said loudly, and fails where CI demands everything.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -49,7 +50,7 @@ if (!run('the addon under AddressSanitizer', process.execPath, ['native/test/add
 // Tests run the compiled CLI: compile what is here now.
 run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench']);
 const vitest = join(root, 'node_modules/vitest/vitest.mjs');
-run('TypeScript tests', process.execPath, [vitest, 'run', ...process.argv.slice(2)]);
+run('TypeScript tests', process.execPath, [vitest, 'run', '--project', 'parts', ...process.argv.slice(2)]);
 
 if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');
@@ -62,5 +63,6 @@ if (!existsSync(join(root, 'build/python')) && !process.env.KINTSUGI_TEST_PYTHON
   leftOut.push(
     'TensorBoard reading what we write, unless python3 has tensorboard: build/python is not there',
   );
+leftOut.push('whole jobs of real processes and short runs of the benchmarks: npm run test:jobs');
 for (const what of [...missingTools, ...leftOut]) console.error(`\nnpm test: LEFT OUT: ${what}`);
 if (missingTools.length > 0 && process.env.CI) process.exit(1);
