@@ -93,7 +93,7 @@ async function run(flags: Flags): Promise<void> {
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const store = storeOf(flags);
   const { ended: failed, end } = failure();
-  const scheduler = await startScheduler({
+  const starting = startScheduler({
     listen: flags.listen,
     advertise: flags.advertise,
     token,
@@ -110,6 +110,9 @@ async function run(flags: Flags): Promise<void> {
     log,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
+  const scheduler = await Promise.race([starting, stopped]);
+  // It has decided nothing yet. Its process ends, whatever a place or a store still owes it.
+  if (typeof scheduler === 'string') return log.info('scheduler.stopped');
   // One that failed has closed itself, and its process ends whatever is still open.
   const signal = await Promise.race([stopped, failed]);
   if (signal === 'SIGTERM') await Promise.race([scheduler.finish(), failed]);
