@@ -5,6 +5,7 @@ import {
   checkpointFolder,
   checkpointOfManifest,
   checkpointOfSegment,
+  MAX_CHECKPOINT,
   type Manifest,
   manifestName,
   manifestOf,
@@ -104,11 +105,16 @@ export async function readManifest(
 }
 
 /** All files that a manifest lists are there, with their sizes. @throws BAD_CHECKPOINT, PLACE_FAILED */
-export async function checkFiles(place: Place, { number: own, parents, shards }: Manifest): Promise<void> {
+export async function checkFiles(place: Place, manifest: Manifest): Promise<void> {
   const sizes = new Map<string, number>();
-  for (const number of [...parents, own]) {
+  for (const number of [...manifest.parents, manifest.number]) {
     for await (const { name, bytes } of place.list(`${checkpointFolder(number)}/`)) sizes.set(name, bytes);
   }
+  checkSizes(sizes, manifest);
+}
+
+/** @throws BAD_CHECKPOINT */
+function checkSizes(sizes: ReadonlyMap<string, number>, { shards }: Manifest): void {
   for (const { segments } of shards) {
     for (const { name, bytes } of segments) {
       const found = sizes.get(name);
@@ -116,6 +122,26 @@ export async function checkFiles(place: Place, { number: own, parents, shards }:
       if (found !== bytes) throw bad(name, `${found} bytes where ${bytes} were written`);
     }
   }
+}
+
+/** What a place has, found in one pass: what is written meanwhile is in it or is not. */
+export interface Listing {
+  /** Of checkpoints, ascending. */
+  numbers: number[];
+  /** Bytes of segments, by name. */
+  segments: Map<string, number>;
+}
+
+/** @throws PLACE_FAILED */
+export async function listPlace(place: Place): Promise<Listing> {
+  const listing: Listing = { numbers: [], segments: new Map() };
+  for await (const { name, bytes } of place.list('')) {
+    const number = checkpointOfManifest(name);
+    if (number !== undefined) listing.numbers.push(number);
+    else if (checkpointOfSegment(name) !== undefined) listing.segments.set(name, bytes);
+  }
+  listing.numbers.sort((a, b) => a - b);
+  return listing;
 }
 
 /**
@@ -137,38 +163,73 @@ export async function publishCheckpoint(
   return manifest;
 }
 
+export interface PublishOptions {
+  /** The newest checkpoint that this one adds to. Default: the newest one that is there. */
+  addsTo?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
 /**
  * As `publishCheckpoint`, in a place where others publish and remove files meanwhile: there the newest
- * checkpoint decides what stays. @throws CHECKPOINT_TAKEN also when there is a newer one
+ * checkpoint decides what stays. Returns what the place had after that, too. @throws CHECKPOINT_TAKEN also
+ * when there is a newer one, or one between this one and the one that it adds to
  */
 export async function publishNewest(
   place: Place,
   draft: CheckpointDraft,
-  signal?: AbortSignal | undefined,
-): Promise<Manifest> {
-  await refuseOlder(place, draft.number);
-  const manifest = await publishCheckpoint(place, draft, signal);
+  options: PublishOptions = {},
+): Promise<{ manifest: Manifest; listing: Listing }> {
+  const manifest = manifestOf(draft);
+  const file = encodeManifest(draft);
+  const look = async (): Promise<Listing> => {
+    const listing = await listPlace(place);
+    refuseOthers(place, manifest, listing, options.addsTo);
+    checkSizes(listing.segments, manifest);
+    return listing;
+  };
+  await look();
+  await place.put(manifestName(draft.number), [file], { ifAbsent: true, signal: options.signal });
   // Another one removes what no manifest lists. One that did not see this manifest has published its own
   // before, and that is seen here; or it has removed files before they were looked for here.
   try {
-    await refuseOlder(place, draft.number);
-    await checkFiles(place, manifest);
+    return { manifest, listing: await look() };
   } catch (error) {
     await place.remove([manifestName(draft.number)]);
     throw error;
   }
-  return manifest;
 }
 
 /**
  * Whoever comes late with its manifest may list files that are gone: where there is a newer one, what it does
- * not list is removed. @throws CHECKPOINT_TAKEN
+ * not list is removed. And what somebody else has written of the same rows, a compaction, would have been for
+ * nothing if this one added to what was before it. @throws CHECKPOINT_TAKEN
  */
-async function refuseOlder(place: Place, number: number): Promise<void> {
-  const newest = (await checkpointNumbers(place)).at(-1) ?? 0;
-  if (newest <= number) return;
-  const text = `${place.url} has checkpoint ${newest}, which is newer than ${number}`;
-  throw new KintsugiError('CHECKPOINT_TAKEN', text);
+function refuseOthers(
+  { url }: Place,
+  { number, parents }: Manifest,
+  { numbers }: Listing,
+  addsTo = Number.POSITIVE_INFINITY,
+): void {
+  const newest = numbers.at(-1) ?? 0;
+  if (newest > number) {
+    const text = `${url} has checkpoint ${newest}, which is newer than ${number}`;
+    throw new KintsugiError('CHECKPOINT_TAKEN', text);
+  }
+  const between = numbers.findLast((other) => other < number && other > addsTo);
+  if (between !== undefined && parents.length > 0) {
+    const text = `${url} has checkpoint ${between}, and ${number} adds to ${addsTo}`;
+    throw new KintsugiError('CHECKPOINT_TAKEN', text);
+  }
+}
+
+/** So many numbers are left for a job that begins to write to a place. */
+const ROOM = 1e12;
+
+/** The number after those that are there. @throws LIMIT where somebody has used up nearly all of them */
+export function numberAfter({ url }: Place, newest: number): number {
+  if (newest < MAX_CHECKPOINT - ROOM) return newest + 1;
+  const text = `${url} has checkpoint ${newest}: no numbers are left after it; use another place`;
+  throw new KintsugiError('LIMIT', text);
 }
 
 // ---- lists

@@ -14,7 +14,7 @@ import {
   segmentName,
 } from '../protocol/checkpoints.js';
 import type { DedupEntry } from '../protocol/messages.js';
-import { checkpointNumbers, publishNewest, readManifest, storeSegment } from './checkpoints.js';
+import { checkpointNumbers, numberAfter, publishNewest, readManifest, storeSegment } from './checkpoints.js';
 import { wordsOf } from './layout.js';
 import { copyRuns, countRows, hasIncrements, type LiveOptions, liveRows, type Run } from './live-rows.js';
 import type { Place } from './place.js';
@@ -31,7 +31,7 @@ export interface CompactOptions extends LiveOptions {
  * Writes the newest checkpoint of a place again, without what newer segments replaced, and returns the new
  * manifest. Shards that have one part already keep their files. Memory holds a few segments, and the keys of
  * increments. @throws BAD_ARGUMENT when `number` is not the newest, CHECKPOINT_MISSING, CHECKPOINT_TAKEN,
- * BAD_CHECKPOINT with the name of the file, PLACE_FAILED, ABORTED
+ * BAD_CHECKPOINT with the name of the file, LIMIT, PLACE_FAILED, ABORTED
  */
 export async function compactCheckpoint(
   place: Place,
@@ -46,7 +46,7 @@ export async function compactCheckpoint(
   }
   const draft: CheckpointDraft = {
     ...draftOf(manifest),
-    number: manifest.number + 1,
+    number: numberAfter(place, manifest.number),
     attempt: randomBytes(4).toString('hex'),
     compactionOf: manifest.number,
     shards: [],
@@ -57,7 +57,7 @@ export async function compactCheckpoint(
       draft.shards.push(await compaction.compact(shard));
       options.onProgress?.(draft.shards.length, manifest.shards.length);
     }
-    return await publishNewest(place, draft, options.signal);
+    return (await publishNewest(place, draft, options)).manifest;
   } catch (error) {
     // Whether the manifest is there is not known when its answer was lost: then all files stay.
     const isKnown = error instanceof KintsugiError && error.code !== 'PLACE_FAILED';

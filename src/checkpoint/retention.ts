@@ -6,13 +6,8 @@
  */
 import { KintsugiError } from '../errors.js';
 import { checkInteger } from '../options.js';
-import {
-  checkpointOfManifest,
-  checkpointOfSegment,
-  type Manifest,
-  manifestName,
-} from '../protocol/checkpoints.js';
-import { checkpointNumbers, readManifest } from './checkpoints.js';
+import { checkpointOfSegment, manifestName } from '../protocol/checkpoints.js';
+import { checkpointNumbers, type Listing, listPlace, readManifest } from './checkpoints.js';
 import type { Place } from './place.js';
 
 /** What was removed from a place. */
@@ -27,18 +22,22 @@ export interface Removed {
 /**
  * Removes all checkpoints but the newest `keep` that can be read, and files that no checkpoint needs. A
  * checkpoint whose manifest is damaged does not count; while there is one among those that are kept, files
- * stay, because nobody knows which it needs. @throws BAD_ARGUMENT, PLACE_FAILED
+ * stay, because nobody knows which it needs. `listing`: what the place had when its newest checkpoint was
+ * published already; default: it is looked at now. @throws BAD_ARGUMENT, PLACE_FAILED
  */
-export async function keepNewest(place: Place, keep: number): Promise<Removed> {
+export async function keepNewest(place: Place, keep: number, listing?: Listing): Promise<Removed> {
   checkInteger('keepNewest: keep', keep, 1);
-  const numbers = await checkpointNumbers(place);
+  const present = listing ? presentIn(listing, listing) : await lookAt(place);
+  const manifests = new Manifests(place);
   let readable = 0;
   const victims: number[] = [];
-  for (const number of numbers.toReversed()) {
+  for (const number of present.numbers.toReversed()) {
+    // What came while the place was looked at is not counted.
+    if (number > present.newest) continue;
     if (readable === keep) victims.push(number);
-    else if (await readIfWhole(place, number)) readable++;
+    else if (await manifests.filesOf(number)) readable++;
   }
-  return removeCheckpoints(place, numbers, victims.reverse());
+  return removeCheckpoints(place, present, victims.reverse(), manifests);
 }
 
 /**
@@ -51,61 +50,88 @@ export async function deleteCheckpoint(
   number: number,
   options: { newest?: boolean | undefined } = {},
 ): Promise<Removed> {
-  const numbers = await checkpointNumbers(place);
-  if (!numbers.includes(number)) {
+  const present = await lookAt(place);
+  if (!present.numbers.includes(number)) {
     throw new KintsugiError('CHECKPOINT_MISSING', `${place.url} has no checkpoint ${number}`);
   }
-  if (number === numbers.at(-1) && !options.newest) {
+  if (number >= present.newest && !options.newest) {
     const text = `${number} is the newest checkpoint of ${place.url}, on which the next one builds`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
-  return removeCheckpoints(place, numbers, [number]);
+  return removeCheckpoints(place, present, [number], new Manifests(place));
 }
 
-/** `numbers`: of the checkpoints that were there, those that go included. */
+/** What a place has. All manifests up to `newest` are in it. */
+interface Present extends Listing {
+  newest: number;
+}
+
+/** `before`: from before the listing began. */
+const presentIn = (listing: Listing, before: Pick<Listing, 'numbers'>): Present => ({
+  ...listing,
+  newest: before.numbers.at(-1) ?? 0,
+});
+
+/**
+ * A place is listed little by little, so files may be in a listing without their manifest, which came later.
+ * That cannot be where a newer manifest was there before: one that is older than that is not published any
+ * more. @throws PLACE_FAILED
+ */
+async function lookAt(place: Place): Promise<Present> {
+  const numbers = await checkpointNumbers(place);
+  return presentIn(await listPlace(place), { numbers });
+}
+
 async function removeCheckpoints(
   place: Place,
-  numbers: readonly number[],
+  { numbers, segments, newest }: Present,
   victims: readonly number[],
+  manifests: Manifests,
 ): Promise<Removed> {
-  const manifests = new Set<number>();
-  const files: { name: string; bytes: number; number: number }[] = [];
-  for await (const { name, bytes } of place.list('')) {
-    const manifest = checkpointOfManifest(name);
-    const number = checkpointOfSegment(name);
-    if (manifest !== undefined) manifests.add(manifest);
-    else if (number !== undefined) files.push({ name, bytes, number });
-  }
-  // What is newer is being written, or was until now. It was listed little by little, so its files may be in
-  // the list without its manifest. A manifest that is older than one that is there is not published any more.
-  const newest = numbers.at(-1) ?? 0;
-  for (const number of victims) manifests.delete(number);
-  const needed = await filesOf(place, manifests);
+  const needed = await manifests.filesOfAll(numbers.filter((number) => !victims.includes(number)));
   await place.remove(victims.map(manifestName));
-  const orphans = needed ? files.filter(({ name, number }) => number <= newest && !needed.has(name)) : [];
-  await place.remove(orphans.map(({ name }) => name));
+  // What is newer is being written, or was until now.
+  const isOrphan = ([name]: [string, number]) => checkpointOfSegment(name)! <= newest && !needed?.has(name);
+  const orphans = needed ? [...segments].filter(isOrphan) : [];
+  await place.remove(orphans.map(([name]) => name));
   return {
     checkpoints: [...victims],
     files: orphans.length,
-    bytes: orphans.reduce((sum, { bytes }) => sum + bytes, 0),
+    bytes: orphans.reduce((sum, [, bytes]) => sum + bytes, 0),
   };
 }
 
-/** All files that these checkpoints list; undefined when one of them cannot be read. */
-async function filesOf(place: Place, numbers: Iterable<number>): Promise<Set<string> | undefined> {
-  const names = new Set<string>();
-  for (const number of numbers) {
-    const manifest = await readIfWhole(place, number);
-    if (!manifest) return undefined;
-    for (const { segments } of manifest.shards) for (const { name } of segments) names.add(name);
-  }
-  return names;
-}
+/** What manifests of a place list; each is read once. */
+class Manifests {
+  private readonly known = new Map<number, string[] | undefined>();
 
-async function readIfWhole(place: Place, number: number): Promise<Manifest | undefined> {
-  return readManifest(place, number).catch((error: unknown) => {
-    if (error instanceof KintsugiError && /^(BAD_CHECKPOINT|CHECKPOINT_MISSING)$/.test(error.code))
-      return undefined;
-    throw error;
-  });
+  constructor(private readonly place: Place) {}
+
+  /** All files that a checkpoint lists; undefined: its manifest is damaged or gone. @throws PLACE_FAILED */
+  async filesOf(number: number): Promise<string[] | undefined> {
+    if (!this.known.has(number)) this.known.set(number, await this.read(number));
+    return this.known.get(number);
+  }
+
+  private async read(number: number): Promise<string[] | undefined> {
+    try {
+      const { shards } = await readManifest(this.place, number);
+      return shards.flatMap(({ segments }) => segments.map(({ name }) => name));
+    } catch (error) {
+      if (error instanceof KintsugiError && /^(BAD_CHECKPOINT|CHECKPOINT_MISSING)$/.test(error.code))
+        return undefined;
+      throw error;
+    }
+  }
+
+  /** Of all of these; undefined when one of them cannot be read. */
+  async filesOfAll(numbers: readonly number[]): Promise<Set<string> | undefined> {
+    const names = new Set<string>();
+    for (const number of numbers) {
+      const files = await this.filesOf(number);
+      if (!files) return undefined;
+      for (const name of files) names.add(name);
+    }
+    return names;
+  }
 }

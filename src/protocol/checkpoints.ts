@@ -127,6 +127,9 @@ export interface Manifest extends CheckpointDraft {
   bytes: number;
 }
 
+/** The highest number that has a name. */
+export const MAX_CHECKPOINT = 999_999_999_999_999;
+
 /** Folder of a checkpoint: its number with six digits or more. */
 export function checkpointFolder(number: number): string {
   return String(number).padStart(6, '0');
@@ -226,7 +229,7 @@ const samples = record({
 const FIELDS: { [K in keyof Required<Manifest>]: Check } = {
   format: (v) => v === CHECKPOINT_FORMAT,
   version: (v) => v === CHECKPOINT_VERSION,
-  number: positive,
+  number: (v) => positive(v) && (v as number) <= MAX_CHECKPOINT,
   kind: (v) => v === 'full job' || v === 'export',
   attempt: matches(/^[0-9a-f]{8}$/),
   job: text,

@@ -78,7 +78,7 @@ export class Checkpoints {
 
   private async lookUp(from: PeerId, role: Role, message: MessageOf<'setPlan'>, url: string): Promise<void> {
     try {
-      const next = (await this.publisher.newest(url)) + 1;
+      const next = await this.publisher.next(url);
       this.host.step({ kind: 'message', from, role, message: { ...message, next } });
     } catch (error) {
       const { code, message: text } = failureOf(error);
@@ -106,11 +106,11 @@ export class Checkpoints {
   /** The job gets this plan, unless it has had one. */
   async begin(plan: SavePlan): Promise<void> {
     if (this.host.plans() !== undefined) return;
-    const newest = await within(LOOK_UP_MS, this.publisher.newest(plan.url)).catch((error: unknown) => {
+    const found = await within(LOOK_UP_MS, this.publisher.next(plan.url)).catch((error: unknown) => {
       this.host.log.warn('checkpoint.place', { url: plan.url, ...failureOf(error) });
       return undefined;
     });
-    const next = (newest ?? 0) + 1;
+    const next = found ?? 1;
     await this.ask((id) => ({ t: 'setPlan', id, name: CHECKPOINT_PLAN, plan, next }));
   }
 

@@ -2,7 +2,7 @@
  * Manifests of checkpoints that a scheduler writes, and what a place keeps: the effects `publish` of its
  * core, carried out.
  */
-import { checkpointNumbers, publishNewest } from '../checkpoint/checkpoints.js';
+import { checkpointNumbers, type Listing, numberAfter, publishNewest } from '../checkpoint/checkpoints.js';
 import type { Place } from '../checkpoint/place.js';
 import { keepNewest } from '../checkpoint/retention.js';
 import type { PublishAnswer, SchedulerEffect } from '../core/scheduler/ledger.js';
@@ -12,10 +12,18 @@ import { failureOf, Places } from './places.js';
 
 type PublishEffect = SchedulerEffect & { kind: 'publish' };
 
+/** So many checkpoints stay, of what the place had when the newest one was published. */
+interface Clean {
+  keep: number;
+  listing: Listing;
+}
+
 export class Publisher {
   private readonly places = new Places();
-  /** Places where older checkpoints are being removed; how many are kept then, if another one came. */
-  private readonly cleaning = new Map<string, number | undefined>();
+  /** Places where older checkpoints are being removed; what is to be removed then, if another one came. */
+  private readonly cleaning = new Map<string, Clean | undefined>();
+  /** By place: the newest checkpoint that was published here. */
+  private readonly published = new Map<string, number>();
   private closed = false;
 
   /** `answer` is called in a later turn of the event loop, and not any more after `close`. */
@@ -29,17 +37,20 @@ export class Publisher {
     const complete = { ...draft, createdAt: new Date(Date.now() - ageMs).toISOString() };
     const work = async () => {
       const place = await this.places.at(url);
-      await publishNewest(place, complete, this.places.signal);
-      return place;
+      const { signal } = this.places;
+      const { listing } = await publishNewest(place, complete, { addsTo: this.published.get(url), signal });
+      this.published.set(url, complete.number);
+      return { place, listing };
     };
     work().then(
-      (place) => {
+      ({ place, listing }) => {
         this.tell({ kind: 'published', token });
-        this.clean(place, keep);
+        this.clean(place, { keep, listing });
       },
       async (error: unknown) => {
-        const newest = isTaken(error) ? await this.newest(url).catch(() => undefined) : undefined;
-        this.tell({ kind: 'publishFailed', token, ...failureOf(error), ...(newest && { newest }) });
+        const next = isTaken(error) ? await this.next(url).catch(() => 1) : 1;
+        const newest = next > 1 && { newest: next - 1 };
+        this.tell({ kind: 'publishFailed', token, ...failureOf(error), ...newest });
       },
     );
   }
@@ -48,18 +59,22 @@ export class Publisher {
     if (!this.closed) this.answer(answer);
   }
 
-  /** The highest number of a checkpoint there; 0: none. @throws PLACE_FAILED and what `openPlace` throws */
-  async newest(url: string): Promise<number> {
-    return (await checkpointNumbers(await this.places.at(url))).at(-1) ?? 0;
+  /**
+   * The number after those of all checkpoints that are there.
+   * @throws PLACE_FAILED, LIMIT, and what `openPlace` throws
+   */
+  async next(url: string): Promise<number> {
+    const place = await this.places.at(url);
+    return numberAfter(place, (await checkpointNumbers(place)).at(-1) ?? 0);
   }
 
   /** One at a time in a place. What cannot be removed now is removed after a later checkpoint. */
-  private clean(place: Place, keep: number): void {
+  private clean(place: Place, what: Clean): void {
     const { url } = place;
     const isBusy = this.cleaning.has(url);
-    this.cleaning.set(url, isBusy ? keep : undefined);
+    this.cleaning.set(url, isBusy ? what : undefined);
     if (isBusy) return;
-    keepNewest(place, keep)
+    keepNewest(place, what.keep, what.listing)
       .then(({ checkpoints, files, bytes }) => {
         if (checkpoints.length + files > 0)
           this.log.info('checkpoint.removed', { checkpoints, files, bytes });

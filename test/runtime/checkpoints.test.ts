@@ -9,10 +9,11 @@ import {
   readManifest,
   storeSegment,
 } from '../../src/checkpoint/checkpoints.js';
+import { compactCheckpoint } from '../../src/checkpoint/compact.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import type { Client } from '../../src/client/client.js';
-import type { SavedShard } from '../../src/protocol/checkpoints.js';
+import { MAX_CHECKPOINT, type SavedShard } from '../../src/protocol/checkpoints.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import { PlaceFiles } from '../../src/runtime/place-files.js';
 import { openLmdbStore } from '../../src/storage/lmdb.js';
@@ -86,6 +87,49 @@ it('checkpoints of a place that has some go on from their numbers', async () => 
     numbers.push((await job.checkpoint()).number);
   }
   expect(numbers).toEqual([1, 2]);
+});
+
+it('after a compaction the next checkpoint has all rows, also after failed attempts', async () => {
+  const job = await client((await cluster({ code: 'none', ps: 1, groups: 1 })).address);
+  const url = temporaryDirectory();
+  await setSavePlan(job, 'checkpoint', plan(url));
+  await fill(job, 40_000);
+  await job.checkpoint();
+  await fill(job, 1);
+  expect((await job.checkpoint()).rows).toBeLessThan(50_000);
+  // The third attempt fails, and its number is not used again.
+  writeFileSync(join(url, '000003'), '');
+  await fill(job, 1);
+  expect(await rejection(job.checkpoint())).toMatchObject({ code: 'PLACE_FAILED' });
+  rmSync(join(url, '000003'));
+  const place = await openPlace(url);
+  expect(await compactCheckpoint(place)).toMatchObject({ number: 3, compactionOf: 2, rows: 40_000 });
+  await fill(job, 1);
+  const { number } = await job.checkpoint();
+  expect(number).toBeGreaterThan(3);
+  expect(await readManifest(place)).toMatchObject({ number, parents: [], rows: 40_000 });
+  expect((await planOf(job)).failure).toBeUndefined();
+});
+
+it('a place whose numbers are used up is refused', async () => {
+  const url = temporaryDirectory();
+  const job = await client((await cluster({ code: 'none', ps: 1, groups: 1 })).address);
+  await fill(job, 10);
+  await setSavePlan(job, 'checkpoint', plan(url));
+  await job.checkpoint();
+  const place = await openPlace(url);
+  const { format: _f, version: _v, parents: _p, rows: _r, bytes: _b, ...draft } = await readManifest(place);
+  await publishCheckpoint(place, { ...draft, number: MAX_CHECKPOINT });
+  const refused = { code: 'LIMIT', message: expect.stringContaining('use another place') };
+  expect(await rejection(setSavePlan(job, 'other', plan(url)))).toMatchObject(refused);
+  expect(await rejection(compactCheckpoint(place))).toMatchObject(refused);
+  // The job that writes there says why it has no newer one, and removes nothing.
+  expect(await rejection(job.checkpoint())).toMatchObject({ code: 'CHECKPOINT_TAKEN' });
+  expect((await planOf(job)).failure).toMatchObject({ number: 2, code: 'CHECKPOINT_TAKEN' });
+  expect(await checkpointNumbers(place)).toEqual([1, MAX_CHECKPOINT]);
+  expect(await verifyCheckpoint(place)).toMatchObject({ bad: [] });
+  const draftBeyond = { ...draft, number: MAX_CHECKPOINT + 1 };
+  expect(await rejection(publishCheckpoint(place, draftBeyond))).toMatchObject({ code: 'INTERNAL' });
 });
 
 it('two jobs in one place: every checkpoint that it lists is whole', async () => {

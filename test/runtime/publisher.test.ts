@@ -50,3 +50,22 @@ test('a manifest has the time at which its state was taken, not the one at which
   expect(Date.parse(createdAt)).toBeGreaterThanOrEqual(latest - 600_000);
   expect(Date.parse(createdAt)).toBeLessThanOrEqual(Date.now() - 600_000);
 });
+
+test('a checkpoint is published and older ones are removed with two looks at the place', async () => {
+  const url = temporaryDirectory();
+  const place = new DirectoryPlace(url);
+  await publishCheckpoint(place, draftOf(1, await writeShards(place, 1)));
+  const { createdAt: _, ...draft } = draftOf(2, await writeShards(place, 2));
+  const looks = vi.spyOn(DirectoryPlace.prototype, 'list');
+  const reads = vi.spyOn(DirectoryPlace.prototype, 'get');
+  const log = new EventLog();
+  const removed = log.next('checkpoint.removed');
+  await new Promise<PublishAnswer>((resolve) => {
+    const publisher = new Publisher(log, resolve);
+    publisher.publish({ kind: 'publish', token: 1, url, keep: 1, ageMs: 0, draft });
+  });
+  expect(await removed).toMatchObject({ checkpoints: [1], files: 2 });
+  expect([looks.mock.calls.length, reads.mock.calls.length]).toEqual([2, 1]);
+  vi.restoreAllMocks();
+  expect(await checkpointNumbers(place)).toEqual([2]);
+});
