@@ -190,10 +190,13 @@ function wantedTables({ tables }: Segment, content: Content): TableRows[] {
 
 type Take = (keys: BigUint64Array, values: Float32Array) => number;
 
+/** Rows that are handled in one turn of the event loop. */
+const rowsOfTurn = (dim: number) => Math.max(1, Math.floor(TURN_BYTES / (8 + 4 * dim)));
+
 /** A little in each turn of the event loop. Returns the sum of what `take` returns. */
 async function inTurns({ table, read: { keys, values } }: TableRows, take: Take): Promise<number> {
   const { dim } = table.spec;
-  const size = Math.max(1, Math.floor(TURN_BYTES / (8 + 4 * dim)));
+  const size = rowsOfTurn(dim);
   let sum = 0;
   for (let from = 0; from < keys.length; from += size) {
     await turn();
@@ -202,16 +205,20 @@ async function inTurns({ table, read: { keys, values } }: TableRows, take: Take)
   return sum;
 }
 
-/** A row that was removed is kept as what its key reads as without a row. */
+/** A row that was removed is kept as what its key reads as without a row. `take` copies what it is given. */
 async function remove(
   { table, read: { removed } }: TableRows,
   content: Content,
   take: (table: ServedTable, keys: BigUint64Array, values: Float32Array) => number,
 ): Promise<void> {
-  if (removed.length === 0) return;
   const { dim } = table.spec;
-  const values = new Float32Array(removed.length * dim);
-  content.withoutRow(table, removed, values);
-  const rows = { table, read: { name: table.spec.name, dim, keys: removed, values } } as TableRows;
-  await inTurns(rows, (keys, some) => take(table, keys, some));
+  const size = rowsOfTurn(dim);
+  const values = new Float32Array(Math.min(size, removed.length) * dim);
+  for (let from = 0; from < removed.length; from += size) {
+    await turn();
+    const keys = removed.subarray(from, from + size);
+    const some = values.subarray(0, keys.length * dim);
+    content.withoutRow(table, keys, some);
+    take(table, keys, some);
+  }
 }

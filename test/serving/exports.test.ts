@@ -1,10 +1,11 @@
 /** Exports in memory: what look-ups give, how newer ones are followed, and what happens to damaged ones. */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { compactCheckpoint } from '../../src/checkpoint/compact.js';
 import { openExport } from '../../src/index.js';
 import { loadNative } from '../../src/native.js';
+import { Content, TURN_BYTES } from '../../src/serving/content.js';
 import { random, temporaryDirectory } from '../checkpoint/support.js';
 import { BIASES, ITEMS, initialOf, Job } from './support.js';
 
@@ -149,6 +150,25 @@ describe('newer exports', () => {
     expect(served.pull('items', keys(3, 4))[ITEMS.dim]).toBe(-4);
     expect(served.status).toMatchObject({ number: 3, rows: 20_000 });
     expect(Math.max(most, served.status.bytes)).toBeLessThan(1.2 * bytes);
+  });
+
+  it('rows that are gone take the memory of one turn, however many they are', async () => {
+    const job = new Job(temporaryDirectory());
+    job.reshape(1);
+    const count = 100_000;
+    for (let key = 0; key < count; key++) job.set(ITEMS, key, 1.5);
+    await job.export({ full: true });
+    const served = await opened(job.url);
+    for (let key = 0; key < count; key++) job.remove(key);
+    await job.export({ full: false });
+    const asked = vi.spyOn(Content.prototype, 'withoutRow');
+    expect(await served.refresh()).toBe(true);
+    const sizes = asked.mock.calls.map(([, , into]) => into.byteLength);
+    vi.restoreAllMocks();
+    expect(sizes.reduce((sum, bytes) => sum + bytes)).toBe(count * ITEMS.dim * 4);
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(TURN_BYTES);
+    for (const key of [0, count - 1])
+      expect(served.pull('items', keys(key))).toEqual(initialOf(ITEMS, BigInt(key)));
   });
 
   it('are followed by themselves, and told', async () => {
