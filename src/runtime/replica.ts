@@ -80,6 +80,7 @@ class Replica implements RunningReplica {
   private timers: NodeJS.Timeout[] = [];
   private proof: Uint8Array | undefined;
   private wasReady = false;
+  private tickedAt = Number.NEGATIVE_INFINITY;
   id: PeerId = -1;
   address = '';
 
@@ -125,8 +126,7 @@ class Replica implements RunningReplica {
       await this.close();
       throw error;
     });
-    const tick = () => this.step({ kind: 'tick', now: monotonicMs() });
-    this.timers = [setInterval(tick, TICK_MS), setInterval(() => this.look(), LOOK_MS)];
+    this.timers = [setInterval(() => this.tick(), TICK_MS), setInterval(() => this.look(), LOOK_MS)];
     log.info('replica.following', { replica: this.id, address: this.address });
   }
 
@@ -197,8 +197,16 @@ class Replica implements RunningReplica {
     else this.options.log.warn('replica.unready', { reason: why });
   }
 
+  private tick(now = monotonicMs()): void {
+    this.tickedAt = now;
+    this.step({ kind: 'tick', now });
+  }
+
   private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
     const { core } = this;
+    const now = monotonicMs();
+    // Timers wait until everything is handled that has arrived. Owners are asked between two deltas.
+    if (now - this.tickedAt >= TICK_MS) this.tick(now);
     const before = core?.map;
     this.step({ kind: 'message', from, message, parts });
     if (core && before && core.map !== before) this.peers.welcome(before, core.map);

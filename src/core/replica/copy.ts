@@ -4,6 +4,7 @@
  */
 import { invariant, KintsugiError } from '../../errors.js';
 import { type NativeShard, PushStatus } from '../../native.js';
+import type { DeltaMemory } from './delta-memory.js';
 
 export class ShardCopy {
   /** Deltas after `trim`, contiguous: an owner may die before they are durable. */
@@ -12,6 +13,7 @@ export class ShardCopy {
   /** `gen`, `seq`: the ownership and the position whose state this is. Up to `trim` it is durable. */
   constructor(
     readonly native: NativeShard,
+    private readonly memory: DeltaMemory,
     public gen: number,
     public seq: number,
     public trim: number = seq,
@@ -32,7 +34,7 @@ export class ShardCopy {
     const status = this.native.applyDelta(delta);
     if (status === PushStatus.UNKNOWN_TABLE) return false;
     this.check(status);
-    this.log.push({ seq, delta: delta.slice() });
+    this.log.push({ seq, delta: this.memory.copy(delta) });
     this.seq = seq;
     this.trimTo(committed);
     return true;
@@ -52,7 +54,7 @@ export class ShardCopy {
       this.trim = seq;
       count++;
     }
-    this.log.splice(0, count);
+    for (const { delta } of this.log.splice(0, count)) this.memory.giveBack(delta);
   }
 
   /** Another ownership goes on at `base`: what is above it was not durable and is taken back. */

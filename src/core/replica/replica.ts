@@ -11,6 +11,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
+import { DeltaMemory } from './delta-memory.js';
 import { type ReplicaHost, type ReplicaPolicy, ReplicaShard } from './shard.js';
 
 export type { ReplicaPolicy } from './shard.js';
@@ -54,6 +55,7 @@ const EMPTY = new Uint8Array(0);
 
 export class ReplicaCore implements ReplicaHost {
   readonly out = new Outbox();
+  readonly deltas = new DeltaMemory();
   map: ClusterMap = EMPTY_MAP;
   now = 0;
   mapAt = Number.NEGATIVE_INFINITY;

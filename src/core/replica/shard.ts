@@ -11,6 +11,7 @@ import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
 import { ShardCopy } from './copy.js';
+import type { DeltaMemory } from './delta-memory.js';
 import { selected } from './selection.js';
 
 export interface ReplicaPolicy {
@@ -30,6 +31,7 @@ export interface ReplicaHost {
   readonly policy: ReplicaPolicy;
   readonly native: NativeAddon;
   readonly memory: NativeMemory;
+  readonly deltas: DeltaMemory;
   readonly now: number;
   /** When the newest map was known to be the newest. */
   readonly mapAt: number;
@@ -185,7 +187,7 @@ export class ReplicaShard {
     this.filling?.close();
     this.needsFill = false;
     const native = this.host.native.createShard(this.host.memory, this.m, this.group.data.length, 1);
-    this.filling = new ShardCopy(native, stream.gen, message.base);
+    this.filling = new ShardCopy(native, this.host.deltas, stream.gen, message.base);
     this.addTables(native);
     takingForeign(() => {
       native.checkExtents(extents);

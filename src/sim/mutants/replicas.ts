@@ -31,6 +31,12 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
     to: 'this.log.pop();',
   },
   {
+    name: 'replica: memory of deltas that may be taken back is used again',
+    file: 'replica/copy',
+    from: 'of this.log.splice(0, count))',
+    to: 'of [...this.log.splice(0, count), ...this.log])',
+  },
+  {
     name: 'replica: a stream goes on with a state of any generation',
     file: 'shard/readers',
     from: 'if (gen !== before?.gen || ',
