@@ -22,6 +22,8 @@ export const OBSERVE_OPTIONS = { shards: true, timeoutMs: true } as const;
 /** A PS that has answered. */
 export interface ObservedNode {
   id: PeerId;
+  /** Incarnation: another number is another process, whose counters begin at 0. */
+  inc: number;
   name: string;
   /** Its failure domain. */
   host: string;
@@ -64,9 +66,9 @@ export async function observe(session: Session, options: ObserveOptions): Promis
     at: monotonicMs(),
     status,
     scheduler: reply.scheduler,
-    nodes: alive.flatMap(({ id, name, host }) => {
+    nodes: alive.flatMap(({ id, inc, name, host }) => {
       const telemetry = found.get(id);
-      return telemetry ? [{ id, name, host, telemetry }] : [];
+      return telemetry ? [{ id, inc, name, host, telemetry }] : [];
     }),
     workers: reply.scheduler.workers,
     missing: alive.filter(({ id }) => !found.has(id)).map(({ name }) => name),

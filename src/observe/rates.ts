@@ -2,13 +2,14 @@
  * What happened between two looks at a job: counters are subtracted, per process and for the whole job. A
  * process that was started again has lower counters, and counts from its start.
  */
-import type { JobSnapshot } from '../client/observe.js';
+import type { JobSnapshot, ObservedNode } from '../client/observe.js';
 import type { PeerId } from '../protocol/map.js';
 import {
   DURATION_BOUNDS_SECONDS,
   type Histogram,
   type NodeTelemetry,
   type OpTelemetry,
+  type RunTelemetry,
   SENT_KINDS,
   WORKER_PHASES,
   type WorkerPhase,
@@ -96,12 +97,7 @@ export interface JobRates {
 /** Rates of the time between two snapshots of one job. */
 export function ratesBetween(earlier: JobSnapshot, later: JobSnapshot): JobRates {
   const seconds = Math.max((later.at - earlier.at) / 1000, 1e-9);
-  const before = new Map(earlier.nodes.map(({ id, telemetry }) => [id, telemetry]));
-  const pairs = later.nodes.flatMap((node) => {
-    const known = before.get(node.id);
-    // Of a process that was not seen before it is unknown what was earlier.
-    return known ? [{ ...node, known: sameProcess(known, node.telemetry, seconds) }] : [];
-  });
+  const pairs = pairsOf(earlier, later);
   const nodes = pairs.map(({ id, name, host, telemetry, known }): NodeRates => {
     const rates = servingRates([growth(known, telemetry)], seconds);
     return { id, name, host, ...rates, cpus: grown(known?.cpuSeconds, telemetry.cpuSeconds) / seconds };
@@ -119,9 +115,21 @@ export function ratesBetween(earlier: JobSnapshot, later: JobSnapshot): JobRates
     },
     nodes,
     workers,
-    tables: tableRates(earlier, later, seconds),
-    shards: shardRates(earlier, later, seconds),
+    tables: tableRates(earlier, later, pairs, seconds),
+    shards: shardRates(later, pairs, seconds),
   };
+}
+
+/** A PS that was seen twice. `known`: what the same process told in the earlier look. */
+type Pair = ObservedNode & { known: NodeTelemetry | undefined };
+
+/** Of a PS that is in one look only it is unknown what it did between them. */
+function pairsOf(earlier: JobSnapshot, later: JobSnapshot): Pair[] {
+  const before = new Map(earlier.nodes.map((node) => [node.id, node]));
+  return later.nodes.flatMap((node) => {
+    const known = before.get(node.id);
+    return known ? [{ ...node, known: sameProcess(known, node) }] : [];
+  });
 }
 
 /**
@@ -148,9 +156,10 @@ export function quantile(
 
 const EMPTY_HISTOGRAM: Histogram = { counts: [], sumSeconds: 0 };
 
-/** `known` if it is of the same process as `now`, which is `seconds` later. */
-function sameProcess(known: NodeTelemetry, now: NodeTelemetry, seconds: number): NodeTelemetry | undefined {
-  return now.upSeconds + 1e-3 >= known.upSeconds + Math.min(seconds, 1e-3) ? known : undefined;
+/** What `known` told, if it is the same process. The status may be older than the answer of the process. */
+function sameProcess(known: ObservedNode, { inc, telemetry }: ObservedNode): NodeTelemetry | undefined {
+  const isSame = known.inc === inc && telemetry.upSeconds >= known.telemetry.upSeconds;
+  return isSame ? known.telemetry : undefined;
 }
 
 const grown = (before: number | undefined, now: number): number => Math.max(0, now - (before ?? 0));
@@ -230,10 +239,14 @@ function opRates(all: readonly OpTelemetry[], seconds: number): OpRates {
   };
 }
 
-/** Samples of all runs, those of workers that are gone included. Workers report every few seconds. */
+/**
+ * Samples of all runs, those of workers that are gone included. Workers report every few seconds. A scheduler
+ * that is new is told of all that they ever did, which is not of this time.
+ */
 function samplesBetween(earlier: JobSnapshot, later: JobSnapshot): number {
-  const before = new Map(earlier.scheduler.runs.map(({ run, samples }) => [run, samples]));
-  return sumOf(later.scheduler.runs, ({ run, samples }) => grown(before.get(run), samples));
+  const own = ({ samples, inheritedSamples = 0 }: RunTelemetry): number => samples - inheritedSamples;
+  const before = new Map(earlier.scheduler.runs.map((run) => [run.run, own(run)]));
+  return sumOf(later.scheduler.runs, (run) => grown(before.get(run.run), own(run)));
 }
 
 /** A worker's counters are those of its newest report, so its rates are of the time between two reports. */
@@ -265,48 +278,62 @@ function workerRates(earlier: JobSnapshot, later: JobSnapshot): WorkerRates[] {
 }
 
 /** Tables of all nodes, in the order in which they were made. */
-function tableRates(earlier: JobSnapshot, later: JobSnapshot, seconds: number): TableRates[] {
-  const before = totals(earlier);
-  return [...totals(later)].map(([name, now]) => {
-    const known = before.get(name);
-    return {
-      name,
-      rows: now.rows,
-      rowsPerSecond: grown(known?.rows ?? now.rows, now.rows) / seconds,
-      pulledRowsPerSecond: grown(known?.pulledRows ?? now.pulledRows, now.pulledRows) / seconds,
-      pushedRowsPerSecond: grown(known?.pushedRows ?? now.pushedRows, now.pushedRows) / seconds,
-    };
-  });
-}
-
-type TableTotals = Record<'rows' | 'pulledRows' | 'pushedRows', number>;
-
-function totals({ nodes }: JobSnapshot): Map<string, TableTotals> {
-  const all = new Map<string, TableTotals>();
-  for (const { telemetry } of nodes)
-    for (const { name, rows, pulledRows, pushedRows } of telemetry.tables) {
-      const known = all.get(name) ?? { rows: 0, pulledRows: 0, pushedRows: 0 };
-      all.set(name, {
-        rows: known.rows + rows,
-        pulledRows: known.pulledRows + pulledRows,
-        pushedRows: known.pushedRows + pushedRows,
+function tableRates(
+  earlier: JobSnapshot,
+  later: JobSnapshot,
+  pairs: readonly Pair[],
+  seconds: number,
+): TableRates[] {
+  const [before, after] = [rowsOf(earlier), rowsOf(later)];
+  const isWhole = holdsAll(earlier, later);
+  const moved = new Map<string, { pulled: number; pushed: number }>();
+  for (const { known, telemetry } of pairs) {
+    const old = new Map(known?.tables.map((table) => [table.name, table]));
+    for (const { name, pulledRows, pushedRows } of telemetry.tables) {
+      const { pulled, pushed } = moved.get(name) ?? { pulled: 0, pushed: 0 };
+      moved.set(name, {
+        pulled: pulled + grown(old.get(name)?.pulledRows, pulledRows),
+        pushed: pushed + grown(old.get(name)?.pushedRows, pushedRows),
       });
     }
+  }
+  return [...after].map(([name, rows]) => ({
+    name,
+    rows,
+    rowsPerSecond: isWhole ? grown(before.get(name) ?? rows, rows) / seconds : 0,
+    pulledRowsPerSecond: (moved.get(name)?.pulled ?? 0) / seconds,
+    pushedRowsPerSecond: (moved.get(name)?.pushed ?? 0) / seconds,
+  }));
+}
+
+function rowsOf({ nodes }: JobSnapshot): Map<string, number> {
+  const all = new Map<string, number>();
+  for (const { telemetry } of nodes)
+    for (const { name, rows } of telemetry.tables) all.set(name, (all.get(name) ?? 0) + rows);
   return all;
 }
 
-function shardRates(earlier: JobSnapshot, later: JobSnapshot, seconds: number): ShardRates[] {
-  const key = (node: PeerId, g: number, m: number) => `${node}/${g}/${m}`;
+/** Both looks have every row: rows of a PS that is away or recovers would seem to be new when they are back. */
+function holdsAll(earlier: JobSnapshot, later: JobSnapshot): boolean {
+  const ids = new Set(earlier.nodes.map(({ id }) => id));
+  const isSame = ids.size === later.nodes.length && later.nodes.every(({ id }) => ids.has(id));
+  return isSame && [...earlier.nodes, ...later.nodes].every(({ telemetry }) => !telemetry.recoveringShards);
+}
+
+function shardRates(later: JobSnapshot, pairs: readonly Pair[], seconds: number): ShardRates[] {
+  const key = ({ g, m }: { g: number; m: number }) => `${g}/${m}`;
   const before = new Map(
-    earlier.nodes.flatMap(({ id, telemetry }) =>
-      (telemetry.shards ?? []).map(({ g, m, requests }): [string, number] => [key(id, g, m), requests]),
-    ),
+    pairs.map(({ id, known }) => [
+      id,
+      new Map(known?.shards?.map((shard): [string, number] => [key(shard), shard.requests])),
+    ]),
   );
   return later.nodes.flatMap(({ id, telemetry }) =>
-    (telemetry.shards ?? []).map(({ g, m, requests, rows, bytes }) => {
+    (telemetry.shards ?? []).map((shard) => {
+      const { g, m, requests, rows, bytes } = shard;
       // A new owner counts from zero, and so does one that lost the shard and has it again.
-      const known = before.get(key(id, g, m)) ?? 0;
-      const more = requests >= known ? requests - known : requests;
+      const known = before.get(id)?.get(key(shard)) ?? 0;
+      const more = !before.has(id) ? 0 : requests >= known ? requests - known : requests;
       return { g, m, node: id, requestsPerSecond: more / seconds, rows, bytes };
     }),
   );

@@ -147,6 +147,8 @@ export interface WorkerReport extends ProcessTelemetry {
   stalenessBatches: number;
   /** Over the newest batches; absent before the first one. */
   loss?: number;
+  /** It trains no more: this is its last report. */
+  over?: boolean;
 }
 
 export interface WorkerTelemetry extends WorkerReport {
@@ -161,6 +163,8 @@ export interface RunTelemetry extends Allocation {
   /** That report now. */
   workers: number;
   samples: number;
+  /** Of `samples`: what workers had done before this scheduler first heard of them. */
+  inheritedSamples?: number;
   batches: number;
   phaseSeconds: Record<WorkerPhase, number>;
   idleSeconds: number;
@@ -169,6 +173,8 @@ export interface RunTelemetry extends Allocation {
 export interface SchedulerTelemetry extends ProcessTelemetry {
   workers: WorkerTelemetry[];
   runs: RunTelemetry[];
+  /** Workers that are connected, have not said that they end, and have not reported for a while. */
+  silent?: { id: PeerId; name: string; run: string; agoMs: number }[];
 }
 
 /** A question to a PS or to the scheduler. */

@@ -274,6 +274,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
       phaseSeconds: record(Object.fromEntries(WORKER_PHASES.map((phase) => [phase, ratio]))),
       ...{ idleSeconds: ratio, productiveSeconds: ratio },
       loss: optional((v) => typeof v === 'number'),
+      over: optional(bool),
     }),
   },
   openDataset: { id: natural, name: text, spec: dataset },

@@ -7,13 +7,14 @@ const REPORT_MS = 5000;
 /** Reports now, every few seconds, and a last time when it is ended. */
 export function startReporting(client: object, report: () => WorkerReport): { end(): void } {
   const { session } = internalsOf(client);
-  const tell = () => session.tell({ t: 'workerReport', report: report() });
-  const timer = setInterval(tell, REPORT_MS).unref();
+  const tell = (over?: true) =>
+    session.tell({ t: 'workerReport', report: { ...report(), ...(over && { over }) } });
+  const timer = setInterval(() => tell(), REPORT_MS).unref();
   tell();
   return {
     end: () => {
       clearInterval(timer);
-      tell();
+      tell(true);
     },
   };
 }

@@ -54,8 +54,8 @@ export function snapshot(at: number, status: JobStatus, nodes: NodeTelemetry[]):
     status,
     scheduler: { upSeconds: 100, cpuSeconds: 1, rssBytes: 1, workers: [], runs: [] },
     nodes: nodes.map((telemetry, index) => {
-      const { id, name, host } = status.nodes[index]!;
-      return { id, name, host, telemetry };
+      const { id, inc, name, host } = status.nodes[index]!;
+      return { id, inc, name, host, telemetry };
     }),
     workers: [],
     missing: [],

@@ -68,7 +68,7 @@ function found(change: (snapshot: JobSnapshot, look: number) => void, looks = LO
         ...{ upSeconds: look, cpuSeconds: 0, rssBytes: 0, workers, runs: [] },
         ...{ version: '1.0.0', clockMs: 5000 * look },
       },
-      nodes: status.nodes.map(({ id, name, host }) => ({ id, name, host, telemetry: node(look) })),
+      nodes: status.nodes.map(({ id, inc, name, host }) => ({ id, inc, name, host, telemetry: node(look) })),
     };
     change(snapshot, look);
     return snapshot;
@@ -119,6 +119,42 @@ describe('straggling workers', () => {
     };
     expect([codes(idle), codes(once)]).toEqual([[], []]);
   });
+});
+
+describe('workers whose reports do not come at the same time', () => {
+  /** A look in a third of the time between two reports; each worker reports in a look of its own. */
+  const staggered = (change: (each: WorkerTelemetry, report: number) => void) =>
+    found((s, look) => {
+      const all = [1, 2].map((id) => {
+        const report = Math.floor((look + id) / 3);
+        const each = worker(id, report);
+        change(each, report);
+        return each;
+      });
+      s.workers = s.scheduler.workers = all;
+    }, 24).map(({ code, subject }) => [code, subject]);
+  it('are held against the newest that is known of the others', () => {
+    const slow = (each: WorkerTelemetry) => {
+      if (each.id === 2) each.samples /= 4;
+    };
+    expect(staggered(slow)).toEqual([['straggling-worker', 'worker-2']]);
+    expect(staggered(() => {})).toEqual([]);
+  });
+  it('one of two that trains nothing is found', () => {
+    const stuck = (each: WorkerTelemetry) => {
+      if (each.id === 1) each.samples = 7;
+    };
+    expect(staggered(stuck)).toEqual([['straggling-worker', 'worker-1']]);
+  });
+});
+
+it('a worker that reports no more, and has not said that it ends', () => {
+  const silent = (s: JobSnapshot) => {
+    s.scheduler.silent = [{ id: 9, name: 'worker-9', run: 'train', agoMs: 61_000 }];
+  };
+  expect(found(silent)).toMatchObject([
+    { code: 'silent-worker', subject: 'worker-9', evidence: 'it has not reported for 61 s' },
+  ]);
 });
 
 describe('hot PS and shards', () => {
@@ -251,9 +287,25 @@ it('limits that are hit: requests that are refused, or that wait at every look',
     { code: 'refused', severity: 'error', evidence: '42 requests were refused with MEMORY_LIMIT' },
   ]);
   expect(found(refused('LIMIT'))[0]!.severity).toBe('warning');
+  // After a loss or a move a request goes to the new owner: nothing is wrong.
+  expect(found(refused('WRONG_OWNER'))).toEqual([]);
   const before = (s: JobSnapshot) => {
     first(s).ops.push.failed = { LIMIT: 7 };
   };
+  // What it had refused before it was away for a look is known of the second look.
+  const away = (s: JobSnapshot, look: number) => {
+    before(s);
+    if (look === 1) s.nodes.shift();
+  };
+  // A process that was started again has lower counters.
+  const again = (s: JobSnapshot, look: number) => {
+    first(s).ops.push.failed = { LIMIT: look < 4 ? 100 : 3 };
+    if (look >= 4) s.nodes[0]!.inc = 2;
+  };
+  expect([codes(away), found(again).map(({ evidence }) => evidence)]).toEqual([
+    [],
+    ['3 requests were refused with LIMIT'],
+  ]);
   const waits = (s: JobSnapshot, look: number) => {
     first(s).parkedRequests = look;
   };
@@ -269,6 +321,10 @@ it('versions and clocks that differ', () => {
   };
   expect(found(older)).toMatchObject([{ code: 'versions' }]);
   expect(found(older)[0]!.evidence).toContain('0.9.0: ps-1');
+  const olderWorker = (s: JobSnapshot) => {
+    s.workers[1]!.version = '0.9.0';
+  };
+  expect(found(olderWorker)[0]!.evidence).toContain('0.9.0: worker-2');
   const clock = (ms: number) => (s: JobSnapshot) => {
     first(s).clockMs! += ms;
   };

@@ -27,11 +27,11 @@ function node(upSeconds: number, pulls: number, rows: number): NodeTelemetry {
   };
 }
 
-function snapshot(at: number, nodes: [id: number, telemetry: NodeTelemetry][]): JobSnapshot {
+function snapshot(at: number, nodes: [id: number, telemetry: NodeTelemetry, inc?: number][]): JobSnapshot {
   const scheduler = { upSeconds: at / 1000, cpuSeconds: 0, rssBytes: 0, workers: [], runs: [] };
   return {
     ...{ at, scheduler, workers: [], missing: [], status: {} as never },
-    nodes: nodes.map(([id, telemetry]) => ({ id, name: `ps-${id}`, host: 'h', telemetry })),
+    nodes: nodes.map(([id, telemetry, inc = 1]) => ({ id, inc, name: `ps-${id}`, host: 'h', telemetry })),
   };
 }
 
@@ -63,6 +63,66 @@ describe('ratesBetween', () => {
     ]);
     const { nodes } = ratesBetween(before, after);
     expect(nodes.map(({ id, pull }) => [id, pull.requestsPerSecond])).toEqual([[1, 20]]);
+  });
+
+  it('knows a process that was started again by its incarnation, also when it is older than the first look', () => {
+    const before = snapshot(0, [
+      [1, node(2, 50, 5), 1],
+      [2, node(2, 50, 5), 1],
+    ]);
+    // Started 4 s later; it has done more than the first one had.
+    const after = snapshot(10_000, [
+      [1, node(6, 80, 5), 2],
+      [2, node(12, 150, 5), 1],
+    ]);
+    const { nodes, tables, shards } = ratesBetween(before, after);
+    expect(nodes.map(({ pull }) => pull.requestsPerSecond)).toEqual([8, 10]);
+    expect(shards.map(({ requestsPerSecond }) => requestsPerSecond)).toEqual([8, 10]);
+    expect(tables).toMatchObject([{ rows: 10, pulledRowsPerSecond: 180 }]);
+  });
+
+  it('of a PS that is away in one of the looks, nothing is counted that it did before', () => {
+    const two = snapshot(0, [
+      [1, node(100, 1000, 50)],
+      [2, node(100, 1000, 50)],
+    ]);
+    const one = snapshot(2000, [[1, node(102, 1010, 50)]]);
+    const again = snapshot(4000, [
+      [1, node(104, 1020, 50)],
+      [2, node(104, 1020, 50)],
+    ]);
+    for (const rates of [ratesBetween(two, one), ratesBetween(one, again)]) {
+      expect(rates.tables).toMatchObject([{ rowsPerSecond: 0, pulledRowsPerSecond: 50 }]);
+      expect(rates.shards[0]!.requestsPerSecond).toBe(5);
+      expect(rates.shards.slice(1).every(({ requestsPerSecond }) => requestsPerSecond === 0)).toBe(true);
+    }
+  });
+
+  it('rows that are lost and back again are not new', () => {
+    const recovering = { ...node(12, 0, 2), recoveringShards: 1 };
+    const [before, during, after] = [
+      snapshot(0, [[1, node(10, 0, 50)]]),
+      snapshot(2000, [[1, recovering]]),
+      snapshot(4000, [[1, node(14, 0, 52)]]),
+    ];
+    expect(ratesBetween(during, after).tables[0]!.rowsPerSecond).toBe(0);
+    expect(ratesBetween(before, after).tables[0]!.rowsPerSecond).toBe(0.5);
+  });
+
+  it('samples that workers tell a new scheduler of are not trained now', () => {
+    const look = (at: number, samples: number, inheritedSamples: number): JobSnapshot => {
+      const empty = snapshot(at, []);
+      const run = { run: 'train', workers: 1, samples, inheritedSamples, batches: 0, idleSeconds: 0 };
+      const phaseSeconds = { read: 0, pull: 0, compute: 0, push: 0 };
+      empty.scheduler.runs = [{ ...run, phaseSeconds, productiveSeconds: 0, allocatedSeconds: 0 }];
+      return empty;
+    };
+    const samples = (earlier: JobSnapshot, later: JobSnapshot) =>
+      ratesBetween(earlier, later).job.samplesPerSecond;
+    expect(samples(look(0, 1_000_000, 0), look(2000, 1_000_200, 0))).toBe(100);
+    // A scheduler that knows of nothing yet, of one worker, and of another one.
+    expect(samples(snapshot(0, []), look(2000, 500_000, 500_000))).toBe(0);
+    expect(samples(look(0, 500_000, 500_000), look(2000, 1_000_200, 1_000_000))).toBe(100);
   });
 });
 

@@ -10,7 +10,7 @@ import { memory } from './memory.js';
 import { mismatch } from './mismatch.js';
 import { redundancy } from './redundancy.js';
 import { slowSink } from './sink.js';
-import { straggler } from './straggler.js';
+import { silentWorker, straggler } from './straggler.js';
 
 export type { Finding } from './finding.js';
 
@@ -24,6 +24,7 @@ const CHECKS: readonly Check[] = [
   hotShard,
   imbalance,
   straggler,
+  silentWorker,
   domains,
   mismatch,
 ];

@@ -1,22 +1,26 @@
 /** Requests that are refused or wait, because a limit is reached. */
 import { type Check, type Finding, mib } from './finding.js';
 
+/** Of requests that came to a node that had just lost or given away a shard: clients go to its new owner. */
+const ORDINARY = 'WRONG_OWNER';
+
 const MEANING: Readonly<Record<string, string>> = {
   MEMORY_LIMIT: 'kintsugi scale --add 1, or start the PS with a higher --memory',
   LIMIT: 'docs/limits.md has every limit: fewer pushes under way at once, or a higher one with --limit',
   UNRECOVERABLE: 'shards are beyond repair: kintsugi status names them',
 };
 
-export const limits: Check = ({ history, newest }) => {
-  const first = new Map(history[0]?.nodes.map(({ id, telemetry }) => [id, telemetry]));
-  return newest.nodes.flatMap(({ id, name, telemetry }) => {
+export const limits: Check = ({ history, newest }) =>
+  newest.nodes.flatMap(({ id, inc, name, telemetry }) => {
     const found: Finding[] = [];
-    const before = first.get(id);
+    // Of the first look that had this process; one that was started meanwhile counts from its start.
+    const seen = history.flatMap(({ nodes }) => nodes.find((node) => node.id === id) ?? []);
+    const before = seen[0]?.inc === inc ? seen[0].telemetry : undefined;
     const refused = new Map<string, number>();
     for (const op of ['pull', 'push'] as const)
       for (const [code, count] of Object.entries(telemetry.ops[op].failed)) {
         const more = count - (before?.ops[op].failed[code] ?? 0);
-        if (more > 0) refused.set(code, (refused.get(code) ?? 0) + more);
+        if (more > 0 && code !== ORDINARY) refused.set(code, (refused.get(code) ?? 0) + more);
       }
     for (const [code, count] of refused)
       found.push({
@@ -40,4 +44,3 @@ export const limits: Check = ({ history, newest }) => {
       });
     return found;
   });
-};

@@ -12,7 +12,8 @@ export const mismatch: Check = ({ newest }) => {
   ];
   const found: Finding[] = [];
   const byVersion = new Map<string, string[]>();
-  for (const { name, telemetry } of processes)
+  const workers = newest.workers.map((telemetry) => ({ name: telemetry.name, telemetry }));
+  for (const { name, telemetry } of [...processes, ...workers])
     if (telemetry.version !== undefined)
       byVersion.set(telemetry.version, [...(byVersion.get(telemetry.version) ?? []), name]);
   if (byVersion.size > 1) {
@@ -22,7 +23,7 @@ export const mismatch: Check = ({ newest }) => {
       severity: 'warning',
       subject: 'job',
       evidence: `processes run different versions: ${list.join('; ')}`,
-      advice: 'kintsugi restart replaces the PS one after the other, while training goes on',
+      advice: 'replace them one after the other, while training goes on; kintsugi restart does it for PS',
     });
   }
   const clocks = processes.flatMap(({ name, telemetry: { clockMs } }) =>

@@ -1,4 +1,4 @@
-/** A worker that is much slower than the others, again and again. */
+/** A worker that is much slower than the others, again and again, and one that is not heard of. */
 import { median } from '../../statistics.js';
 import type { WorkerRates } from '../rates.js';
 import { type Check, times } from './finding.js';
@@ -6,20 +6,21 @@ import { type Check, times } from './finding.js';
 /** So many times the median of all workers, in each of so many windows. */
 const SLOW = 1.5;
 const WINDOWS = 5;
+const ADVICE = 'end it and start another one elsewhere: its range is done again, and no sample counts twice';
 
 /** Seconds that a sample takes. Time in which there is nothing to train does not count. */
 const sampleSeconds = ({ samplesPerSecond, idleRatio }: WorkerRates): number =>
   samplesPerSecond > 0 ? Math.max(0, 1 - idleRatio) / samplesPerSecond : Number.NaN;
 
 export const straggler: Check = ({ windows, newest }) => {
-  // A worker reports every few seconds: looks in between have nothing new of it.
   const slowness = new Map<number, number[]>();
+  /** By the newest report of each: they do not report at the same time. */
+  const newestOf = new Map<number, number>();
   for (const { workers } of windows) {
-    const seconds = workers.map(sampleSeconds).filter((each) => Number.isFinite(each));
-    if (seconds.length < 2) continue;
-    const among = median(
-      seconds.length % 2 === 1 ? seconds : [...seconds].sort((a, b) => a - b).slice(0, -1),
-    );
+    // A look between two reports has nothing new of a worker.
+    for (const worker of workers) newestOf.set(worker.id, sampleSeconds(worker));
+    if (newestOf.size < 2) continue;
+    const among = typical([...newestOf.values()].filter((each) => Number.isFinite(each)));
     for (const worker of workers) {
       const own = sampleSeconds(worker);
       // One that is busy and gets nothing done is slower than any.
@@ -30,18 +31,32 @@ export const straggler: Check = ({ windows, newest }) => {
   return newest.workers.flatMap(({ id, name }) => {
     const last = (slowness.get(id) ?? []).slice(-WINDOWS);
     if (last.length < WINDOWS || last.some((slow) => slow <= SLOW)) return [];
-    const typical = median(last);
-    const how = Number.isFinite(typical)
-      ? `a sample takes ${times(typical)} the median`
-      : 'it trains nothing';
+    const factor = median(last);
+    const how = Number.isFinite(factor) ? `a sample takes ${times(factor)} the median` : 'it trains nothing';
     return [
       {
         code: 'straggling-worker',
         severity: 'warning',
         subject: name,
         evidence: `${how} of all workers, in each of the last ${WINDOWS} reports`,
-        advice: 'end it and start another one elsewhere: its range is done again, and no sample counts twice',
+        advice: ADVICE,
       },
     ];
   });
 };
+
+/** The median; of an even number without the slowest, so that one of two can be slow. */
+function typical(seconds: readonly number[]): number {
+  const sorted = [...seconds].sort((a, b) => a - b);
+  return median(sorted.length % 2 === 1 ? sorted : sorted.slice(0, -1));
+}
+
+/** Stopped, swapped out, or cut off from the scheduler in a way that its machine does not notice. */
+export const silentWorker: Check = ({ newest }) =>
+  (newest.scheduler.silent ?? []).map(({ name, agoMs }) => ({
+    code: 'silent-worker',
+    severity: 'warning',
+    subject: name,
+    evidence: `it has not reported for ${Math.round(agoMs / 1000)} s`,
+    advice: ADVICE,
+  }));

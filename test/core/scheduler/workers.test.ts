@@ -34,6 +34,26 @@ it('who is silent is not listed and still counts', () => {
   expect(workers.telemetry(60_000)).toMatchObject({ workers: [], runs: [{ workers: 0, samples: 10 }] });
 });
 
+it('who is silent is told of, unless it had said that it ends', () => {
+  const workers = new Workers(() => true);
+  workers.onReport(7, report(10, 5), 1000);
+  workers.onReport(8, { ...report(10, 5), over: true }, 1000);
+  expect(workers.telemetry(2000).silent).toEqual([]);
+  expect(workers.telemetry(61_000).silent).toEqual([{ id: 7, name: 'w', run: 'train', agoMs: 60_000 }]);
+});
+
+it('what a worker had done when it was first heard of is told apart', () => {
+  const workers = new Workers(() => true);
+  workers.onReport(7, report(1000, 50), 0);
+  workers.onReport(8, report(0, 0), 0);
+  workers.onReport(7, report(1010, 55), 5000);
+  workers.onReport(8, report(20, 5), 5000);
+  const sums = { samples: 1030, inheritedSamples: 1000 };
+  expect(workers.telemetry(5000).runs).toMatchObject([sums]);
+  workers.ended(7);
+  expect(workers.telemetry(5000).runs).toMatchObject([sums]);
+});
+
 it('sums of the oldest of many runs are forgotten', () => {
   const workers = new Workers(() => true);
   for (let id = 1; id <= 300; id++) {
