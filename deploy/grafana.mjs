@@ -162,6 +162,12 @@ const ROWS = {
       '',
     ],
     ['Rows', 'short', [line(`sum by (table) (kintsugi_table_rows{${OF}})`, '{{table}}')], 'In data shards.'],
+    [
+      'Hottest shards',
+      'reqps',
+      [line(`topk(10, ${rate('kintsugi_shard_requests_total', 'pool, shard')})`, '{{pool}} {{shard}}')],
+      'Where PS are started with --metrics-per-shard.',
+    ],
   ],
   Recovery: [
     ['Losses', 'short', [line(`increase(kintsugi_node_losses_total${PER})`, 'PS')], 'PS that were given up.'],
@@ -180,7 +186,7 @@ const ROWS = {
           '{{phase}}, mean',
         ),
       ],
-      'Until all rows were there, and until redundancy was back.',
+      'Until a PS was given up; from then until its shards served, had all rows, and were redundant.',
     ],
     ['Shards that lack blocks', 'short', [line(`sum(kintsugi_recovering_shards{${OF}})`, 'shards')], ''],
     [

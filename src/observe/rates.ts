@@ -313,7 +313,7 @@ function rowsOf({ nodes }: JobSnapshot): Map<string, number> {
   return all;
 }
 
-/** Both looks have every row: rows of a PS that is away or recovers would seem to be new when they are back. */
+/** Both looks have every row. Those of a PS that is away or recovers would seem new when they are back. */
 function holdsAll(earlier: JobSnapshot, later: JobSnapshot): boolean {
   const ids = new Set(earlier.nodes.map(({ id }) => id));
   const isSame = ids.size === later.nodes.length && later.nodes.every(({ id }) => ids.has(id));

@@ -37,14 +37,14 @@ export const EVENT_KINDS = {
     fields: ['node', 'name', 'inc', 'host', 'standby'],
   },
   'node.lost': {
-    when: 'a node was given up',
+    when: 'a node was given up, so long after it was last heard',
     subject: '{name}',
-    fields: ['node', 'name', 'inc', 'reason'],
+    fields: ['node', 'name', 'inc', 'reason', 'silentMs'],
   },
   'node.suspected': {
     when: 'a node is silent, and a group could not do without it',
     subject: '{name}',
-    fields: ['node', 'name', 'inc', 'reason'],
+    fields: ['node', 'name', 'inc', 'reason', 'silentMs'],
   },
   'node.left': {
     when: 'an emptied node was taken off the map',

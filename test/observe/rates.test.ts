@@ -65,7 +65,7 @@ describe('ratesBetween', () => {
     expect(nodes.map(({ id, pull }) => [id, pull.requestsPerSecond])).toEqual([[1, 20]]);
   });
 
-  it('knows a process that was started again by its incarnation, also when it is older than the first look', () => {
+  it('knows a process that was started again by its incarnation, however long ago', () => {
     const before = snapshot(0, [
       [1, node(2, 50, 5), 1],
       [2, node(2, 50, 5), 1],

@@ -240,7 +240,8 @@ export class Membership {
     const known = this.liveness.newest(node);
     if (!known || known.dead) return [];
     const name = this.map.nodes.find((entry) => entry.id === node)?.name;
-    const lost = { node, name, inc: known.inc, reason };
+    const silentMs = Math.round(this.now - known.heardAt);
+    const lost = { node, name, inc: known.inc, reason, silentMs };
     if (reason !== 'refused' && this.host.indispensable(node, [])) {
       if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
       known.suspected = true;
@@ -248,8 +249,16 @@ export class Membership {
     }
     this.host.changed();
     this.liveness.mark(known, { dead: true });
-    this.ledger.now({ kind: 'event', name: 'node.lost', fields: lost });
+    if (!this.wasToldLost(known, node)) this.ledger.now({ kind: 'event', name: 'node.lost', fields: lost });
     return [{ node, name, inc: known.inc }];
+  }
+
+  /** An earlier scheduler has told so: nothing was heard of it since, and others have what it held. */
+  private wasToldLost({ inc, connected, heardAt, closedAt }: NodeLiveness, node: PeerId): boolean {
+    if (connected || closedAt !== heardAt || this.host.scaler.holders.has(node)) return false;
+    for (const { kind, fields } of this.ledger.state.events.values())
+      if (kind === 'node.lost' && fields.node === node && fields.inc === inc) return true;
+    return false;
   }
 
   private probe({ id: node, inc, address }: NodeEntry): void {

@@ -1,8 +1,10 @@
 /**
  * Recoveries of data shards, as events: a recovery is all shards that one decision gave new owners because
- * their own were gone. It has the number of the map that the decision made. All of it is soft state: of a
- * recovery that was under way when this scheduler began, the end is not told.
+ * their own were gone. It has the number of the map that the decision made. Which shards they are is soft
+ * state. Of a recovery that was under way when this scheduler began, the events say that it has no end yet:
+ * it is over when every shard is whole that was not when all nodes had reported.
  */
+import type { JobEvent } from '../../protocol/events.js';
 import { shardKey } from '../../protocol/items.js';
 import { type Group, mirrorOf, type PeerId } from '../../protocol/map.js';
 import type { RecoveryStats } from '../../protocol/status.js';
@@ -28,21 +30,71 @@ interface Recovery {
   /** By `shardKey`. */
   readonly shards: Map<number, Shard>;
   serves: boolean;
+  /** Of an earlier scheduler: how many shards there were. */
+  readonly count?: number;
+}
+
+interface Unended {
+  number: number;
+  /** Milliseconds since 1970. */
+  at: number;
+  count: number;
+  serves: boolean;
+}
+
+/** Recoveries that were begun since the job was redundant last, without an end. */
+function unendedIn(events: Iterable<JobEvent>): Unended[] {
+  const open = new Map<number, Unended>();
+  for (const { kind, at, fields } of [...events].sort((a, b) => a.number - b.number)) {
+    const number = Number(fields.recovery);
+    const known = open.get(number);
+    if (kind === 'recovery.begun')
+      open.set(number, { number, at, count: Number(fields.shards), serves: false });
+    else if (kind === 'recovery.keysReady' && known) known.serves = true;
+    else if (kind === 'recovery.complete') open.delete(number);
+    else if (kind === 'redundancy' && fields.state === 'full') open.clear();
+  }
+  return [...open.values()];
 }
 
 export class Recoveries {
   private running: Recovery[] = [];
   private now = 0;
+  private wall = 0;
+  private unended: Unended[];
 
-  constructor(private readonly host: RecoveriesHost) {}
+  constructor(private readonly host: RecoveriesHost) {
+    this.unended = unendedIn(host.ledger.state.events.values());
+  }
 
   /** Of which shards are not complete. */
   get underWay(): number {
     return this.running.length;
   }
 
-  tick(now: number): void {
+  /** `wall`: milliseconds since 1970. */
+  tick(now: number, wall: number): void {
     this.now = now;
+    this.wall = wall;
+  }
+
+  /** All nodes have reported to a scheduler that resumes the job. */
+  resume(reported: Iterable<RecoveryStats>): void {
+    const { unended, now, wall, host } = this;
+    this.unended = [];
+    if (unended.length === 0) return;
+    const open = new Map<number, Shard>();
+    for (const { id: g, data } of host.ledger.map.groups)
+      for (const [m, { gen, node, restore }] of data.entries()) {
+        const isOpen = node !== 0 && !restore && !host.isShardComplete(g, m, gen);
+        const isLostAgain = this.running.some(({ shards }) => shards.has(shardKey(g, m)));
+        if (isOpen && !isLostAgain) open.set(shardKey(g, m), { g, m, gen, keysReady: false });
+      }
+    for (const { number, at, count, serves } of unended) {
+      const shards = new Map([...open].map(([key, shard]) => [key, { ...shard }]));
+      this.running.push({ number, begunAt: now - Math.max(0, wall - at), shards, serves, count });
+    }
+    this.heard([...reported]);
   }
 
   /** A decision has changed groups: the map has `after`. */
@@ -102,7 +154,7 @@ export class Recoveries {
       const isComplete = ({ g, m, gen }: Shard) => host.isShardComplete(g, m, gen);
       const fields = {
         recovery: recovery.number,
-        shards: shards.length,
+        shards: recovery.count ?? shards.length,
         tookMs: Math.round(this.now - recovery.begunAt),
       };
       if (!recovery.serves && shards.every((shard) => shard.keysReady || isComplete(shard))) {

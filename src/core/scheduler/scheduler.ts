@@ -34,6 +34,7 @@ import type { Change, DurableState } from './state.js';
 import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { TableBook } from './tables.js';
 import { ToldEvents } from './told-events.js';
+import { Waking } from './waking.js';
 import { Workers } from './workers.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
@@ -57,6 +58,7 @@ export class Scheduler {
   private readonly announcer: Announcer;
   private readonly told: ToldEvents;
   private readonly recoveries: Recoveries;
+  private readonly waking: Waking;
   readonly workers = new Workers((id) => this.sessions.isOpen(id));
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
@@ -73,7 +75,7 @@ export class Scheduler {
   constructor(
     state: DurableState,
     private readonly policy: SchedulerPolicy,
-    private readonly restarted: boolean,
+    restarted: boolean,
     /** What the store holds is of an older layout, or nothing: the first decision writes the whole state. */
     unwritten = !restarted,
   ) {
@@ -85,12 +87,15 @@ export class Scheduler {
     this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
     this.announcer = new Announcer(this.ledger);
     this.told = new ToldEvents(this.ledger);
+    const isAlive = (id: PeerId, inc: number) => this.membership.isAlive(id, inc);
     this.recoveries = new Recoveries({
       ledger: this.ledger,
-      isAlive: (id, inc) => this.membership.isAlive(id, inc),
+      isAlive,
       isShardComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
       isSinkComplete: (sid) => this.reports.isSinkComplete(sid),
     });
+    const { ledger, reports, recoveries } = this;
+    this.waking = new Waking({ ledger, policy, isAlive, reports, recoveries }, restarted);
     this.sessions = new Sessions(this.ledger, policy, (client) => {
       this.samples.ended(client);
       this.workers.ended(client);
@@ -287,9 +292,8 @@ export class Scheduler {
   private onTick(now: number, wall: number): void {
     const first = this.now === 0;
     this.ledger.events.tick(now, wall);
-    this.recoveries.tick(now);
-    if (first && this.restarted)
-      this.ledger.now({ kind: 'event', name: 'scheduler.resumed', fields: { epoch: this.map.epoch } });
+    this.recoveries.tick(now, wall);
+    this.waking.tick(now);
     // Time in which this process did not run (stopped, swapped out) does not count as silence of others.
     const slept = first ? 0 : Math.max(0, now - this.now - this.policy.reconnectMs);
     this.now = now;
@@ -440,7 +444,7 @@ export class Scheduler {
   }
 
   private announceRedundancy(): void {
-    this.unannounced = false;
-    this.announcer.announce(this.condition);
+    this.unannounced = this.waking.isAsleep;
+    if (!this.unannounced) this.announcer.announce(this.condition);
   }
 }

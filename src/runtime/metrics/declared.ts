@@ -52,8 +52,9 @@ const SCHEDULER = {
   kintsugi_recovery_duration_seconds: {
     kind: 'histogram',
     help:
-      'From the loss of a PS until all data shards had all their rows (data), and until every group could ' +
-      'lose r nodes again (redundancy).',
+      'From the last sign of a PS until it was given up (detection). From there until the data shards that ' +
+      'it had served again (keys), until all data shards had all their rows (data), and until every group ' +
+      'could lose r nodes again (redundancy).',
     labels: ['phase'],
   },
   kintsugi_shards: {

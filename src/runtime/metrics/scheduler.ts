@@ -22,6 +22,9 @@ export interface SchedulerCounts {
   plans(of: (plan: PlanStatus) => number | undefined): ReadonlyMap<string, number>;
 }
 
+/** Phases of a recovery, each from the loss, but for the first. */
+const PHASES = ['detection', 'keys', 'data', 'redundancy'] as const;
+
 const STATES: readonly Redundancy[] = ['forming', 'full', 'recovering', 'degraded', 'lost'];
 
 /** A status is work for every node and group. So one holds for so many ticks, however often somebody asks. */
@@ -38,7 +41,12 @@ export class SchedulerMetrics {
     data: undefined,
     redundancy: undefined,
   };
-  private readonly recoveries = { data: new Durations(), redundancy: new Durations() };
+  private readonly recoveries = {
+    detection: new Durations(),
+    keys: new Durations(),
+    data: new Durations(),
+    redundancy: new Durations(),
+  };
 
   private status: { made: JobStatus; ticks: number } | undefined;
 
@@ -51,6 +59,9 @@ export class SchedulerMetrics {
       this.losses++;
       this.lostAt.data ??= now;
       this.lostAt.redundancy ??= now;
+      this.recoveries.detection.add(Number(fields.silentMs));
+    } else if (name === 'recovery.keysReady') {
+      this.recoveries.keys.add(Number(fields.tookMs));
     } else if (name === 'redundancy' && fields.state === 'full') this.over('redundancy', now);
   }
 
@@ -103,10 +114,7 @@ export class SchedulerMetrics {
       kintsugi_node_losses_total: this.losses,
       kintsugi_redundant: Number(redundancy === 'full'),
       kintsugi_redundancy: new Map(STATES.map((state) => [state, Number(state === redundancy)])),
-      kintsugi_recovery_duration_seconds: (['data', 'redundancy'] as const).map((phase) => [
-        { phase },
-        this.recoveries[phase].read(),
-      ]),
+      kintsugi_recovery_duration_seconds: PHASES.map((phase) => [{ phase }, this.recoveries[phase].read()]),
       kintsugi_shards: new Map(Object.entries(this.shards())),
       kintsugi_unrecoverable_rows: sumOf(status.unrecoverable, ({ rows }) => rows),
       kintsugi_change_shards_left: sumOf(

@@ -87,6 +87,27 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     to: '\n',
   },
   {
+    name: 'events: a scheduler that resumes the job forgets recoveries that have no end',
+    file: 'scheduler/recoveries',
+    from: 'this.unended = unendedIn(host.ledger.state.events.values());',
+    to: 'this.unended = [];',
+    scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
+  },
+  {
+    name: 'events: a scheduler that resumes the job calls it not redundant before it knows',
+    file: 'scheduler/waking',
+    from: 'host.ledger.map.nodes.some(isAwaited)',
+    to: 'false',
+    scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
+  },
+  {
+    name: 'events: a loss is told again by each scheduler that resumes the job',
+    file: 'scheduler/membership',
+    from: 'if (!this.wasToldLost(known, node))',
+    to: '',
+    scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
+  },
+  {
     name: 'leadership: two leaders write, because a write does not compare the key of the leader',
     file: 'storage/etcd/store',
     from: "compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }]",

@@ -22,18 +22,26 @@ export interface Identity {
 }
 
 export class BareScheduler {
-  readonly scheduler: Scheduler;
+  scheduler: Scheduler;
   /** Of the last step. */
   effects: SchedulerEffect[] = [];
   now = 1000;
   private link = 0;
+  private readonly policy: SchedulerPolicy;
   readonly disk: Disk;
   private away = false;
   private waiting: (SchedulerEffect & { kind: 'persist' })[] = [];
 
   constructor(k: number, r: number, groups = 1, policy: Partial<SchedulerPolicy> = {}, nodes = k + r) {
     this.disk = newDisk('job', nodes, [{ name: 'embedding', k, r, groups }]);
-    this.scheduler = new Scheduler(this.disk.read(), { ...DEFAULT_SCHEDULER_POLICY, ...policy }, false);
+    this.policy = { ...DEFAULT_SCHEDULER_POLICY, ...policy };
+    this.scheduler = new Scheduler(this.disk.read(), this.policy, false);
+    this.step({ kind: 'tick', now: this.now });
+  }
+
+  /** Another one goes on with what is on the disk. */
+  restart(): void {
+    this.scheduler = new Scheduler(this.disk.read(), this.policy, true);
     this.step({ kind: 'tick', now: this.now });
   }
 

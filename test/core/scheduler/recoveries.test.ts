@@ -82,3 +82,124 @@ it('a move is no recovery', () => {
   news();
   expect([holds, told]).toEqual([false, []]);
 });
+
+/** Another scheduler goes on. These come back as who they were, and nobody listens where the others were. */
+function resume(...back: Identity[]): void {
+  bare.restart();
+  for (const { id, inc, name } of bare.scheduler.map.nodes)
+    if (back.some((node) => node.id === id)) bare.join(name, { id, inc });
+    else bare.step({ kind: 'refused', node: id, inc });
+}
+
+const happened = () => {
+  bare.tick(EVENT_DELAY_MS);
+  return bare.scheduler.events.since(0).map(({ kind, fields }) => [kind, fields] as const);
+};
+const redundancies = () => happened().flatMap(([kind, { state }]) => (kind === 'redundancy' ? [state] : []));
+
+it('the end of a recovery is told by the scheduler that resumes the job', () => {
+  const left = nodes.slice(1);
+  lose(nodes[0]!);
+  const recovery = bare.scheduler.map.epoch;
+  news();
+  const shards = told[0]![1].shards;
+  resume(...left);
+  bare.tick(300);
+  for (const node of left) {
+    const completeShards = bare.groups.flatMap(({ id, data }) =>
+      data.flatMap((entry, m): [number, number, number][] =>
+        entry.node === node.id && entry.init ? [[id, m, entry.gen]] : [],
+      ),
+    );
+    const recoveries = owned(node).map((shard) => ({ ...shard, ...stats, keysReady: true as const }));
+    bare.heartbeat(node, { completeShards, recoveries });
+  }
+  news();
+  const tookMs = EVENT_DELAY_MS + 300;
+  expect(told.slice(1)).toEqual([['recovery.keysReady', { recovery, shards, tookMs }]]);
+  expect(bare.scheduler.recovering).toBe(1);
+  for (const node of left) bare.complete(node);
+  news();
+  expect(told.slice(2)).toEqual([
+    ['recovery.complete', { recovery, shards, tookMs: tookMs + EVENT_DELAY_MS }],
+  ]);
+  expect(bare.scheduler.recovering).toBe(0);
+  // It has an end once.
+  resume(...left);
+  for (const node of left) bare.complete(node);
+  news();
+  expect(told).toHaveLength(3);
+});
+
+it('a recovery that ended while no scheduler ran is told when all have reported', () => {
+  const left = nodes.slice(1);
+  lose(nodes[0]!);
+  news();
+  resume(...left);
+  for (const node of left.slice(1)) bare.complete(node);
+  expect(bare.scheduler.recovering).toBe(0);
+  news();
+  expect(told.map(([kind]) => kind)).toEqual(['recovery.begun']);
+  bare.complete(left[0]!);
+  news();
+  expect(told.map(([kind]) => kind)).toEqual(['recovery.begun', 'recovery.keysReady', 'recovery.complete']);
+});
+
+it('what was whole before has no recovery to end, however its begin was told', () => {
+  const left = nodes.slice(1);
+  lose(nodes[0]!);
+  // The shards are lost again: no end of the first recovery is told.
+  const second = left.find((node) => owned(node).length > 0)!;
+  bare.tick(10);
+  for (const node of left) bare.complete(node);
+  lose(second);
+  const rest = left.filter((node) => node !== second);
+  for (const node of rest) bare.complete(node);
+  bare.join('ps-9');
+  news();
+  const before = told.length;
+  resume(...rest);
+  for (const node of rest) bare.complete(node);
+  news();
+  const ends = told.slice(before).filter(([kind]) => kind === 'recovery.complete').length;
+  const begun = told.filter(([kind]) => kind === 'recovery.begun').length;
+  const complete = told.filter(([kind]) => kind === 'recovery.complete').length;
+  expect(ends).toBeLessThanOrEqual(1);
+  expect(complete).toBeLessThanOrEqual(begun);
+});
+
+it('a scheduler that resumes the job says nothing of redundancy before it knows', () => {
+  expect(redundancies()).toEqual(['recovering', 'full']);
+  resume(...nodes);
+  for (const node of nodes.slice(1)) bare.complete(node);
+  expect(redundancies()).toEqual(['recovering', 'full']);
+  bare.complete(nodes[0]!);
+  expect(redundancies()).toEqual(['recovering', 'full', 'full']);
+  lose(nodes[0]!);
+  expect(redundancies().at(-1)).not.toBe('full');
+});
+
+it('one that never hears of a node says what it knows when that node is late', () => {
+  resume(...nodes);
+  for (const node of nodes.slice(1)) bare.complete(node);
+  for (let i = 0; i < 20; i++) {
+    bare.tick(300);
+    for (const node of nodes.slice(1)) bare.heartbeat(node);
+  }
+  expect(happened().at(-1)).toMatchObject(['redundancy', {}]);
+  expect(redundancies()).toHaveLength(3);
+});
+
+it('a loss is told once, however often a scheduler resumes the job', () => {
+  const losses = () => happened().filter(([kind]) => kind === 'node.lost').length;
+  lose(nodes[0]!);
+  for (const node of nodes.slice(1)) bare.complete(node);
+  expect(losses()).toBe(1);
+  resume(...nodes.slice(1));
+  expect(losses()).toBe(1);
+  // One that dies while no scheduler runs.
+  resume(...nodes.slice(2));
+  expect(losses()).toBe(2);
+  resume(...nodes.slice(2));
+  expect(losses()).toBe(2);
+});
