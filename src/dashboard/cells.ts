@@ -1,4 +1,5 @@
 /** Which shard is where and how it is: pure functions of the map and of the scheduler's status. */
+import type { JobSnapshot } from '../client/observe.js';
 import { type ClusterMap, type Group, isInUse, mirrorOf, type PeerId } from '../protocol/map.js';
 import type { JobStatus, NodeStatus, RecoveryStats } from '../protocol/messages.js';
 import {
@@ -46,6 +47,28 @@ export class WholeParities {
   }
 }
 
+/**
+ * How far parities and mirrors are that are being filled. They say how many blocks they lack; how many there
+ * were is what was seen at the most.
+ */
+export class Filling {
+  private readonly most = new Map<number, number>();
+  private left = new Map<number, number>();
+
+  look({ nodes }: JobSnapshot): void {
+    const sinks = nodes.flatMap(({ telemetry }) => telemetry.sinks ?? []);
+    this.left = new Map(sinks.flatMap(({ sid, blocksLeft }) => (blocksLeft ? [[sid, blocksLeft]] : [])));
+    for (const [sid, left] of this.left) this.most.set(sid, Math.max(left, this.most.get(sid) ?? 0));
+    for (const sid of this.most.keys()) if (!this.left.has(sid)) this.most.delete(sid);
+  }
+
+  /** Undefined: nothing is known of it. */
+  percent(sid: number): number | undefined {
+    const [left, most] = [this.left.get(sid), this.most.get(sid)];
+    return left === undefined || most === undefined ? undefined : percentOf(most - left, most);
+  }
+}
+
 /** Ids of groups that cannot lose r nodes, by the reasons of the status: "embedding group 3: ...". */
 function flawedGroups(map: ClusterMap, { reasons }: JobStatus): Set<number> {
   const first = new Map(map.pools.map((pool) => [pool.name, pool.firstGroup]));
@@ -59,7 +82,11 @@ function flawedGroups(map: ClusterMap, { reasons }: JobStatus): Set<number> {
 }
 
 /** All cells by the id of the node that they are drawn on; 0: no node. */
-export function cellsByNode(seen: Seen, parities: WholeParities): Map<PeerId, Cell[]> {
+export function cellsByNode(
+  seen: Seen,
+  parities: WholeParities,
+  filling = new Filling(),
+): Map<PeerId, Cell[]> {
   const { map, status } = seen;
   const alive = new Map(status.nodes.filter((node) => node.alive).map((node) => [node.id, node]));
   const names = new Map(map.nodes.map((node) => [node.id, node.name]));
@@ -105,6 +132,9 @@ export function cellsByNode(seen: Seen, parities: WholeParities): Map<PeerId, Ce
       else if (sink.movesMember !== undefined) Object.assign(cell, { state: 'arriving', ...name(from ?? 0) });
       else if (sink.kind === 'P' && !parities.has(sink.sid)) cell.state = 'recovering';
       else if (sink.kind === 'P') Object.assign(cell, movingTo(group, group.data.length + sink.index, name));
+      const percent = filling.percent(sink.sid);
+      if (percent !== undefined && (cell.state === 'recovering' || cell.state === 'arriving'))
+        cell.percent = percent;
       put(sink.node, cell);
     }
   }
@@ -179,11 +209,11 @@ export const NOWHERE = 'no node';
 const byName = new Intl.Collator('en', { numeric: true }).compare;
 
 /** Hosts with their nodes, both by name. */
-export function hostsOf(seen: Seen, parities: WholeParities): HostView[] {
+export function hostsOf(seen: Seen, parities: WholeParities, filling?: Filling): HostView[] {
   const { status } = seen;
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   const leaving = new Set(running.flatMap((change) => change.leaving));
-  const cells = cellsByNode(seen, parities);
+  const cells = cellsByNode(seen, parities, filling);
   const hosts = new Map<string, HostView>();
   const known = new Set(status.nodes.map((node) => node.id));
   for (const node of [...status.nodes].sort((a, b) => byName(a.name, b.name))) {

@@ -47,6 +47,8 @@ const FILE = /^\/(?:vendor\/)?[a-z-]+\.(?:html|css|m?js|svg)$/;
 const MAX_BODY_BYTES = 4096;
 /** A page that reads nothing is let go when so much waits for it; it connects again. */
 const MAX_UNREAD_BYTES = 16 << 20;
+/** Pages that are open at the same time. */
+const MAX_PAGES = 64;
 /** A line that says nothing, so that both sides notice when the other one is gone. */
 const BEAT_MS = 5000;
 
@@ -124,6 +126,8 @@ class PageServer {
 
   private look(): void {
     const { series } = this.source;
+    // A view of a large job is work: it is made while somebody looks.
+    if (this.pages.size === 0) return;
     this.sections = sectionsOf(this.source.view(this.actions.shown)).set('hello', this.hello);
     this.tell((page) => {
       const patch = patchOf(page.sections, this.sections);
@@ -172,6 +176,9 @@ class PageServer {
     if (problem) return refuse(response, problem);
     if (method !== 'GET' && method !== 'HEAD')
       return plain(response, 405, 'this is only for reading', { allow: 'GET, HEAD' });
+    if (isLive && method === 'HEAD') return plain(response, 200, '');
+    if (isLive && this.pages.size >= MAX_PAGES)
+      return plain(response, 503, `${MAX_PAGES} pages are open: close one`);
     if (isLive) return this.stream(response);
     file(response, path === '/' ? '/index.html' : path);
   }

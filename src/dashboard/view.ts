@@ -4,7 +4,13 @@
  */
 
 import type { JobEvent } from '../protocol/events.js';
-import type { ChangeStatus, PlanStatus, Redundancy, RestoreStatus } from '../protocol/messages.js';
+import type {
+  ChangeStatus,
+  PlanStatus,
+  Redundancy,
+  ReplicaStatus,
+  RestoreStatus,
+} from '../protocol/messages.js';
 import type { HotShard, LoadView, NodeLoad, RunView, TableView } from './load.js';
 import type { OutlookView } from './outlook.js';
 
@@ -33,9 +39,9 @@ export interface Cell {
   /** Number of the data shard, of the parity, or of the mirrored shard in its group. */
   index: number;
   state: CellState;
-  /** 0 to 100: how much of what it lacked is here again. */
+  /** 0 to 100: how much of what it lacked is here. */
   percent?: number;
-  /** 0 to 100: how much of that came because a request waited for it. */
+  /** Of a data shard, 0 to 100: how much of that came because a request waited for it. */
   demand?: number;
   /** Name of the node that it moves to, or comes from. */
   other?: string;
@@ -119,6 +125,7 @@ export interface ActionView {
 }
 
 export const MAX_REASONS = 20;
+export const MAX_REPLICAS = 100;
 
 /** All sections by name; those of hosts are `host/NAME`. */
 export interface View {
@@ -133,6 +140,8 @@ export interface View {
   /** At most {@link MAX_REASONS}. */
   lost?: { pool: string; group: number; index: number; rows: number; saved?: string }[];
   tables?: TableView[];
+  /** At most {@link MAX_REPLICAS}. */
+  replicas?: ReplicaStatus[];
   load?: LoadView | undefined;
   nodeLoads?: Record<number, NodeLoad>;
   hot?: HotShard[];

@@ -9,12 +9,12 @@ import { describe, KintsugiError } from '../errors.js';
 import { Observer } from '../observe/observer.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { statusIn } from '../tools/scaling.js';
-import { hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
+import { Filling, hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
 import { Happened } from './happened.js';
 import { hotShards, loadOf, nodeLoads, type RunView, runView, tablesOf } from './load.js';
 import { type OutlookView, outlookOf } from './outlook.js';
 import { Series } from './series.js';
-import { type ActionView, type LinkView, MAX_REASONS, type View } from './view.js';
+import { type ActionView, type LinkView, MAX_REASONS, MAX_REPLICAS, type View } from './view.js';
 
 /** Where a page's server has its view from. */
 export interface Source {
@@ -55,6 +55,7 @@ export class Watch implements Source {
   private link: LinkView = { state: 'connecting', since: Date.now() };
   private seen: Seen | undefined;
   private parities = new WholeParities();
+  private readonly filling = new Filling();
   private readonly happened = new Happened();
   /** The client whose counters and events are followed. */
   private followed: Client | undefined;
@@ -85,7 +86,7 @@ export class Watch implements Source {
     const { seen, link } = this;
     if (!seen) return { link, actions, hosts: [] };
     const { status, map } = seen;
-    const hosts = hostsOf(seen, this.parities);
+    const hosts = hostsOf(seen, this.parities, this.filling);
     const history = this.observer?.history ?? [];
     return {
       ...{ link, actions, hosts, runs: this.runs, outlook: this.outlook },
@@ -96,6 +97,7 @@ export class Watch implements Source {
       saving: status.saving ?? [],
       restoring: status.restoring,
       lost: lostOf(seen),
+      replicas: (status.replicas ?? []).slice(0, MAX_REPLICAS),
       load: loadOf(history),
       nodeLoads: nodeLoads(history),
       hot: hotShards(history, map),
@@ -188,6 +190,7 @@ export class Watch implements Source {
   private count(client: Client, observer: Observer, snapshot: JobSnapshot): void {
     if (client !== this.client) return;
     this.series.look(snapshot, Date.now());
+    this.filling.look(snapshot);
     const isNew = snapshot.scheduler.runs.length !== this.runs.length;
     if (this.counts++ % SLOW_EVERY === 0 || isNew) {
       const [first] = observer.history;

@@ -84,6 +84,13 @@ export interface ShardTelemetry {
   bytes: number;
 }
 
+/** A parity or a mirror that lacks blocks. */
+export interface SinkTelemetry {
+  sid: number;
+  /** Blocks of its members, each about 4 KiB, that it does not have yet; absent: it has not begun. */
+  blocksLeft?: number;
+}
+
 /** What a PS sends. */
 export const SENT_KINDS: readonly SentKind[] = ['answers', 'deltas', 'recovery', 'replicas', 'other'];
 /** What a PS sends. */
@@ -120,6 +127,8 @@ export interface NodeTelemetry extends ProcessTelemetry {
   paceBytes: Record<BackgroundKind, number>;
   /** Only for who asks for it. */
   shards?: ShardTelemetry[];
+  /** With `shards`: those that are not complete. */
+  sinks?: SinkTelemetry[];
 }
 
 /** What a worker does in turn. */

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import {
   cellsByNode,
+  Filling,
   hostsOf,
   jobOf as jobView,
   NOWHERE,
@@ -11,7 +12,9 @@ import {
 } from '../../src/dashboard/cells.js';
 import type { Cell, HostView } from '../../src/dashboard/view.js';
 import { patchOf, sectionsOf } from '../../src/dashboard/view.js';
+import type { SinkTelemetry } from '../../src/protocol/telemetry.js';
 import { jobOf } from './model.js';
+import { nodeTelemetry, snapshot } from './snapshots.js';
 
 /** A quiet look first, as a page has it that is open before something happens. */
 function looked(seen: Seen): WholeParities {
@@ -83,6 +86,32 @@ describe('cells', () => {
     seen.status.reasons = [];
     parities.look(seen);
     expect(cell(cellsByNode(seen, parities), 4, 'parity')?.state).toBe('whole');
+  });
+
+  test('what is being filled says how far it is', () => {
+    const seen = jobOf(4, 1, 2, 1);
+    const parities = looked(seen);
+    const filling = new Filling();
+    const look = (...sinks: SinkTelemetry[]) => {
+      const telemetry = nodeTelemetry(0, {});
+      filling.look(snapshot(0, seen.status, [{ ...telemetry, sinks }]));
+      return cellsByNode(seen, parities, filling);
+    };
+    seen.map.groups[0]!.sinks[0] = { ...seen.map.groups[0]!.sinks[0]!, sid: 99, node: 4, init: false };
+    seen.status.reasons = ['embedding group 0: recovering'];
+    parities.look(seen);
+    const parity = (...sinks: SinkTelemetry[]) => cell(look(...sinks), 4, 'parity')?.percent;
+    expect([parity(), parity({ sid: 99 })]).toEqual([undefined, undefined]);
+    // New rows make more of it.
+    const left = [200, 400, 100, 1].map((blocksLeft) => parity({ sid: 99, blocksLeft }));
+    expect(left).toEqual([0, 0, 75, 99]);
+    expect(parity()).toBeUndefined();
+    const mirror = { sid: 50, kind: 'M' as const, index: 0, node: 4, inc: 1, init: false };
+    seen.map.groups[0]!.sinks.push({ ...mirror, protects: false, acknowledges: true, movesMember: 0 });
+    look({ sid: 50, blocksLeft: 10 });
+    expect(cell(look({ sid: 50, blocksLeft: 5 }), 4, 'mirror')).toMatchObject({
+      ...{ state: 'arriving', percent: 50, other: 'ps-0' },
+    });
   });
 
   test('a move is drawn on both nodes, and names the other one', () => {

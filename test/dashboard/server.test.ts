@@ -131,6 +131,16 @@ describe('what is refused', () => {
     expect(await changesOf()).toBe(0);
   });
 
+  test('more pages than it serves, and a HEAD of what has no end', async () => {
+    expect((await ask('HEAD', '/live')).status).toBe(200);
+    for (let i = 0; i < 64; i++) expect((await ask('GET', '/live')).status).toBe(200);
+    const refused = await ask('GET', '/live');
+    expect([refused.status, refused.body]).toEqual([503, '64 pages are open: close one\n']);
+    open.splice(0).forEach((response) => void response.destroy());
+    // It learns of the end of a connection a little later.
+    while ((await ask('GET', '/live')).status === 503);
+  });
+
   test('a path that leaves the page’s folder', async () => {
     for (const path of ['/../server.ts', '/vendor/../../server.ts', '/%2e%2e/server.ts', '/vendor/README.md'])
       expect((await ask('GET', path)).status).toBe(404);

@@ -6,6 +6,7 @@ import type {
   ProcessTelemetry,
   SentKind,
   ShardTelemetry,
+  SinkTelemetry,
   TableTelemetry,
 } from '../../protocol/telemetry.js';
 import type { Owner } from '../shard/owner.js';
@@ -73,7 +74,7 @@ export function telemetryOf(host: TelemetryHost, surroundings: Surroundings, sha
     movedBlocks: meter.movedBlocks,
     sentBytes,
     paceBytes: host.pace.rates(),
-    ...(shards && { shards: owners.map(shardOf) }),
+    ...(shards && { shards: owners.map(shardOf), sinks: sinks.flatMap(lackingOf) }),
   };
 }
 
@@ -91,6 +92,10 @@ function tablesOf({ map, meter }: TelemetryHost, owners: readonly Owner[]): Tabl
 
 function shardOf({ group, member, requests, native }: Owner): ShardTelemetry {
   return { g: group.id, m: member, requests, rows: native.rows, bytes: native.bytes };
+}
+
+function lackingOf({ sid, complete, blocksLeft }: Sink): SinkTelemetry[] {
+  return complete ? [] : [{ sid, ...(blocksLeft !== undefined && { blocksLeft }) }];
 }
 
 function sum<T>(list: readonly T[], of: (item: T) => number): number {

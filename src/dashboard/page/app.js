@@ -6,7 +6,7 @@ import { clock } from './format.js';
 import { happenings } from './happenings.js';
 import { html } from './html.js';
 import { follow } from './live.js';
-import { Asked, Checkpoints, Condition, Recoveries } from './panels.js';
+import { Asked, Checkpoints, Condition, Recoveries, Replicas } from './panels.js';
 import { useEffect, useMemo, useState } from './vendor/hooks.mjs';
 import { render } from './vendor/preact.mjs';
 import { Data, Figures, Happened, Hot, Outlook, Tables, Workers } from './work.js';
@@ -75,7 +75,7 @@ function App() {
   }, [state]);
   if (!sections) return html`<p class="boot">${problem ? `Not connected: ${problem}` : 'Connecting…'}</p>`;
   const { job, link, recoveries, changes, saving, lost, tables, actions, hello } = sections;
-  const { restoring, load, nodeLoads, hot, runs, outlook, points } = sections;
+  const { restoring, load, nodeLoads, hot, runs, outlook, points, replicas } = sections;
   const mostBytes = Math.max(0, ...Object.values(nodeLoads ?? {}).map(({ usedBytes }) => usedBytes));
   const askDrain = (node) => setWish(buttons.drain(node));
   const close = () => setWish();
@@ -96,6 +96,7 @@ function App() {
             <${Data} runs=${runs} />
             <${Outlook} outlook=${outlook} mostBytes=${mostBytes} />
             <${Checkpoints} saving=${saving} lost=${lost} allLost=${job.counts.lost} />
+            <${Replicas} replicas=${replicas} />
             <${Asked} actions=${actions} />
             <${Workers} training=${load?.training} />
             <${Tables} tables=${tables} />

@@ -21,7 +21,8 @@ const SIGNS = { whole: '', recovering: '↻', moving: '→', arriving: '←', wa
 
 function words({ kind, pool, group, index, state, percent, demand, other }) {
   const parts = [`${pool} group ${group}, ${kind} ${index}: ${WORDS[state]}`];
-  if (percent !== undefined) parts.push(`${percent} % is back, ${demand} % on demand`);
+  if (percent !== undefined)
+    parts.push(`${percent} % is there${demand === undefined ? '' : `, ${demand} % on demand`}`);
   if (other) parts.push(state === 'moving' ? `to ${other}` : `from ${other}`);
   return parts.join(', ');
 }

@@ -167,6 +167,33 @@ export function Checkpoints({ saving = [], lost = [], allLost }) {
   </${Panel}>`;
 }
 
+const MOST_REPLICAS = 20;
+
+const Replica = ({ address, share: [part, of], tables, shards, complete, lagMs, behind }) => {
+  const what = [of > 1 && `part ${part} of ${of}`, tables?.join(', ')].filter(Boolean);
+  const age = lagMs < 0 ? 'of unknown age' : `at most ${duration(lagMs)} old`;
+  return html`<div class="row">
+    <${RowHead}
+      left=${address}
+      note=${what.join(', ')}
+      right=${`${count(complete)} of ${plural(shards, 'shard')}`}
+    />
+    <p class="dim">${complete > 0 ? age : 'nothing yet'}, ${plural(behind, 'batch', 'batches')} behind</p>
+  </div>`;
+};
+
+/** Copies that answer pulls; they protect nothing. */
+export function Replicas({ replicas = [] }) {
+  const more = replicas.length - MOST_REPLICAS;
+  return (
+    replicas.length > 0 &&
+    html`<${Panel} title="Replicas" note="they answer pulls" name="replicas">
+      ${replicas.slice(0, MOST_REPLICAS).map((each) => html`<${Replica} key=${each.id} ...${each} />`)}
+      ${more > 0 && html`<p class="dim">and ${count(more)} more</p>`}
+    </${Panel}>`
+  );
+}
+
 const failureText = ({ number, code, message }) => `number ${number} failed: ${code}: ${message}`;
 
 const STATE_WORDS = { running: 'under way', done: 'done', failed: 'failed' };
