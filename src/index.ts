@@ -82,6 +82,7 @@ export type {
   SchedulerTelemetry,
   SentKind,
   ShardTelemetry,
+  SinkTelemetry,
   TableTelemetry,
   WorkerPhase,
   WorkerReport,

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import type { Client } from '../client/client.js';
 import type { JobSnapshot } from '../client/observe.js';
 import { KintsugiError } from '../errors.js';
-import { timeText } from '../local/text.js';
+import { harmless, timeText } from '../local/text.js';
 import { type Finding, findingsIn } from '../observe/findings/index.js';
 import { Observer } from '../observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
@@ -45,7 +45,7 @@ export function renderFindings(findings: readonly Finding[], ms: number): string
   const blocks = findings.map(({ severity, code, subject, evidence, advice }) =>
     [`${severity}  ${code}  ${subject}`, `  seen: ${evidence}`, `  do:   ${advice}`].join('\n'),
   );
-  return `${blocks.join('\n\n')}\n`;
+  return `${harmless(blocks.join('\n\n'))}\n`;
 }
 
 async function run({ for: ms, json, ...flags }: Flags): Promise<void> {

@@ -1,5 +1,6 @@
 /** `kintsugi events`: what happened to a running job, as its scheduler keeps it. */
 import type { Command } from 'commander';
+import { harmless } from '../local/text.js';
 import type { EventFields, JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { integer, withScheduler } from './flags.js';
@@ -24,7 +25,7 @@ function fieldsText(fields: EventFields, subject: string): string {
 export function eventLine({ number, at, kind, subject, fields }: JobEvent): string {
   const time = new Date(at).toISOString().replace('T', ' ').replace(/Z$/, '');
   const columns = [time, `${number}`.padStart(5), kind.padEnd(19), subject, fieldsText(fields, subject)];
-  return columns.join('  ').trimEnd();
+  return harmless(columns.join('  ').trimEnd().replaceAll('\n', ' '));
 }
 
 async function run({ follow, since, json, ...flags }: Flags): Promise<void> {

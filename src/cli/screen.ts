@@ -1,6 +1,6 @@
 /** What `kintsugi top` shows: a pure function of two looks at a job and of its newest events. */
 import type { JobSnapshot } from '../client/observe.js';
-import { bytesText, countText, percentText, table, timeText } from '../local/text.js';
+import { bytesText, countText, harmless, percentText, table, timeText } from '../local/text.js';
 import type { JobRates, OpRates, WorkerRates } from '../observe/rates.js';
 import type { JobEvent } from '../protocol/events.js';
 import type { NodeStatus } from '../protocol/messages.js';
@@ -71,7 +71,7 @@ export function screenOf(
     lines.push('', ...table(['table', 'rows', 'new/s', 'pulled/s', 'pushed/s'], rows, 1));
   }
   if (events.length > 0) lines.push('', ...events.map(eventLine));
-  return lines;
+  return lines.map((line) => harmless(line.replaceAll('\n', ' ')));
 }
 
 function workerRow(worker: WorkerRates): string[] {

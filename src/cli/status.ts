@@ -1,6 +1,6 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
 import type { Command } from 'commander';
-import { bytesText, percentText, table, timeText } from '../local/text.js';
+import { bytesText, harmless, percentText, table, timeText } from '../local/text.js';
 import type {
   ChangeStatus,
   JobStatus,
@@ -113,7 +113,7 @@ async function run(flags: Flags): Promise<void> {
     tls: clientTlsOf(flags),
     connectTimeoutMs: flags.connectTimeout,
   });
-  process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : renderStatus(status));
+  process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : harmless(renderStatus(status)));
 }
 
 export function registerStatus(program: Command): void {

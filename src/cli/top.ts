@@ -59,17 +59,20 @@ async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Pr
       problem = undefined;
       await observer.look();
       const [before, now] = [baseline(observer.history), observer.newest];
+      const { columns = 80, rows = 24 } = process.stdout;
+      // What was seen before is said again on a terminal only, which would be empty.
+      if (problem !== undefined && !terminal) process.stderr.write(`not seen: ${describe(problem)}\n`);
       // Rates need two looks.
-      if (before && now && before !== now) {
+      else if (before && now && before !== now) {
         const rates = ratesBetween(before, now);
-        const { columns = 80, rows = 24 } = process.stdout;
         const lines = screenOf(now, rates, events);
         if (problem !== undefined) lines.unshift(`as it was last seen: ${describe(problem)}`);
         if (json) process.stdout.write(`${JSON.stringify({ status: now.status, rates })}\n`);
         else if (terminal) process.stdout.write(inPlace(lines, columns, rows));
         else process.stdout.write(`${lines.join('\n')}\n${once ? '' : '\n'}`);
         if (once) return;
-      }
+      } else if (problem !== undefined)
+        process.stdout.write(inPlace([`not seen: ${describe(problem)}`], columns, rows));
       await pause(interval, undefined, { signal: stop.signal }).catch(() => {});
     }
   } finally {

@@ -225,7 +225,8 @@ class LocalJob {
     this.client = await connect(processes.address, { token: options.token, connectTimeoutMs: FORM_LIMIT_MS });
     this.cluster = 'redundant';
     const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
-    this.display.line(`${options.ps} PS${standby} are up, code ${options.code}`);
+    const where = `scheduler ${processes.address}`;
+    this.display.line(`${options.ps} PS${standby} are up, code ${options.code}, ${where}`);
     if (options.tensorboard !== undefined) this.board = this.observeFor(new LoadEvents(options.tensorboard));
     this.watch = setInterval(() => void this.look(), WATCH_MS);
   }

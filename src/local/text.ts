@@ -25,6 +25,12 @@ export function countText(count: number): string {
   return Math.round(count).toLocaleString('en-US');
 }
 
+/** Names and messages of others may hold control characters, which a terminal would obey. Lines stay. */
+export function harmless(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  return text.replace(/[\x00-\x09\x0b-\x1f\x7f-\x9f]/g, '?');
+}
+
 /** Aligned columns; from column `numbers` on to the right. */
 export function table(
   head: readonly string[],

@@ -1,14 +1,17 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { once } from 'node:events';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { inPlace } from '../../src/cli/screen.js';
 import { connect } from '../../src/client/client.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
-import { kintsugi } from './support.js';
+import { kintsugi, start } from './support.js';
 
 let cluster: LocalCluster;
 beforeAll(async () => {
   cluster = await startLocalCluster({ code: '2+1', ps: 4 });
   const client = await connect(cluster.address);
   const table = await client.createTable({ name: 'items', dim: 4 });
+  // Whoever may make a table may not write on the terminals of others.
+  await client.createTable({ name: 'evil\x1b[2J\n\x9b', dim: 4 });
   await table.push(BigUint64Array.of(1n, 2n), new Float32Array(8).fill(1));
   await client.close();
 });
@@ -21,7 +24,19 @@ test('one screen as plain text: PS, tables and the newest events', async () => {
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/^job \S+ {2}epoch \d+ {2}redundancy full {2}4 PS {2}0 workers\n/);
   for (const text of ['ps-3', 'host-2', 'items', 'node.joined', 'samples/s']) expect(stdout).toContain(text);
+  expect(stdout).toContain('evil?[2J ?');
   expect(stdout).not.toContain('\x1b');
+});
+
+test('one that cannot be seen any more is not told as it was', async () => {
+  const job = await startLocalCluster({ code: '1+1', ps: 2 });
+  const running = start(['top', '--interval', '100ms', '--json', '--scheduler', job.address]);
+  onTestFinished(() => void running.process.kill('SIGKILL'));
+  await once(running.process.stdout!, 'data');
+  await job.close();
+  await running.line((line) => line.startsWith('not seen: '));
+  running.process.kill('SIGINT');
+  expect((await running.ended).code).toBe(0);
 });
 
 test('as JSON the status and the rates', async () => {
@@ -33,7 +48,7 @@ test('as JSON the status and the rates', async () => {
     rates: { tables: unknown[] };
   };
   expect(status.nodes).toHaveLength(4);
-  expect(rates.tables).toMatchObject([{ name: 'items', rows: 2 }]);
+  expect(rates.tables[0]).toMatchObject({ name: 'items', rows: 2 });
 });
 
 test('a terminal is written over in place, and no line is longer than it', () => {
