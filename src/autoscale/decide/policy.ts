@@ -40,7 +40,10 @@ export interface Policy {
   worth: number;
   /** The share while every try was worth nearly all of it. */
   eager: number;
-  /** After a try that was taken back the next one waits so long; longer each time, up to 8 times as long. */
+  /**
+   * After a try that was taken back the next one waits so long; longer each time, up to 8 times as long. Half
+   * as long, each time, where the workers had nothing to train.
+   */
   retry: number;
   /** Workers leave when they have nothing to do for this share of the time. */
   idleWorkers: number;

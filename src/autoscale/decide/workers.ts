@@ -7,6 +7,8 @@ import { busyPs, grown, recent, throughput } from './trend.js';
 
 /** A worker that does nothing at all is said to be so many times as slow. */
 const MOST_TIMES = 1000;
+/** Workers that have nothing to train for a larger share of their time: data is short. */
+const SHORT = 0.02;
 
 type Count = Extract<Decision, { kind: 'workers' }>;
 
@@ -79,13 +81,19 @@ export function stragglers({ seen, taken }: History, policy: Policy): Decision |
   };
 }
 
+/** Seconds in which workers had nothing to train, and in which they worked, in these observations. */
+function spent(seen: readonly Observation[]): { nothing: number; work: number } {
+  const each = grown(seen[0]?.workers ?? [], seen.at(-1)?.workers ?? []);
+  return {
+    nothing: each.reduce((sum, { before, after }) => sum + after.idle - before.idle, 0),
+    work: each.reduce((sum, { before, after }) => sum + after.busy - before.busy, 0),
+  };
+}
+
 /** Workers that have nothing to do leave. */
 export function idle({ seen }: History, policy: Policy): Decision | undefined {
   const now = seen.at(-1)!;
-  const window = recent(seen, policy.window);
-  const each = grown(window[0]?.workers ?? [], now.workers);
-  const nothing = each.reduce((sum, { before, after }) => sum + after.idle - before.idle, 0);
-  const work = each.reduce((sum, { before, after }) => sum + after.busy - before.busy, 0);
+  const { nothing, work } = spent(recent(seen, policy.window));
   const count = now.workers.length;
   const share = nothing + work > 0 ? nothing / (nothing + work) : 0;
   if (share < policy.idleWorkers) return undefined;
@@ -127,6 +135,8 @@ export function workers({ seen, taken }: History, policy: Policy): Decision | un
   const window = recent(seen, policy.window);
   const steady = window.every((one) => one.workers.length === count && !one.changing);
   if (!steady || now.at - window[0]!.at < policy.window * 0.9) return undefined;
+  // Workers that wait for data already would only wait more.
+  const short = spent(window).nothing > SHORT * count * policy.window;
   let eager = last === undefined;
   if (last && last.decision.numbers.tried === 1 && last.decision.to === count) {
     const { before, after } = around(seen, last.at, policy);
@@ -141,24 +151,21 @@ export function workers({ seen, taken }: History, policy: Policy): Decision | un
         from: count,
         to: Math.max(policy.workers.least, last.decision.from),
         reason: 'the last workers brought less than they are worth',
-        numbers: { before: was, after: is, gain, takenBack: 1 },
+        numbers: { before: was, after: is, gain, takenBack: 1, ...(short && { short: 1 }) },
       };
     }
     eager = gain > 0.8;
   }
   if (last && last.decision.numbers.takenBack === 1) {
-    const wait = policy.retry * 2 ** Math.min(3, takenBack(made.map(({ decision }) => decision)) - 1);
+    const times = Math.min(3, takenBack(made.map(({ decision }) => decision)) - 1);
+    // Where data was short the workers were not at fault, and nobody sees that there is more of it again.
+    const wait = last.decision.numbers.short === 1 ? policy.retry / 2 : policy.retry * 2 ** times;
     const moved = taken.some(({ at, decision }) => at > last.at && decision.kind !== 'replace');
     if (now.at - last.at < wait && !moved) return undefined;
   }
   const hottest = Math.max(0, ...busyPs(window).map((one) => one.busy));
   if (hottest > policy.hot) return undefined;
-  const nothing = grown(window[0]!.workers, now.workers).reduce(
-    (sum, { before, after }) => sum + after.idle - before.idle,
-    0,
-  );
-  // Workers that wait for data already would only wait more.
-  if (nothing > 0.02 * count * policy.window) return undefined;
+  if (short) return undefined;
   const to = Math.min(
     policy.workers.most,
     Math.max(count + 1, Math.round(count * (1 + (eager ? policy.eager : policy.step)))),

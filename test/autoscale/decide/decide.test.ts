@@ -108,7 +108,7 @@ describe('workers', () => {
   });
 
   /** Four until half of the time, then five, with the throughput that is given. */
-  function after(gain: number): Observation[] {
+  function withGain(gain: number): Observation[] {
     const first = seenOf({ workers: 4, seconds: 600 });
     const last = first.at(-1)!;
     const later = seenOf({ workers: 5, seconds: 600, speed: () => (100 * 4 * (1 + 0.25 * gain)) / 5 });
@@ -124,7 +124,7 @@ describe('workers', () => {
   }
 
   it('stay when they bring at least half of their share, else they go', () => {
-    const judged = (gain: number) => decide({ seen: after(gain), taken: [tried(600)] }, POLICY);
+    const judged = (gain: number) => decide({ seen: withGain(gain), taken: [tried(600)] }, POLICY);
     expect(judged(0.3)).toMatchObject([{ kind: 'workers', from: 5, to: 4, numbers: { takenBack: 1 } }]);
     expect(judged(0.7)).toMatchObject([{ kind: 'workers', from: 5, to: 6, numbers: { tried: 1 } }]);
   });
@@ -135,6 +135,31 @@ describe('workers', () => {
       decision: { kind: 'workers', from: 5, to: 4, reason: '', numbers: { takenBack: 1 } },
     };
     expect(decided({ busy: [0.7] }, [tried(600), back])).toEqual([]);
+  });
+
+  it('are tried again sooner where it was the data that was short, and no later each time', () => {
+    const back = (at: number, short: boolean): Taken => ({
+      at,
+      decision: {
+        kind: 'workers',
+        from: 5,
+        to: 4,
+        reason: '',
+        numbers: { takenBack: 1, ...(short && { short: 1 }) },
+      },
+    });
+    const tries = (short: boolean) => [tried(100), back(300, short), tried(500), back(800, short)];
+    expect(decided({ seconds: 1600 }, tries(true))).toEqual([]);
+    expect(decided({ seconds: 1800 }, tries(true))).toMatchObject([{ from: 4, numbers: { tried: 1 } }]);
+    expect(decided({ seconds: 2700 }, tries(false))).toEqual([]);
+    // A verdict on workers that wait for data says so.
+    const seen = withGain(0.1).map((one) => ({
+      ...one,
+      workers: one.workers.map((worker) => ({ ...worker, busy: one.at * 0.9, idle: one.at * 0.1 })),
+    }));
+    expect(decide({ seen, taken: [tried(600)] }, POLICY)).toMatchObject([
+      { from: 5, to: 4, numbers: { takenBack: 1, short: 1 } },
+    ]);
   });
 
   it('leave when they have nothing to do', () => {
