@@ -113,6 +113,22 @@ describe('TypeScript', () => {
     expect(users.length).toBeGreaterThan(0);
   });
 
+  it('what the operator decides is pure: types of its own, no clock, no randomness', () => {
+    const room = /^src\/operator\/reconcile\//;
+    const allowed = /^src\/operator\/(reconcile\/|types\.ts$|objects\.ts$)|^node:crypto$/;
+    const inside = sources.filter((file) => room.test(file));
+    const beyond = inside.flatMap((file) =>
+      importsOf(file, text(file)).flatMap((name) => (allowed.test(name) ? [] : [`${file} imports ${name}`])),
+    );
+    const impure = inside.filter((file) =>
+      /\bDate\s*\.\s*now\b|\bnew\s+Date\s*\(\s*\)|\brandom\w*\b|\bprocess\b|\bset(Timeout|Interval)\b/.test(
+        codeOnly(text(file)),
+      ),
+    );
+    expect([beyond, impure]).toEqual([[], []]);
+    expect(inside.length).toBeGreaterThan(5);
+  });
+
   it('nothing outside cli imports cli', () => {
     const wrong = sources.filter(
       (file) =>
@@ -155,7 +171,7 @@ const FLOORS: readonly (readonly string[])[] = [
   ['src/client/', 'src/planner/', 'src/autoscale/decide/'],
   ['src/tools/', 'src/train/', 'src/observe/'],
   ['src/autoscale/'],
-  ['src/index.ts', 'src/local/', 'src/worker/', 'src/dashboard/', 'src/sim/'],
+  ['src/index.ts', 'src/local/', 'src/worker/', 'src/dashboard/', 'src/operator/', 'src/sim/'],
   ['src/cli/'],
   ['bench/common/'],
   [

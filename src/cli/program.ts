@@ -11,6 +11,7 @@ import { registerEvents } from './events.js';
 import { registerExport } from './export.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
+import { registerOperator } from './operator.js';
 import { registerPlan } from './plan.js';
 import { registerPs } from './ps.js';
 import { registerReplica } from './replica.js';
@@ -49,6 +50,7 @@ export function createProgram(): Command {
   registerRestart(program);
   registerPlan(program);
   registerAutoscale(program);
+  registerOperator(program);
   registerCheckpoint(program);
   registerRestore(program);
   registerExport(program);

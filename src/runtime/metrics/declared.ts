@@ -284,7 +284,20 @@ const REPLICA = {
   kintsugi_scheduler_connected: CONNECTED,
 } as const satisfies Record<string, Metric>;
 
-export const METRICS = { scheduler: SCHEDULER, ps: PS, worker: WORKER, replica: REPLICA } as const;
+const OPERATOR = {
+  kintsugi_operator_leads: { kind: 'gauge', help: '1 when this operator leads, 0 when it stands by.' },
+  kintsugi_operator_jobs: { kind: 'gauge', help: 'Training jobs.', labels: ['phase'] },
+  kintsugi_operator_api_requests_total: {
+    kind: 'counter',
+    help: 'Requests that the API server has answered, by verb and HTTP status.',
+    labels: ['verb', 'status'],
+  },
+} as const satisfies Record<string, Metric>;
+
+export const METRICS = {
+  ...{ scheduler: SCHEDULER, ps: PS, worker: WORKER, replica: REPLICA },
+  operator: OPERATOR,
+} as const;
 
 export type MetricRole = keyof typeof METRICS;
 export type MetricName<R extends MetricRole> = keyof (typeof METRICS)[R] & string;

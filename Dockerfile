@@ -1,0 +1,30 @@
+# The image of all roles and of the operator. Any Node image with glibc serves as a base:
+#   docker build -t kintsugi --build-arg NODE_IMAGE=node:22-slim .
+ARG NODE_IMAGE=node:24-slim
+
+FROM ${NODE_IMAGE} AS build
+RUN command -v g++ make python3 >/dev/null || (apt-get update && \
+    apt-get install -y --no-install-recommends g++ make python3 && rm -rf /var/lib/apt/lists/*)
+WORKDIR /app
+COPY package.json package-lock.json .npmrc binding.gyp tsconfig.json LICENSE ./
+COPY native native
+COPY src src
+COPY bench bench
+COPY examples examples
+# Compiles the addon and the TypeScript. What object stores need stays; what other platforms need goes.
+RUN ONNXRUNTIME_NODE_INSTALL=skip npm install && npm prune --omit=dev --ignore-scripts && \
+    npm install --no-save --omit=dev --ignore-scripts "@aws-sdk/client-s3@^3.729.0" && \
+    arch=$(node -p process.arch) abi=$(node -p process.versions.modules) && \
+    find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 ! -path "*/linux/$arch" -exec rm -r {} + && \
+    find node_modules/uWebSockets.js -name '*.node' ! -name "uws_linux_${arch}_$abi.node" -delete && \
+    mkdir kept && cp -r --parents dist build/Release/kintsugi.node src/dashboard/page node_modules kept && \
+    cp package.json LICENSE kept && \
+    find kept \( -name '*.map' -o -name '*.d.ts' -o -name '*.tsbuildinfo' \) -delete
+
+FROM ${NODE_IMAGE}
+ENV NODE_ENV=production
+COPY --from=build /app/kept /app
+RUN ln -s /app/dist/src/cli/main.js /usr/local/bin/kintsugi
+WORKDIR /app
+USER 1000:1000
+ENTRYPOINT ["kintsugi"]

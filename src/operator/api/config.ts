@@ -1,0 +1,101 @@
+/**
+ * How the API server is reached. In a Pod that is two files and two variables of the environment. A
+ * kubeconfig has many ways to sign in, so `@kubernetes/client-node` reads it; it is loaded only then, because
+ * it takes more memory than the operator itself.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { Agent, type RequestOptions } from 'node:https';
+import { describe, KintsugiError } from '../../errors.js';
+
+const ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
+/** Tokens of Pods are replaced in time, those of users at any time: both are looked up again after it. */
+const REFRESH_MS = 60_000;
+
+/** What a request needs besides its path. */
+export interface Reach {
+  host: string;
+  port: number;
+  /** Prefix of every path. */
+  base: string;
+  options: RequestOptions;
+}
+
+export interface ApiConfig {
+  reach(): Promise<Reach>;
+  /** Of the Pod, or of the context of the kubeconfig. */
+  namespace: string;
+}
+
+function kept(make: () => Promise<Reach>): () => Promise<Reach> {
+  let at = Number.NEGATIVE_INFINITY;
+  let reach: Promise<Reach> | undefined;
+  return () => {
+    if (reach && performance.now() - at < REFRESH_MS) return reach;
+    at = performance.now();
+    reach = make();
+    reach.catch(() => {
+      reach = undefined;
+    });
+    return reach;
+  };
+}
+
+function ofPod(host: string, port: number): ApiConfig {
+  const agent = new Agent({ keepAlive: true, ca: readFileSync(`${ACCOUNT}/ca.crt`) });
+  return {
+    namespace: readFileSync(`${ACCOUNT}/namespace`, 'utf8').trim(),
+    reach: kept(async () => {
+      const token = readFileSync(`${ACCOUNT}/token`, 'utf8').trim();
+      return { host, port, base: '', options: { agent, headers: { authorization: `Bearer ${token}` } } };
+    }),
+  };
+}
+
+async function load(): Promise<typeof import('@kubernetes/client-node')> {
+  const name = '@kubernetes/client-node';
+  try {
+    return (await import(name)) as typeof import('@kubernetes/client-node');
+  } catch (error) {
+    throw new KintsugiError(
+      'DEPENDENCY_MISSING',
+      `a kubeconfig needs the package "${name}" (${describe(error).slice(0, 120)}): npm install ${name}`,
+    );
+  }
+}
+
+async function ofKubeconfig(): Promise<ApiConfig> {
+  const { KubeConfig } = await load();
+  const config = new KubeConfig();
+  config.loadFromDefault();
+  const cluster = config.getCurrentCluster();
+  if (!cluster) throw new KintsugiError('BAD_ARGUMENT', 'the kubeconfig names no cluster');
+  const server = new URL(cluster.server);
+  const { namespace } = config.getContextObject(config.getCurrentContext()) ?? {};
+  return {
+    namespace: namespace ?? 'default',
+    reach: kept(async () => {
+      const { agent: _, ...options }: RequestOptions = {};
+      await config.applyToHTTPSOptions(options as never);
+      const { ca, cert, key, rejectUnauthorized, servername } = options;
+      const own = new Agent({
+        ...{ keepAlive: true, ca, cert, key, rejectUnauthorized },
+        ...(servername ? { servername } : {}),
+      });
+      const headers = options.headers as Record<string, string> | undefined;
+      const port = Number(server.port || 443);
+      const base = server.pathname.replace(/\/$/, '');
+      return { host: server.hostname, port, base, options: { agent: own, ...(headers ? { headers } : {}) } };
+    }),
+  };
+}
+
+/**
+ * In a Pod that of its service account, else that of KUBECONFIG or ~/.kube/config.
+ * @throws DEPENDENCY_MISSING, BAD_ARGUMENT
+ */
+export async function findConfig(): Promise<ApiConfig> {
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = '443' } = process.env;
+  if (host !== undefined && !process.env.KUBECONFIG && existsSync(`${ACCOUNT}/token`))
+    return ofPod(host, Number(port));
+  return ofKubeconfig();
+}

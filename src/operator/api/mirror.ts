@@ -1,0 +1,138 @@
+/**
+ * A copy of all objects of one kind, kept up to date by list and watch. After an error, and when the server
+ * has forgotten the version (410), it lists again. It may be behind the server at any time.
+ */
+import { describe } from '../../errors.js';
+import type { KubeObject } from '../objects.js';
+import { type Api, hasStatus, type Selection } from './api.js';
+import type { Kind } from './resources.js';
+
+const FIRST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 5_000;
+
+export interface MirrorOptions<T> {
+  api: Api;
+  kind: Kind;
+  selection: Selection;
+  /** It came, changed or went. */
+  onChange(object: T): void;
+  onError(message: string): void;
+}
+
+const keyOf = ({ metadata }: KubeObject): string => `${metadata.namespace ?? ''}/${metadata.name}`;
+
+export class Mirror<T extends KubeObject> {
+  private readonly objects = new Map<string, T>();
+  private readonly stopping = new AbortController();
+  private running: Promise<void> | undefined;
+  private listed = false;
+  private tellListed: () => void = () => {};
+  /** Resolves when everything was listed once. */
+  readonly ready = new Promise<void>((resolve) => {
+    this.tellListed = resolve;
+  });
+
+  constructor(private readonly options: MirrorOptions<T>) {}
+
+  get isReady(): boolean {
+    return this.listed;
+  }
+
+  get(namespace: string | undefined, name: string): T | undefined {
+    return this.objects.get(`${namespace ?? ''}/${name}`);
+  }
+
+  all(): T[] {
+    return [...this.objects.values()];
+  }
+
+  start(): void {
+    this.running ??= this.run();
+  }
+
+  async stop(): Promise<void> {
+    this.stopping.abort();
+    await this.running;
+  }
+
+  private async run(): Promise<void> {
+    const { signal } = this.stopping;
+    let pauseMs = FIRST_PAUSE_MS;
+    let version: string | undefined;
+    while (!signal.aborted) {
+      try {
+        version ??= await this.list();
+        for await (const { type, object } of this.options.api.watch<T>(
+          ...([this.options.kind, this.options.selection, version, signal] as const),
+        )) {
+          if (type === 'ERROR') {
+            version = undefined;
+            if (object.code !== 410) throw new Error(object.message ?? 'the watch failed');
+            break;
+          }
+          version = object.metadata.resourceVersion ?? version;
+          if (type !== 'BOOKMARK') this.take(object, type === 'DELETED');
+          pauseMs = FIRST_PAUSE_MS;
+        }
+        // The server ends a watch now and then, and one in trouble at once.
+        await pause(FIRST_PAUSE_MS, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        // Whatever it was: the next list tells the truth.
+        version = undefined;
+        if (!hasStatus(error, 410)) this.options.onError(`${this.options.kind}: ${describe(error)}`);
+        await pause(pauseMs, signal);
+        pauseMs = Math.min(MAX_PAUSE_MS, 2 * pauseMs);
+      }
+    }
+  }
+
+  private async list(): Promise<string> {
+    const { api, kind, selection } = this.options;
+    const { items, resourceVersion } = await api.list<T>(kind, selection);
+    const seen = new Set(items.map(keyOf));
+    // What this program has written since is newer than the list.
+    for (const [key, object] of this.objects)
+      if (!seen.has(key) && !newer(object.metadata.resourceVersion, resourceVersion)) this.take(object, true);
+    for (const item of items) this.take(item, false);
+    this.listed = true;
+    this.tellListed();
+    return resourceVersion;
+  }
+
+  /** An object as the server has answered it: a write is seen by its writer before the watch has it. */
+  note(object: T): void {
+    this.take(object, false);
+  }
+
+  /** What is not newer than what is here says nothing. */
+  private take(object: T, gone: boolean): void {
+    const key = keyOf(object);
+    const before = this.objects.get(key)?.metadata;
+    const { uid, resourceVersion } = object.metadata;
+    if (gone ? before === undefined : before?.resourceVersion === resourceVersion) return;
+    if (!gone && before?.uid === uid && newer(before?.resourceVersion, resourceVersion)) return;
+    if (gone && before?.uid !== uid) return;
+    if (gone) this.objects.delete(key);
+    else this.objects.set(key, object);
+    this.options.onChange(object);
+  }
+}
+
+/** Versions of one kind are numbers that grow. */
+function newer(version: string | undefined, than: string | undefined): boolean {
+  if (!version || !than || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;
+  return BigInt(version) > BigInt(than);
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, ms);
+    function done(): void {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    }
+    signal.addEventListener('abort', done);
+  });
+}

@@ -1,0 +1,38 @@
+/** Where the API server has the kinds that the operator reads and writes. */
+import { GROUP, TRAINING_JOB, VERSION } from '../types.js';
+
+interface Resource {
+  apiVersion: string;
+  kind: string;
+  plural: string;
+  /** It belongs to no namespace. */
+  cluster?: true;
+}
+
+export const RESOURCES = {
+  TrainingJob: { apiVersion: `${GROUP}/${VERSION}`, kind: TRAINING_JOB.kind, plural: TRAINING_JOB.plural },
+  Pod: { apiVersion: 'v1', kind: 'Pod', plural: 'pods' },
+  Service: { apiVersion: 'v1', kind: 'Service', plural: 'services' },
+  Secret: { apiVersion: 'v1', kind: 'Secret', plural: 'secrets' },
+  Event: { apiVersion: 'v1', kind: 'Event', plural: 'events' },
+  Node: { apiVersion: 'v1', kind: 'Node', plural: 'nodes', cluster: true },
+  StatefulSet: { apiVersion: 'apps/v1', kind: 'StatefulSet', plural: 'statefulsets' },
+  PodDisruptionBudget: {
+    apiVersion: 'policy/v1',
+    kind: 'PodDisruptionBudget',
+    plural: 'poddisruptionbudgets',
+  },
+  Lease: { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', plural: 'leases' },
+} as const satisfies Record<string, Resource>;
+
+export type Kind = keyof typeof RESOURCES;
+
+/** Its path. Without a namespace: those of all. */
+export function pathOf(kind: Kind, namespace?: string, name?: string): string {
+  const { apiVersion, plural, cluster }: Resource = RESOURCES[kind];
+  const root = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+  const inside = cluster || namespace === undefined ? '' : `/namespaces/${namespace}`;
+  return `${root}${inside}/${plural}${name === undefined ? '' : `/${name}`}`;
+}
+
+export const isKind = (kind: string): kind is Kind => kind in RESOURCES;

@@ -1,0 +1,62 @@
+/** Names and labels of what belongs to a job. */
+import type { Meta, OwnerReference } from '../objects.js';
+import { GROUP, TRAINING_JOB, type TrainingJob, VERSION } from '../types.js';
+
+export type Role = 'scheduler' | 'ps' | 'worker';
+export const JOB_LABEL = `${GROUP}/job`;
+export const ROLE_LABEL = `${GROUP}/role`;
+export const INDEX_LABEL = `${GROUP}/index`;
+/** Digest of what was applied: what is the same is not applied again. */
+export const APPLIED = `${GROUP}/applied`;
+
+export const SCHEDULER_PORT = 7077;
+export const PS_PORT = 7100;
+export const WORKER_PORT = 7200;
+
+/** Keys of the Secret with tokens. */
+export const TOKEN_KEYS = ['token', 'nodeToken'] as const;
+
+export const schedulerName = (job: TrainingJob): string => `${job.metadata.name}-scheduler`;
+export const psName = (job: TrainingJob): string => `${job.metadata.name}-ps`;
+export const podName = (job: TrainingJob, role: Role, index: number): string =>
+  `${job.metadata.name}-${role}-${index}`;
+export const secretName = (job: TrainingJob): string =>
+  job.spec.auth?.secretName ?? `${job.metadata.name}-tokens`;
+export const schedulerAddress = (job: TrainingJob): string =>
+  `${schedulerName(job)}.${job.metadata.namespace}.svc:${SCHEDULER_PORT}`;
+
+export const labelsOf = (job: TrainingJob, role?: Role): Record<string, string> => ({
+  'app.kubernetes.io/managed-by': 'kintsugi-operator',
+  [JOB_LABEL]: job.metadata.name,
+  ...(role ? { [ROLE_LABEL]: role } : {}),
+});
+
+export function selectorOf(job: TrainingJob, role: Role): Record<string, string> {
+  return { [JOB_LABEL]: job.metadata.name, [ROLE_LABEL]: role };
+}
+
+export function ownerOf(job: TrainingJob): OwnerReference {
+  return {
+    apiVersion: `${GROUP}/${VERSION}`,
+    kind: TRAINING_JOB.kind,
+    name: job.metadata.name,
+    uid: job.metadata.uid ?? '',
+    controller: true,
+    blockOwnerDeletion: true,
+  };
+}
+
+/** Metadata of an object of the job. */
+export function metaOf(job: TrainingJob, name: string, role?: Role): Meta {
+  return {
+    name,
+    namespace: job.metadata.namespace ?? '',
+    labels: labelsOf(job, role),
+    ownerReferences: [ownerOf(job)],
+  };
+}
+
+/** PS that are to serve. */
+export function wantedPs({ spec }: TrainingJob): number {
+  return spec.replicaSpecs.ps.replicas ?? spec.code.k + spec.code.r + 1;
+}

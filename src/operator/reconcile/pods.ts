@@ -1,0 +1,208 @@
+/** Pods of PS, workers and the scheduler: what users give, completed. */
+import type { Container, EnvVar, Manifest, Meta, PodSpec, PodTemplate } from '../objects.js';
+import type { TrainingJob } from '../types.js';
+import {
+  INDEX_LABEL,
+  metaOf,
+  PS_PORT,
+  podName,
+  type Role,
+  SCHEDULER_PORT,
+  schedulerAddress,
+  secretName,
+  WORKER_PORT,
+} from './names.js';
+import { bytesOf } from './quantity.js';
+
+const CONTAINER = 'kintsugi';
+export const STATE_VOLUME = 'state';
+const STATE_DIR = '/var/lib/kintsugi';
+/** A role waits so long for the scheduler, and for the job to form. Its Pod is there earlier than others. */
+const CONNECT_TIMEOUT = '10m';
+/** A machine that does not answer is given up after it. */
+const TOLERATED_SECONDS = 10;
+/** A role that has handed over still has to end. */
+const ENDING_SECONDS = 15;
+/** A process needs so much besides what it holds, or this part of its limit. */
+const OVERHEAD_BYTES = 192 * 2 ** 20;
+const OVERHEAD_PART = 0.15;
+
+const fromField = (name: string, fieldPath: string): EnvVar => ({
+  name,
+  valueFrom: { fieldRef: { fieldPath } },
+});
+const fromSecret = (name: string, secret: string, key: string): EnvVar => ({
+  name,
+  valueFrom: { secretKeyRef: { name: secret, key } },
+});
+
+/** Environment of every role. Clients and workers do not get the token of nodes. */
+function environment(job: TrainingJob, role: Role): EnvVar[] {
+  const secret = secretName(job);
+  return [
+    fromField('POD_NAME', 'metadata.name'),
+    fromField('POD_IP', 'status.podIP'),
+    fromField('NODE_NAME', 'spec.nodeName'),
+    ...(role === 'ps' && job.spec.failureDomain === 'zone'
+      ? [fromField('ZONE', "metadata.labels['topology.kubernetes.io/zone']")]
+      : []),
+    { name: 'KINTSUGI_SCHEDULER', value: schedulerAddress(job) },
+    fromSecret('KINTSUGI_TOKEN', secret, 'token'),
+    ...(role === 'worker' ? [] : [fromSecret('KINTSUGI_NODE_TOKEN', secret, 'nodeToken')]),
+  ];
+}
+
+function checkpointFlags({ spec }: TrainingJob): string[] {
+  if (!spec.checkpoint) return [];
+  const { url, everySeconds, keep } = spec.checkpoint;
+  return ['--checkpoint', url, '--every', `${everySeconds}s`, '--keep', String(keep)];
+}
+
+/** What a PS may hold, of the memory that its container may have. */
+export function memoryBudget(template: PodTemplate | undefined): number | undefined {
+  const container = template?.spec?.containers?.find((one) => one.name === CONTAINER);
+  const limit = bytesOf(container?.resources?.limits?.memory);
+  if (limit === undefined) return undefined;
+  const overhead = Math.min(limit / 2, Math.max(OVERHEAD_BYTES, limit * OVERHEAD_PART));
+  return Math.floor(limit - overhead);
+}
+
+function flagsOf(job: TrainingJob, role: Role, startPs: number): string[] {
+  const { spec } = job;
+  const reach = ['--scheduler', '$(KINTSUGI_SCHEDULER)', '--connect-timeout', CONNECT_TIMEOUT];
+  switch (role) {
+    case 'scheduler':
+      return [
+        ...['scheduler', '--listen', `0.0.0.0:${SCHEDULER_PORT}`, '--ps', String(startPs)],
+        ...['--code', `${spec.code.k}+${spec.code.r}`, '--dir', STATE_DIR],
+        ...(spec.groups === undefined ? [] : ['--groups', String(spec.groups)]),
+        ...checkpointFlags(job),
+      ];
+    case 'ps': {
+      const memory = memoryBudget(spec.replicaSpecs.ps.template);
+      return [
+        ...['ps', ...reach, '--listen', `0.0.0.0:${PS_PORT}`, '--advertise', `$(POD_IP):${PS_PORT}`],
+        ...[
+          '--name',
+          '$(POD_NAME)',
+          '--host-label',
+          spec.failureDomain === 'zone' ? '$(ZONE)' : '$(NODE_NAME)',
+        ],
+        ...['--drain-timeout', `${spec.drainTimeoutSeconds}s`],
+        ...(memory === undefined ? [] : ['--memory', String(memory)]),
+      ];
+    }
+    case 'worker':
+      return ['worker', ...reach, '--listen', `0.0.0.0:${WORKER_PORT}`, '--name', '$(POD_NAME)'];
+  }
+}
+
+const PORTS: Record<Role, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT, worker: WORKER_PORT };
+
+/** The container of a role. What the user's template says of it counts. */
+function containerOf(job: TrainingJob, role: Role, startPs: number, given: Container | undefined): Container {
+  const { spec } = job;
+  const command = role === 'worker' ? spec.replicaSpecs.worker.command : undefined;
+  const more = spec.replicaSpecs[role].args ?? [];
+  const own = command === undefined;
+  return {
+    image: spec.image,
+    ...(spec.imagePullPolicy === undefined ? {} : { imagePullPolicy: spec.imagePullPolicy }),
+    command: command ?? ['kintsugi'],
+    args: own ? [...flagsOf(job, role, startPs), ...more] : more,
+    ...(own
+      ? {
+          ports: [{ name: 'http', containerPort: PORTS[role] }],
+          readinessProbe: { httpGet: { path: '/readyz', port: PORTS[role] }, periodSeconds: 2 },
+        }
+      : {}),
+    securityContext: {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    },
+    // The last line says why a process has ended.
+    terminationMessagePolicy: 'FallbackToLogsOnError',
+    ...given,
+    name: CONTAINER,
+    env: [...environment(job, role), ...(given?.env ?? [])],
+    volumeMounts: [
+      { name: 'tmp', mountPath: '/tmp' },
+      ...(role === 'scheduler' ? [{ name: STATE_VOLUME, mountPath: STATE_DIR }] : []),
+      ...(given?.volumeMounts ?? []),
+    ],
+  };
+}
+
+function graceSeconds(job: TrainingJob, role: Role): number {
+  return (role === 'ps' ? job.spec.drainTimeoutSeconds : 20) + ENDING_SECONDS;
+}
+
+function tolerations(given: PodSpec['tolerations'] = []): NonNullable<PodSpec['tolerations']> {
+  const ours = ['not-ready', 'unreachable'].map((what) => ({
+    ...{ key: `node.kubernetes.io/${what}`, operator: 'Exists', effect: 'NoExecute' },
+    tolerationSeconds: TOLERATED_SECONDS,
+  }));
+  return [...given, ...ours.filter(({ key }) => !given.some((one) => one.key === key))];
+}
+
+/** Machines and zones get about as many of a role each, where there is room. */
+function spread(labels: Record<string, string>): object[] {
+  return ['topology.kubernetes.io/zone', 'kubernetes.io/hostname'].map((topologyKey) => ({
+    ...{ maxSkew: 1, topologyKey, whenUnsatisfiable: 'ScheduleAnyway' },
+    labelSelector: { matchLabels: labels },
+  }));
+}
+
+/** `startPs` is told to the scheduler. */
+export function podSpecOf(
+  job: TrainingJob,
+  role: Role,
+  selector: Record<string, string>,
+  startPs = 0,
+): PodSpec {
+  const given = job.spec.replicaSpecs[role].template?.spec ?? {};
+  const containers = given.containers ?? [];
+  const mine = containers.find((one) => one.name === CONTAINER);
+  return {
+    topologySpreadConstraints: spread(selector),
+    securityContext: {
+      ...{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
+      seccompProfile: { type: 'RuntimeDefault' },
+    },
+    automountServiceAccountToken: false,
+    ...given,
+    ...(role === 'scheduler' ? {} : { restartPolicy: role === 'ps' ? 'OnFailure' : 'Never' }),
+    terminationGracePeriodSeconds: given.terminationGracePeriodSeconds ?? graceSeconds(job, role),
+    tolerations: tolerations(given.tolerations),
+    volumes: [{ name: 'tmp', emptyDir: {} } as { name: string }, ...(given.volumes ?? [])],
+    containers: [containerOf(job, role, startPs, mine), ...containers.filter((one) => one !== mine)],
+  };
+}
+
+/** Metadata of a Pod of the job; labels of the user's template are kept. */
+export function podMeta(job: TrainingJob, role: Role, meta: Meta): Meta {
+  const given = job.spec.replicaSpecs[role].template?.metadata;
+  return {
+    ...meta,
+    labels: { ...given?.labels, ...meta.labels },
+    ...(given?.annotations ? { annotations: { ...given.annotations, ...meta.annotations } } : {}),
+  };
+}
+
+/** A PS or worker. Its index is that of no other one, ever. */
+export function podOf(
+  job: TrainingJob,
+  role: 'ps' | 'worker',
+  index: number,
+  selector: Record<string, string>,
+): Manifest {
+  const meta = metaOf(job, podName(job, role, index), role);
+  const labels = { ...meta.labels, [INDEX_LABEL]: String(index) };
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: podMeta(job, role, { ...meta, labels }),
+    spec: podSpecOf(job, role, selector),
+  };
+}

@@ -1,0 +1,38 @@
+/** deploy/crds is written from src/operator/types.ts: `npx vitest run test/operator/crds.test.ts -u`. */
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { dumpYaml } from '@kubernetes/client-node';
+import { expect, it } from 'vitest';
+import { crds } from '../../src/operator/crds.js';
+import type { JsonSchema } from '../../src/operator/schema.js';
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+
+it('deploy/crds has every custom resource as the types declare it', async () => {
+  for (const crd of crds()) {
+    const head = '# Written from src/operator/types.ts (test/operator/crds.test.ts).';
+    const text = `${head}\n${dumpYaml(crd, { lineWidth: 108 })}`;
+    await expect(text).toMatchFileSnapshot(join(ROOT, `deploy/crds/${crd.metadata.name}.yaml`));
+  }
+});
+
+/** What the API server demands of a structural schema, and of defaults. */
+function problems(schema: JsonSchema, path: string): string[] {
+  const found: string[] = [];
+  if (!schema.type) found.push(`${path} has no type`);
+  for (const [name, field] of Object.entries(schema.properties ?? {}))
+    found.push(...problems(field, `${path}.${name}`));
+  if (schema.items) found.push(...problems(schema.items, `${path}[]`));
+  if (schema.additionalProperties) found.push(...problems(schema.additionalProperties, `${path}{}`));
+  if (schema.default !== undefined && schema.enum && !schema.enum.includes(schema.default as string))
+    found.push(`${path}: the default is none of its values`);
+  return found;
+}
+
+it('schemas are structural', () => {
+  for (const crd of crds()) {
+    const { versions } = crd.spec as { versions: { schema: { openAPIV3Schema: JsonSchema } }[] };
+    for (const { schema } of versions)
+      expect(problems(schema.openAPIV3Schema, crd.metadata.name)).toEqual([]);
+  }
+});

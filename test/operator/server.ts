@@ -1,0 +1,201 @@
+/**
+ * An API server in memory, with what kubelets and controllers would do. Its watches are late, break off and
+ * forget; writes meet conflicts and errors, and answers of writes that were done get lost. All by a seed.
+ */
+
+import type { Selection } from '../../src/operator/api/api.js';
+import {
+  type Api,
+  ApiError,
+  type DeleteOptions,
+  type Listed,
+  type WatchEvent,
+} from '../../src/operator/api/api.js';
+import type { Kind } from '../../src/operator/api/resources.js';
+import type { KubeObject, Manifest } from '../../src/operator/objects.js';
+
+type Any = KubeObject & Record<string, unknown>;
+interface Change {
+  kind: Kind;
+  version: number;
+  type: 'ADDED' | 'MODIFIED' | 'DELETED';
+  object: Any;
+}
+
+/** Numbers from 0 to 1, the same ones for the same seed. */
+export function randomOf(seed: number): () => number {
+  let state = seed * 2654435761 + 1;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export interface Faults {
+  /** Of all requests. */
+  errors?: number;
+  /** Of all events: the watch breaks off. */
+  breaks?: number;
+  /** Of all watches: the version is forgotten. */
+  forgets?: number;
+  /** Turns of the event loop that an event is late. */
+  late?: number;
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const keyOf = (kind: Kind, namespace: string | undefined, name: string) =>
+  `${kind}/${namespace ?? ''}/${name}`;
+
+export class MemoryServer implements Api {
+  readonly requests = new Map<string, number>();
+  readonly objects = new Map<string, Any>();
+  faults: Faults = {};
+  /** Told of every change, at once. */
+  onChange: (kind: Kind, object: KubeObject, gone: boolean) => void = () => {};
+  private version = 0;
+  private readonly log: Change[] = [];
+  private readonly waiting = new Set<() => void>();
+
+  constructor(private readonly random: () => number) {}
+
+  of<T extends KubeObject>(kind: Kind): T[] {
+    return [...this.objects]
+      .filter(([key]) => key.startsWith(`${kind}/`))
+      .map(([, object]) => object as unknown as T);
+  }
+
+  /** Writes as somebody else does, without faults. */
+  put(kind: Kind, object: KubeObject): void {
+    const key = keyOf(kind, object.metadata.namespace, object.metadata.name);
+    const there = this.objects.get(key);
+    const metadata = {
+      uid: `u${this.version + 1}`,
+      ...object.metadata,
+      resourceVersion: String(++this.version),
+    };
+    const stored = structuredClone({ ...object, metadata }) as Any;
+    this.objects.set(key, stored);
+    this.changed(kind, there ? 'MODIFIED' : 'ADDED', stored);
+  }
+
+  drop(kind: Kind, { namespace, name }: KubeObject['metadata']): void {
+    const key = keyOf(kind, namespace, name);
+    const there = this.objects.get(key);
+    if (!there) return;
+    this.objects.delete(key);
+    const metadata = { ...there.metadata, resourceVersion: String(++this.version) };
+    this.changed(kind, 'DELETED', { ...there, metadata });
+  }
+
+  async list<T extends KubeObject>(kind: Kind, { namespace, labels }: Selection): Promise<Listed<T>> {
+    await this.request('list');
+    const items = this.of<T>(kind).filter((one) => fits(one, namespace, labels));
+    return { items: structuredClone(items), resourceVersion: String(this.version) };
+  }
+
+  async *watch<T extends KubeObject>(
+    kind: Kind,
+    { namespace, labels }: Selection,
+    resourceVersion: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<WatchEvent<T>> {
+    await this.request('watch');
+    if (this.random() < (this.faults.forgets ?? 0)) throw new ApiError(410, 'Expired', 'too old');
+    let seen = this.log.findIndex(({ version }) => version > Number(resourceVersion));
+    if (seen < 0) seen = this.log.length;
+    while (!signal.aborted) {
+      for (; seen < this.log.length; seen++) {
+        const { type, object, kind: of } = this.log[seen]!;
+        if (of !== kind || !fits(object, namespace, labels)) continue;
+        for (let late = this.random() * (this.faults.late ?? 0); late > 1; late--) await turn();
+        if (this.random() < (this.faults.breaks ?? 0)) return;
+        yield { type, object: structuredClone(object) as unknown as WatchEvent<T>['object'] };
+      }
+      await new Promise<void>((resolve) => {
+        const done = (): void => {
+          this.waiting.delete(done);
+          signal.removeEventListener('abort', done);
+          resolve();
+        };
+        this.waiting.add(done);
+        signal.addEventListener('abort', done);
+      });
+    }
+  }
+
+  async get<T extends KubeObject>(kind: Kind, namespace: string | undefined, name: string): Promise<T> {
+    await this.request('get');
+    return structuredClone(this.need(kind, namespace, name)) as unknown as T;
+  }
+
+  async create<T extends KubeObject>(kind: Kind, object: Manifest): Promise<T> {
+    await this.request('create');
+    const { namespace, name } = object.metadata;
+    if (this.objects.has(keyOf(kind, namespace, name))) throw new ApiError(409, 'AlreadyExists', name);
+    this.put(kind, object);
+    return this.told(kind, namespace, name);
+  }
+
+  async replace<T extends KubeObject>(kind: Kind, object: KubeObject, subresource?: 'status'): Promise<T> {
+    await this.request('update');
+    const { namespace, name, resourceVersion } = object.metadata;
+    const there = this.need(kind, namespace, name);
+    if (there.metadata.resourceVersion !== resourceVersion) throw new ApiError(409, 'Conflict', name);
+    const status = (object as Any).status;
+    this.put(kind, subresource ? ({ ...there, status } as Any) : object);
+    return this.told(kind, namespace, name);
+  }
+
+  async apply<T extends KubeObject>(kind: Kind, object: Manifest): Promise<T> {
+    await this.request('apply');
+    const { namespace, name } = object.metadata;
+    const there = this.objects.get(keyOf(kind, namespace, name));
+    const metadata = { ...(there?.metadata ?? {}), ...object.metadata };
+    this.put(kind, { ...there, ...object, metadata } as Any);
+    return this.told(kind, namespace, name);
+  }
+
+  async delete(kind: Kind, namespace: string, name: string, { uid }: DeleteOptions = {}): Promise<void> {
+    await this.request('delete');
+    const there = this.need(kind, namespace, name);
+    if (uid !== undefined && there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
+    if (kind !== 'Pod') return this.drop(kind, there.metadata);
+    // Its kubelet ends it.
+    if (there.metadata.deletionTimestamp === undefined)
+      this.put(kind, { ...there, metadata: { ...there.metadata, deletionTimestamp: 'now' } });
+  }
+
+  /** The answer of a write that was done may get lost. */
+  private async told<T>(kind: Kind, namespace: string | undefined, name: string): Promise<T> {
+    const answer = structuredClone(this.need(kind, namespace, name)) as unknown as T;
+    await turn();
+    if (this.random() < (this.faults.errors ?? 0))
+      throw new ApiError(0, 'Disconnected', 'the answer is lost');
+    return answer;
+  }
+
+  private async request(verb: string): Promise<void> {
+    this.requests.set(verb, (this.requests.get(verb) ?? 0) + 1);
+    await turn();
+    if (this.random() < (this.faults.errors ?? 0)) throw new ApiError(500, 'InternalError', 'no');
+  }
+
+  private need(kind: Kind, namespace: string | undefined, name: string): Any {
+    const there = this.objects.get(keyOf(kind, namespace, name));
+    if (!there) throw new ApiError(404, 'NotFound', `${kind} ${name}`);
+    return there;
+  }
+
+  private changed(kind: Kind, type: Change['type'], object: Any): void {
+    this.log.push({ kind, version: this.version, type, object: structuredClone(object) });
+    for (const done of this.waiting) done();
+    this.onChange(kind, object, type === 'DELETED');
+  }
+}
+
+function fits({ metadata }: KubeObject, namespace: string | undefined, labels: string | undefined): boolean {
+  if (namespace !== undefined && metadata.namespace !== namespace) return false;
+  return labels === undefined || metadata.labels?.[labels] !== undefined;
+}
