@@ -56,6 +56,8 @@ if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');
 if (!process.env.KINTSUGI_TEST_S3)
   leftOut.push('tests of object stores: KINTSUGI_TEST_S3 names no S3 server');
+if (!process.env.KUBECONFIG || !process.env.KINTSUGI_TEST_IMAGE)
+  leftOut.push('tests on Kubernetes (npm run test:kube): KUBECONFIG and KINTSUGI_TEST_IMAGE name no cluster');
 if (!process.env.KINTSUGI_CHROMIUM && !has('chromium'))
   missingTools.push('tests of the dashboard in a browser (Debian: apt-get install chromium)');
 if (!has('prometheus')) missingTools.push('tests of deploy/ (Debian: apt-get install prometheus)');

@@ -5,6 +5,7 @@
  */
 import { describe } from '../errors.js';
 import { type Api, hasStatus } from './api/api.js';
+import { pause } from './api/pause.js';
 import type { KubeObject } from './objects.js';
 
 export interface LeaseOptions {
@@ -29,16 +30,6 @@ interface LeaseObject extends KubeObject {
 
 const DURATION_MS = 15_000;
 
-const sleep = (ms: number, signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done, { once: true });
-  });
-
 export class Leadership {
   private readonly stopping = new AbortController();
   private readonly durationMs: number;
@@ -56,7 +47,7 @@ export class Leadership {
       const at = performance.now();
       const held = await this.attempt();
       if (held) return { lost: this.keep(at) };
-      await sleep(this.durationMs / 5, signal);
+      await pause(this.durationMs / 5, signal);
     }
     return undefined;
   }
@@ -78,11 +69,12 @@ export class Leadership {
     const { signal } = this.stopping;
     let written = since;
     while (!signal.aborted) {
-      await sleep(this.durationMs / 5, signal);
+      await pause(this.durationMs / 5, signal);
       if (signal.aborted) return;
       const at = performance.now();
-      const late = sleep((this.durationMs * 2) / 3 - (at - written), signal).then(() => undefined);
-      const held = await Promise.race([this.attempt(), late]);
+      const answered = new AbortController();
+      const late = pause((this.durationMs * 2) / 3 - (at - written), answered.signal).then(() => undefined);
+      const held = await Promise.race([this.attempt(), late]).finally(() => answered.abort());
       if (held) written = at;
       else if (held === false || performance.now() - written >= (this.durationMs * 2) / 3) return;
     }

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { describe } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
-import { type Api, hasStatus } from './api/api.js';
+import { type Api, ApiError, hasStatus } from './api/api.js';
 import { Mirror } from './api/mirror.js';
 import { isKind, type Kind } from './api/resources.js';
 import { Link, type LinkOptions } from './link.js';
@@ -35,6 +35,7 @@ export interface OperatorOptions {
 
 const AT_ONCE = 4;
 const RESYNC_MS = 60_000;
+const CREATE_ATTEMPTS = 3;
 /** Kinds that a job owns, besides Pods and its Secret. */
 const OWNED = ['Service', 'StatefulSet', 'PodDisruptionBudget'] as const;
 
@@ -82,6 +83,11 @@ export class Operator {
   /** Why it does not serve; undefined: it does. */
   notReady(): string | undefined {
     return this.mirrors().every((one) => one.isReady) ? undefined : 'the API server was not listed yet';
+  }
+
+  /** Passes that run, or that wait for their time. */
+  get passes(): number {
+    return this.queue.length;
   }
 
   /** Jobs by phase. */
@@ -259,16 +265,29 @@ export class Operator {
     }
   }
 
+  /**
+   * Whether an attempt whose answer is missing has made it, the next one shows. Without that another Pod
+   * would be made beside it, under the next index.
+   */
   private async create(kind: 'Pod' | 'Secret', object: Manifest): Promise<void> {
     const { name, namespace } = object.metadata;
-    try {
-      const made = await this.options.api.create<Pod>(kind, object);
-      if (kind === 'Pod') this.pods.note(made);
-      this.options.log.info('operator.created', { kind, namespace, name });
-    } catch (error) {
-      // An earlier pass has made it, or a job of this name before.
-      if (!hasStatus(error, 409)) throw error;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const made = await this.options.api.create<Pod>(kind, object);
+        if (kind === 'Pod') this.pods.note(made);
+        this.options.log.info('operator.created', { kind, namespace, object: name });
+        return;
+      } catch (error) {
+        // An earlier attempt has made it, or a job of this name before.
+        if (hasStatus(error, 409)) return this.noteMade(kind, namespace, name);
+        const passing = error instanceof ApiError && (error.status === 0 || error.status >= 500);
+        if (!passing || attempt === CREATE_ATTEMPTS) throw error;
+      }
     }
+  }
+
+  private async noteMade(kind: Kind, namespace: string | undefined, name: string): Promise<void> {
+    if (kind === 'Pod') this.pods.note(await this.options.api.get<Pod>('Pod', namespace, name));
   }
 
   private async apply(object: Manifest): Promise<void> {
@@ -282,7 +301,7 @@ export class Operator {
     const { namespace = '', name, uid } = metadata;
     try {
       await this.options.api.delete(kind, namespace, name, { uid, graceSeconds });
-      this.options.log.info('operator.deleted', { kind, namespace, name });
+      this.options.log.info('operator.deleted', { kind, namespace, object: name });
     } catch (error) {
       if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
     }

@@ -1,19 +1,35 @@
 /** deploy/crds is written from src/operator/types.ts: `npx vitest run test/operator/crds.test.ts -u`. */
+import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { dumpYaml } from '@kubernetes/client-node';
+import { dump, loadAll } from 'js-yaml';
 import { expect, it } from 'vitest';
+import { RESOURCES } from '../../src/operator/api/resources.js';
 import { crds } from '../../src/operator/crds.js';
 import type { JsonSchema } from '../../src/operator/schema.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+const operatorYaml = readFileSync(join(ROOT, 'deploy/operator.yaml'), 'utf8');
 
 it('deploy/crds has every custom resource as the types declare it', async () => {
   for (const crd of crds()) {
     const head = '# Written from src/operator/types.ts (test/operator/crds.test.ts).';
-    const text = `${head}\n${dumpYaml(crd, { lineWidth: 108 })}`;
+    const text = `${head}\n${dump(crd, { lineWidth: 108, noRefs: true })}`;
     await expect(text).toMatchFileSnapshot(join(ROOT, `deploy/crds/${crd.metadata.name}.yaml`));
   }
+});
+
+it('deploy/install.yaml is all of it in one file', async () => {
+  const head = '# The custom resources and the operator, in one file (test/operator/crds.test.ts writes it).';
+  const parts = [...crds().map((crd) => dump(crd, { lineWidth: 108, noRefs: true })), operatorYaml];
+  await expect(`${head}\n${parts.join('---\n')}`).toMatchFileSnapshot(join(ROOT, 'deploy/install.yaml'));
+});
+
+it('the operator may do what it does, and no more', () => {
+  const documents = loadAll(operatorYaml) as { kind: string; rules?: { resources: string[] }[] }[];
+  const named = documents.flatMap(({ rules = [] }) => rules.flatMap(({ resources }) => resources));
+  const used = Object.values(RESOURCES).map(({ plural }) => plural);
+  expect([...new Set(named.map((name) => name.split('/')[0]))].sort()).toEqual([...used].sort());
 });
 
 /** What the API server demands of a structural schema, and of defaults. */

@@ -121,6 +121,7 @@ export class MemoryServer implements Api {
         };
         this.waiting.add(done);
         signal.addEventListener('abort', done);
+        if (signal.aborted) done();
       });
     }
   }

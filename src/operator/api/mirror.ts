@@ -5,6 +5,7 @@
 import { describe } from '../../errors.js';
 import type { KubeObject } from '../objects.js';
 import { type Api, hasStatus, type Selection } from './api.js';
+import { pause } from './pause.js';
 import type { Kind } from './resources.js';
 
 const FIRST_PAUSE_MS = 200;
@@ -123,16 +124,4 @@ export class Mirror<T extends KubeObject> {
 function newer(version: string | undefined, than: string | undefined): boolean {
   if (!version || !than || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;
   return BigInt(version) > BigInt(than);
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done(): void {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    }
-    signal.addEventListener('abort', done);
-  });
 }

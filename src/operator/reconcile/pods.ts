@@ -113,7 +113,11 @@ function containerOf(job: TrainingJob, role: Role, startPs: number, given: Conta
     ...(own
       ? {
           ports: [{ name: 'http', containerPort: PORTS[role] }],
-          readinessProbe: { httpGet: { path: '/readyz', port: PORTS[role] }, periodSeconds: 2 },
+          readinessProbe: {
+            httpGet: { path: '/readyz', port: PORTS[role] },
+            periodSeconds: 2,
+            timeoutSeconds: 5,
+          },
         }
       : {}),
     securityContext: {
