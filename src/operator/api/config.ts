@@ -66,7 +66,11 @@ async function load(): Promise<typeof import('@kubernetes/client-node')> {
 async function ofKubeconfig(): Promise<ApiConfig> {
   const { KubeConfig } = await load();
   const config = new KubeConfig();
-  config.loadFromDefault();
+  try {
+    config.loadFromDefault();
+  } catch (error) {
+    throw new KintsugiError('BAD_ARGUMENT', `the kubeconfig cannot be read: ${describe(error)}`);
+  }
   const cluster = config.getCurrentCluster();
   if (!cluster) throw new KintsugiError('BAD_ARGUMENT', 'the kubeconfig names no cluster');
   const server = new URL(cluster.server);
