@@ -44,6 +44,24 @@ export function readSeconds(directory: string): number {
   return secondsOf(() => execFileSync('cat', files, { stdio: 'ignore', maxBuffer: 1 }));
 }
 
+/** Bytes of all files of a directory. */
+export function bytesOf(directory: string): number {
+  return filesOf(directory).reduce((sum, file) => sum + statSync(file).size, 0);
+}
+
+/**
+ * Seconds of processor time for the first touch of so many bytes. Where a virtual machine returns free memory
+ * to its host, this costs ten times as much as otherwise.
+ */
+export function newMemorySeconds(bytes: number): number {
+  const chunks = Math.ceil(bytes / HASHED_BYTES);
+  const touch =
+    `const held = [], from = process.cpuUsage();` +
+    `for (let i = 0; i < ${chunks}; i++) held.push(Buffer.allocUnsafeSlow(${HASHED_BYTES}).fill(1));` +
+    `const { user, system } = process.cpuUsage(from); console.log((user + system) / 1e6);`;
+  return Number(execFileSync(process.execPath, ['-e', touch], { encoding: 'utf8' }));
+}
+
 function filesOf(directory: string): string[] {
   return readdirSync(directory, { recursive: true, encoding: 'utf8' })
     .map((name) => join(directory, name))

@@ -9,7 +9,7 @@ import { monotonicMs } from '../../src/runtime/log.js';
 import type { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import { KeyStream, TABLE } from '../common/training/keys.js';
-import { ddRate, dropFromMemory, hashRate, readSeconds } from './disk.js';
+import { bytesOf, ddRate, dropFromMemory, hashRate, newMemorySeconds, readSeconds } from './disk.js';
 import { CheckpointJob, type Made } from './job.js';
 import type { CheckpointBenchOptions } from './options.js';
 import { WAYS, type Watched, type Ways } from './ways.js';
@@ -93,7 +93,7 @@ function sizes(
     },
   });
   const ratios = made.map(({ bytes, rows }) => bytes / (rows * rowBytes));
-  report.atMost('bytes of a checkpoint, of the rows of changed blocks', median(ratios), 1.1);
+  report.atMost('bytes of a checkpoint, of its rows', median(ratios), 1.1);
 }
 
 /** Distinct keys of the steps that training did meanwhile. */
@@ -178,13 +178,14 @@ export async function restore({ options, report, job }: Bench, place: string): P
   const keys = keyOfEachShard(job);
   const wanted = await Promise.all(keys.map((key) => pullOne(job, key)));
   await job.abandon();
-  const times: Record<'read' | 'first' | 'shards' | 'all' | 'cpu', number[]> = {
-    ...{ read: [], first: [], shards: [], all: [], cpu: [] },
+  const times: Record<'read' | 'memory' | 'first' | 'shards' | 'all' | 'cpu', number[]> = {
+    ...{ read: [], memory: [], first: [], shards: [], all: [], cpu: [] },
   };
   let wrong = 0;
   for (let round = 0; round < options.rounds; round++) {
     dropFromMemory(place);
     times.read.push(readSeconds(place));
+    times.memory.push(newMemorySeconds(bytesOf(place)));
     dropFromMemory(place);
     const next = new CheckpointJob(options, { url: place, number: 1 });
     try {
@@ -222,6 +223,7 @@ export async function restore({ options, report, job }: Bench, place: string): P
     'keys of every shard': median(times.shards),
     'all rows': median(times.all),
     'processor time of all PS': median(times.cpu),
+    'processor time of new memory': median(times.memory),
   };
   report.add({ name: 'restore, since all PS are up', unit: 's', values });
   report.exactly('rows that are not what they were', wrong, 0);
