@@ -23,8 +23,8 @@ import { parseReplicaOptions, type REPLICA_FLAGS, type ReplicaBenchOptions } fro
 import type { PusherOptions, PusherOrder, PusherReport } from './pusher.js';
 
 const PATH = fileURLToPath(new URL('./pusher.js', import.meta.url));
-/** Before a measurement, under its load. */
-const WARM_MS = 500;
+/** Before a measurement, under its load: a replica is new in each round, and its code is compiled then. */
+const WARM_MS = 2000;
 /** Between two pulls of the replica. */
 const PULL_PAUSE_MS = 10;
 const PULL_KEYS = 64;
@@ -42,8 +42,9 @@ interface Measured {
   /** Of acknowledgements. */
   medianMs: number;
   p99Ms: number;
-  /** Seconds of a core per million keys, of all PS. */
+  /** Seconds of a core per million keys, of all PS, and of the replica. */
   psCpu: number;
+  replicaCpu: number;
 }
 
 class Pusher {
@@ -112,6 +113,8 @@ class Story {
     private readonly pids: ReadonlyMap<string, number>,
     private readonly pusher: Pusher,
     private readonly client: Client,
+    /** Streams of shards that a replica was thrown out of. */
+    private readonly dropped: () => number,
   ) {}
 
   async run(report: BenchReport): Promise<void> {
@@ -127,7 +130,7 @@ class Story {
         const replica = side === 'replica' ? await this.follow() : undefined;
         for (const load of LOADS) {
           const asking = replica ? this.ask(load) : undefined;
-          const result = await this.measure(load === 'steady' ? this.steadyRate : 'all');
+          const result = await this.measure(load === 'steady' ? this.steadyRate : 'all', replica?.pid);
           await asking?.();
           this.measured[load][side].push(result);
           const { rate, medianMs, p99Ms } = result;
@@ -179,15 +182,16 @@ class Story {
     };
   }
 
-  private async measure(rate: PusherOrder['rate']): Promise<Measured> {
+  private async measure(rate: PusherOrder['rate'], replica?: number): Promise<Measured> {
     const { pusher, options } = this;
     pusher.order(rate);
     await pause(WARM_MS);
-    const cpu = this.psCpu();
+    const ofReplica = () => (replica === undefined ? 0 : cpuSeconds(replica));
+    const [cpu, replicaCpu] = [this.psCpu(), ofReplica()];
     const from = monotonicMs();
     await Promise.race([pause(options.seconds * 1000), pusher.failure]);
     const to = monotonicMs();
-    const used = this.psCpu() - cpu;
+    const [used, replicaUsed] = [this.psCpu() - cpu, ofReplica() - replicaCpu];
     // What was acknowledged until now is told within the next report.
     await pause(100);
     const times = sorted(pusher.between(from, to));
@@ -197,6 +201,7 @@ class Story {
       medianMs: quantile(times, 0.5),
       p99Ms: quantile(times, 0.99),
       psCpu: used / (keys / 1e6),
+      replicaCpu: replicaUsed / (keys / 1e6),
     };
   }
 
@@ -227,12 +232,19 @@ class Story {
       report.add({ name: `${load}: acknowledgement, median`, unit: 'ms', values: sides('medianMs') });
       report.add({ name: `${load}: acknowledgement, p99`, unit: 'ms', values: sides('p99Ms') });
       report.add({ name: `${load}: CPU of PS`, unit: 's per M keys', values: sides('psCpu') });
+      const ofReplica = median(replica.map(({ replicaCpu }) => replicaCpu));
+      report.add({
+        name: `${load}: CPU of the replica`,
+        unit: 's per M keys',
+        values: { median: ofReplica },
+      });
       report.add({ name: `${load}: CPU of PS, of none`, unit: '', values: spread('psCpu') });
       report.add({ name: `${load}: lag of answers, median`, unit: 'ms', values: lag(0.5) });
       report.add({ name: `${load}: lag of answers, p99`, unit: 'ms', values: lag(0.99) });
       report.atMost(`${load}: lag, p99 (ms)`, lag(0.99).median, P99_GOAL_MS);
       report.goal(`${load}: acknowledged, of none`, spread('rate').median, PRICE_GOAL);
     }
+    report.add({ name: 'thrown out', unit: 'streams', values: { all: this.dropped() } });
     report.add({ name: 'until a replica is ready', unit: 'ms', values: { median: median(this.fills) } });
   }
 }
@@ -244,14 +256,16 @@ export async function run(given: Given<typeof REPLICA_FLAGS>): Promise<void> {
   const report = new BenchReport('replica', options);
   Object.assign(report.parameters, { ps, code: mode.code, rounds, seconds, rows, dim, batch });
   const pids = new Map<string, number>();
-  const onEvent = (event: { event: string; name?: unknown; pid?: unknown }) => {
+  let dropped = 0;
+  const onEvent = (event: { event: string; name?: unknown; pid?: unknown; reason?: unknown }) => {
+    if (event.event === 'replica.dropped' && event.reason !== 'left') dropped++;
     if (event.event === 'process.started') pids.set(String(event.name), Number(event.pid));
   };
   await withJob({ ps, mode, onEvent }, async (cluster) => {
     const pusher = new Pusher({ scheduler: cluster.address, rows, dim, batch });
     const client = await connect(cluster.address, { connectTimeoutMs: 120_000, replica: true });
     try {
-      await new Story(options, cluster, pids, pusher, client).run(report);
+      await new Story(options, cluster, pids, pusher, client, () => dropped).run(report);
     } finally {
       pusher.stop();
       await client.close();
