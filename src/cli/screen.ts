@@ -1,4 +1,5 @@
 /** What `kintsugi top` shows: a pure function of two looks at a job and of its newest events. */
+import { isAuditTable } from '../client/audit.js';
 import type { JobSnapshot } from '../client/observe.js';
 import { bytesText, countText, harmless, percentText, table, timeText } from '../local/text.js';
 import type { JobRates, OpRates, WorkerRates } from '../observe/rates.js';
@@ -9,8 +10,11 @@ import { eventLine } from './events.js';
 import { progressLine } from './scale.js';
 
 const rate = (value: number): string => (value > 0 && value < 10 ? value.toFixed(1) : countText(value));
-const secondsText = (seconds: number | undefined): string =>
-  seconds === undefined ? '-' : timeText(seconds * 1000);
+/** Most pulls take less than a millisecond. */
+function secondsText(seconds: number | undefined): string {
+  if (seconds === undefined) return '-';
+  return seconds < 0.01 ? `${(seconds * 1000).toFixed(1)} ms` : timeText(seconds * 1000);
+}
 const latency = ({ p50Seconds, p99Seconds }: OpRates): string =>
   `${secondsText(p50Seconds)} / ${secondsText(p99Seconds)}`;
 
@@ -63,8 +67,9 @@ export function screenOf(
     const heads = ['worker', 'run', 'samples/s', ...WORKER_PHASES, 'cpu', 'productive', 'idle'];
     lines.push('', ...table(heads, rates.workers.map(workerRow), 2));
   }
-  if (rates.tables.length > 0) {
-    const rows = rates.tables.map((each) => [
+  const tables = rates.tables.filter(({ name }) => !isAuditTable(name));
+  if (tables.length > 0) {
+    const rows = tables.map((each) => [
       ...[each.name, countText(each.rows), rate(each.rowsPerSecond)],
       ...[rate(each.pulledRowsPerSecond), rate(each.pushedRowsPerSecond)],
     ]);

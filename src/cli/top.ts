@@ -42,6 +42,11 @@ function baseline(history: readonly JobSnapshot[]): JobSnapshot | undefined {
   return history.findLast(({ at }) => now - at >= WINDOW_MS) ?? history[0];
 }
 
+/** One screen is to have rates of workers, too. They are there when each may have reported twice. */
+function isSeen([first]: readonly JobSnapshot[], now: JobSnapshot): boolean {
+  return now.workers.length === 0 || now.at - (first?.at ?? now.at) >= WINDOW_MS;
+}
+
 async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Promise<void> {
   const { interval, once, json } = flags;
   const terminal = process.stdout.isTTY && !once && !json;
@@ -63,7 +68,7 @@ async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Pr
       // What was seen before is said again on a terminal only, which would be empty.
       if (problem !== undefined && !terminal) process.stderr.write(`not seen: ${describe(problem)}\n`);
       // Rates need two looks.
-      else if (before && now && before !== now) {
+      else if (before && now && before !== now && (!once || isSeen(observer.history, now))) {
         const rates = ratesBetween(before, now);
         const lines = screenOf(now, rates, events);
         if (problem !== undefined) lines.unshift(`as it was last seen: ${describe(problem)}`);
@@ -90,7 +95,7 @@ export function registerTop(program: Command): void {
     program.command('top').description('Show the load of a running job, refreshed in place on a terminal.'),
   )
     .option('--interval <time>', 'between two looks', duration('--interval'), 2000)
-    .option('--once', 'one screen, of the time of one interval, and end', false)
+    .option('--once', 'one screen, and end; of 6s where there are workers, else of one interval', false)
     .option('--json', 'print JSON, a look a line', false)
     .action(run);
 }

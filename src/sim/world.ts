@@ -18,6 +18,7 @@ import { Saves } from './saves.js';
 import { specOf } from './tables.js';
 import { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
+import { Watchers } from './watchers.js';
 
 /** A schedule that would be over earlier goes on with more pushes. */
 export const MIN_STEPS = 300;
@@ -41,6 +42,7 @@ export class World {
   private readonly faults: Faults;
   private readonly traffic: Traffic;
   private readonly impostors: Impostors;
+  private readonly watchers: Watchers;
   private readonly saves: Saves;
   private steps = 0;
   /** At the last check: shards that are beyond repair. */
@@ -64,6 +66,7 @@ export class World {
     cluster.control = this.control;
     this.faults = new Faults(cluster, this.control);
     this.impostors = new Impostors(cluster, this.control, seed);
+    this.watchers = new Watchers(cluster, this.control, seed);
     this.traffic = new Traffic(cluster, () => {
       cluster.phase = 'running';
     });
@@ -112,6 +115,7 @@ export class World {
     this.killAll();
     if (this.steps % 32 === 0) this.reload();
     this.impostors.strike();
+    this.watchers.strike();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
     this.saves.step();

@@ -2,7 +2,9 @@ import { once } from 'node:events';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { inPlace } from '../../src/cli/screen.js';
 import { connect } from '../../src/client/client.js';
+import type { WorkerReport } from '../../src/protocol/telemetry.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { startReporting } from '../../src/worker/reporting.js';
 import { kintsugi, start } from './support.js';
 
 let cluster: LocalCluster;
@@ -54,4 +56,26 @@ test('as JSON the status and the rates', async () => {
 test('a terminal is written over in place, and no line is longer than it', () => {
   const text = inPlace(['a'.repeat(100), 'b', 'c'], 10, 3);
   expect(text).toBe(`\x1b[H${'a'.repeat(10)}\x1b[K\nb\x1b[K\x1b[J`);
+});
+
+test('one screen has what workers do: it is of the time between two of their reports', async () => {
+  const job = await startLocalCluster({ code: '1+1', ps: 2 });
+  onTestFinished(() => job.close());
+  const trainer = await connect(job.address);
+  onTestFinished(() => trainer.close());
+  let upSeconds = 0;
+  const report = (): WorkerReport => {
+    upSeconds++;
+    return {
+      ...{ name: 'worker-0', run: 'train', samples: 1000 * upSeconds, batches: upSeconds, rssBytes: 1 },
+      ...{ upSeconds, cpuSeconds: 1, phaseSeconds: { read: 0, pull: 0, compute: 0, push: 0 } },
+      ...{ idleSeconds: 0, productiveSeconds: 0, stalenessBatches: 0 },
+    };
+  };
+  const { end } = startReporting(trainer, report);
+  const flags = ['--once', '--json', '--interval', '200ms', '--scheduler', job.address];
+  const { stdout } = await kintsugi(['top', ...flags]);
+  end();
+  const { rates } = JSON.parse(stdout) as { rates: { workers: unknown[] } };
+  expect(rates.workers).toMatchObject([{ name: 'worker-0', samplesPerSecond: 1000 }]);
 });
