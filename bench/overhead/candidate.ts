@@ -16,6 +16,7 @@ import { localOptions } from '../common/training/cluster.js';
 import { TABLE } from '../common/training/keys.js';
 import type { Mode } from '../common/training/modes.js';
 import type { Job } from './options.js';
+import { Watchers } from './watched.js';
 
 const CONNECT_MS = 120_000;
 
@@ -83,6 +84,15 @@ export class Candidate {
   }
 
   async round(): Promise<Round> {
+    if (!this.mode.watched) return this.work();
+    const pages = [this.processes.address, ...this.addresses];
+    const watchers = await Watchers.start(this.processes.address, pages);
+    const round = await this.work();
+    await watchers.stop();
+    return round;
+  }
+
+  private async work(): Promise<Round> {
     const { job, mode } = this;
     const cpu = this.cpuOf('ps-');
     const schedulerCpu = this.cpuOf('scheduler');
@@ -128,6 +138,7 @@ export class Candidate {
     this.workerCpu = 0;
     const model = ['--batch', `${batch}`, '--dim', `${dim}`, ...flags];
     const name = `worker-${this.workers++}`;
+    if (this.mode.watched) model.push('--tensorboard', join(this.directory, 'board'));
     // Every worker trains all of the data, as a run of its own.
     const worker = this.processes.startWorker(name, ['--run', name, '--data', this.data, ...model]);
     await this.processes.race(worker.exited);

@@ -40,7 +40,7 @@ export const OVERHEAD_FLAGS = {
   jobs: { value: 'list', help: 'of ecrec-sgd, ecrec-adagrad (ecrec: both), light, pushes (default: all)' },
   modes: {
     value: 'list',
-    help: `codes, none, checkpoint (default: none,4+1,4+2,1+1,checkpoint; 8+2 from ${WIDE_PS} PS on)`,
+    help: 'codes, none, checkpoint, MODE/watched (default: none,4+1,4+2,1+1,checkpoint)',
   },
   intervals: { value: 'list', help: 'seconds between two checkpoints', standard: '5,20' },
   ps: { value: 'n', help: 'PS', standard: '6' },
@@ -78,6 +78,15 @@ function jobsNamed(wanted: string, smoke: boolean): Job[] {
   throw bad(`--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`);
 }
 
+const WATCHED = '/watched';
+
+/** @throws BAD_ARGUMENT */
+function modesNamed(name: string, intervals: readonly number[]): Mode[] {
+  if (!name.endsWith(WATCHED)) return modeOf(name, intervals);
+  const modes = modeOf(name.slice(0, -WATCHED.length), intervals);
+  return modes.map((mode) => ({ ...mode, name: `${mode.name}${WATCHED}`, watched: true }));
+}
+
 /** @throws BAD_ARGUMENT */
 export function parseOverheadOptions(given: Given<typeof OVERHEAD_FLAGS>): OverheadOptions {
   const flags = completed(OVERHEAD_FLAGS, given);
@@ -90,7 +99,7 @@ export function parseOverheadOptions(given: Given<typeof OVERHEAD_FLAGS>): Overh
   return {
     smoke,
     jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
-    modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
+    modes: modes.split(',').flatMap((name) => modesNamed(name, intervals)),
     ps,
     rounds: number(flags, 'rounds'),
     json,

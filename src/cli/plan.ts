@@ -211,7 +211,11 @@ export function registerPlan(program: Command): void {
       'processors that all processes share (default: each has a machine)',
       positive('--processors'),
     )
-    .option('--measure', 'measure the rates of requests on this machine first: takes a minute', false)
+    .option(
+      '--measure',
+      'measure the rates of requests and of a lost PS on this machine first: takes a minute',
+      false,
+    )
     .option('--json', 'print the plan as JSON', false)
     .action(runPlan);
 }

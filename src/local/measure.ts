@@ -1,7 +1,7 @@
 /**
- * What requests cost on this machine: two small jobs of real processes, one without redundancy and one with
- * 4+1, that a client keeps busy. Processor time is the kernel's, so other work on the machine slows this down
- * and falsifies little.
+ * What requests and the loss of a PS cost on this machine: two small jobs of real processes, one without
+ * redundancy and one with 4+1, that a client keeps busy. Of the second one a PS is lost in the end.
+ * Processor time is the kernel's, so other work on the machine slows this down and falsifies little.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -12,15 +12,20 @@ import { type Client, connect } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { optimizerOf } from '../optimizers.js';
 import { DIM, FEW_ROWS, type Load, MANY_ROWS, NARROW_DIM, ratesFrom } from '../planner/fit.js';
+import { codedBytes } from '../planner/memory.js';
 import type { Rates } from '../planner/rates.js';
 import { monotonicMs } from '../runtime/log.js';
+import { sumOf } from '../statistics.js';
+import type { RoleEvent } from './events.js';
+import { type Loss, measureLoss } from './measure-loss.js';
 import type { LocalOptions } from './options.js';
-import { Processes } from './processes.js';
+import { Processes, psName } from './processes.js';
 import { cpuSeconds } from './processor-time.js';
 
 const PS = 5;
-/** Data shards of both jobs. */
+/** Data shards of both jobs, and of a group of the second one. */
 const SHARDS = 20;
+const DATA_SHARDS = 4;
 /** Requests under way. */
 const IN_FLIGHT = 8;
 const KEY_SETS = 64;
@@ -63,7 +68,8 @@ export function bareJob(ps: number, code: string, groups?: number): LocalOptions
 
 class Measured {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-rates-'));
-  private readonly pids: number[] = [];
+  private readonly pids = new Map<string, number>();
+  private readonly events: RoleEvent[] = [];
   private readonly processes: Processes;
   private client: Client | undefined;
   idle = 0;
@@ -72,12 +78,17 @@ class Measured {
     private readonly size: MeasureSize,
     private readonly r: number,
   ) {
-    const options = r === 0 ? bareJob(PS, 'none', SHARDS) : bareJob(PS, `4+${r}`, SHARDS / 4);
+    const options =
+      r === 0 ? bareJob(PS, 'none', SHARDS) : bareJob(PS, `${DATA_SHARDS}+${r}`, SHARDS / DATA_SHARDS);
     this.processes = new Processes({
-      options,
+      // One that joins takes the place of one that is lost.
+      options: { ...options, balanceJoining: false },
       directory: this.directory,
-      onEvent: ({ event, name, pid }) => {
-        if (event === 'process.started' && String(name).startsWith('ps-')) this.pids.push(Number(pid));
+      onEvent: (told) => {
+        const { event, name, pid } = told;
+        this.events.push(told);
+        if (event === 'process.started' && String(name).startsWith('ps-'))
+          this.pids.set(String(name), Number(pid));
       },
       onBack: () => {},
     });
@@ -102,7 +113,7 @@ class Measured {
 
   /** Of all PS. */
   private cpu(): number {
-    const sum = this.pids.reduce((total, pid) => total + cpuSeconds(pid), 0);
+    const sum = sumOf([...this.pids.values()], cpuSeconds);
     if (!Number.isNaN(sum)) return sum;
     throw new KintsugiError('BAD_ARGUMENT', '--measure reads processor times from /proc, which is not here');
   }
@@ -129,6 +140,27 @@ class Measured {
         if (round > 0) all[i]!.push(load);
       }
     return all.map((same) => same.sort((a, b) => dearness(a) - dearness(b))[same.length >> 1]!);
+  }
+
+  /** One PS is lost, and one that held nothing takes its place. */
+  async loss(): Promise<Loss> {
+    const { client, pids, events, processes } = this;
+    await processes.startAnotherPs();
+    const rows = Math.ceil(this.size.rows / MANY_ROWS) * MANY_ROWS;
+    // A PS has a shard of each group.
+    const perShard = codedBytes(Math.ceil(rows / SHARDS), { dim: DIM, optimizer: 'adagrad' });
+    const kill = (name: string) => {
+      pids.delete(name);
+      processes.kill('ps', name);
+    };
+    const name = psName(0);
+    const cpu = () =>
+      sumOf(
+        [...pids].filter(([each]) => each !== name),
+        ([, pid]) => cpuSeconds(pid),
+      );
+    const job = { client: client!, events, kill, cpu, idle: this.idle * PS };
+    return measureLoss(job, name, perShard * (SHARDS / DATA_SHARDS));
   }
 
   /** Keeps the job busy with one kind of request. */
@@ -188,24 +220,29 @@ function keysOf(at: number, rows: number, all: number): BigUint64Array {
 export async function measureLoads(
   tell: (text: string) => void,
   size: MeasureSize,
-): Promise<{ loads: Load[]; idle: number }> {
+): Promise<{ loads: Load[]; idle: number; loss: Loss }> {
   tell('measuring pulls and pushes without redundancy');
   const plain = new Measured(size, 0);
   const loads = await plain.with(() => plain.loads(PLAIN));
   tell('measuring pushes with 4+1');
   const coded = new Measured(size, 1);
-  loads.push(...(await coded.with(() => coded.loads(CODED))));
-  return { loads, idle: Math.max(1e-4, plain.idle) };
+  const loss = await coded.with(async () => {
+    loads.push(...(await coded.loads(CODED)));
+    tell('measuring the loss of a PS');
+    return coded.loss();
+  });
+  return { loads, idle: Math.max(1e-4, plain.idle), loss };
 }
 
 /**
- * Rates of requests on this machine; a minute by default. The other rates are those of {@link Rates}.
+ * Rates of requests and of a lost PS on this machine; a minute by default. The other rates are those of
+ * {@link Rates}.
  * @throws BAD_ARGUMENT where there is no /proc, and what makes a local job fail
  */
 export async function measureRates(
   tell: (text: string) => void,
   size: MeasureSize = MINUTE,
 ): Promise<Partial<Rates>> {
-  const { loads, idle } = await measureLoads(tell, size);
-  return { ...ratesFrom(loads), idle };
+  const { loads, idle, loss } = await measureLoads(tell, size);
+  return { ...ratesFrom(loads), idle, ...loss };
 }

@@ -2,12 +2,14 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { median } from '../../bench/common/statistics.js';
 import { pairedRatio } from '../../bench/overhead/bench.js';
 import type { Round } from '../../bench/overhead/candidate.js';
 import { parseOverheadOptions } from '../../bench/overhead/options.js';
 import { kintsugi } from '../cli/support.js';
+
+vi.setConfig({ testTimeout: 180_000 });
 
 let directory = '';
 beforeAll(() => {
@@ -31,6 +33,22 @@ it('a smoke compares a code with none', async () => {
   expect(values('sent by PS')['4+1']).toBeGreaterThan(0);
   expect(values('memory')['4+1']! / values('memory').none!).toBeGreaterThan(1.1);
   expect(goals.map((goal) => goal.name)).toEqual(['pushes: 4+1 of none', 'pushes: memory of 4+1, of none']);
+});
+
+it('a smoke compares a job that is watched with one that is not', async () => {
+  const json = join(directory, 'watched.json');
+  const modes = ['--modes', 'none,none/watched'];
+  const output = await kintsugi(['bench', 'overhead', '--smoke', '--quiet', ...modes, '--json', json]);
+  expect(output.stderr).toBe('');
+  expect(output.code).toBe(0);
+  const { results, goals } = JSON.parse(readFileSync(json, 'utf8')) as {
+    results: { name: string; values: Record<string, number> }[];
+    goals: { name: string }[];
+  };
+  const watched = results.find(({ name }) => name === 'pushes: none/watched, of unwatched')!;
+  expect(watched.values.throughput).toBeGreaterThan(0);
+  expect(watched.values['processor time']).toBeGreaterThan(0);
+  expect(goals.map(({ name }) => name)).toContain('pushes: none/watched, of unwatched');
 });
 
 it('compares within a round, so that a slow moment of the machine meets both sides', () => {

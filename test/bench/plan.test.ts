@@ -21,8 +21,10 @@ it('measures rates, plans a job with them, and runs it', async () => {
     results: { name: string; values: Record<string, number> }[];
     rates: Record<string, number>;
   };
-  for (const name of ['pullRow', 'pushRow', 'section', 'parityRow', 'idle'])
+  for (const name of ['pullRow', 'pushRow', 'section', 'parityRow', 'idle', 'serving', 'recoveryBytes'])
     expect(rates[name]).toBeGreaterThan(0);
+  // A machine is given up after 0.7 s; a process that is gone is missed sooner.
+  expect(rates.detection).toBeGreaterThan(0.7);
   const [memory, work, throughput] = results;
   // Memory is the engine's arithmetic on this machine as on any other.
   expect(memory!.values.ratio).toBeGreaterThan(0.9);

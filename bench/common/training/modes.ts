@@ -11,6 +11,8 @@ export interface Mode {
   idle?: boolean;
   /** Seconds between two checkpoints; undefined: this mode takes none. */
   intervalSeconds?: number;
+  /** Everything that can look at the job does. */
+  watched?: boolean;
 }
 
 /** @throws BAD_ARGUMENT */
