@@ -44,6 +44,8 @@ async function measure(bench: Bench): Promise<Record<string, Watched[]>> {
   const details: Record<string, Watched[]> = {};
   if (has('beside') || has('compare')) {
     await job.train();
+    // Code is compiled in the first seconds, which would be those of the turn that all others are held to.
+    await job.sleep(options.watchMs / 2);
     if (has('beside')) details.beside = await beside(bench);
     if (has('compare')) details.compare = await compare(bench);
     await job.stopTraining();

@@ -124,13 +124,14 @@ export async function compare({ options, report, ways }: Bench): Promise<Watched
     options.tell(`every ${options.intervalMs / 1000} s: ${way}`);
     watched.push(await ways.watch(way));
   }
-  const steady = watched[0]!.samplesPerSecond;
-  for (const { way, samplesPerSecond, slowestMs, tookSeconds } of watched)
+  const [steady] = watched as [Watched];
+  for (const { way, samplesPerSecond, cpuSeconds, slowestMs, tookSeconds } of watched)
     report.add({
       name: `every ${options.intervalMs / 1000} s: ${way}`,
       unit: '',
       values: {
-        'of none': samplesPerSecond / steady,
+        'of none': samplesPerSecond / steady.samplesPerSecond,
+        'processor time of a sample, of none': cpuSeconds / steady.cpuSeconds,
         'slowest request (ms)': slowestMs,
         checkpoints: tookSeconds.length,
         ...(tookSeconds.length > 0 && { 'each (s)': median(tookSeconds) }),
