@@ -1,8 +1,10 @@
 /** The scheduler's machine for samples with a ledger and a disk, for tests. */
+
 import { expect } from 'vitest';
 import { Ledger } from '../../../src/core/scheduler/ledger.js';
 import { Samples, type SamplesPolicy } from '../../../src/core/scheduler/samples/samples.js';
 import { newJob } from '../../../src/core/scheduler/state.js';
+import { type EventFields, fieldsOf, isEventKind } from '../../../src/protocol/events.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { type DatasetSpec, UNBOUNDED } from '../../../src/protocol/samples.js';
 import { Disk, type Write } from '../../../src/sim/disk.js';
@@ -27,6 +29,8 @@ export const POLICY: SamplesPolicy = {
 export class Book {
   readonly sent: [to: number, message: Message][] = [];
   readonly events: string[] = [];
+  /** The newest of each name, with what is kept of it. */
+  readonly kept = new Map<string, EventFields>();
   private ledger: Ledger;
   private samples: Samples;
   private readonly disk = new Disk(() => ({ ...newJob('j', 1, []), nextPeer: 100 }));
@@ -58,7 +62,10 @@ export class Book {
     for (const effect of this.ledger.commit()) {
       if (effect.kind === 'persist') this.writing = effect;
       else if (effect.kind === 'send') this.sent.push([effect.to, effect.message]);
-      else if (effect.kind === 'event') this.events.push(effect.name);
+      else if (effect.kind === 'event') {
+        this.events.push(effect.name);
+        if (isEventKind(effect.name)) this.kept.set(effect.name, fieldsOf(effect.name, effect.fields));
+      }
     }
   }
 

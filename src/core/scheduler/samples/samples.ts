@@ -375,8 +375,9 @@ export class Samples {
     this.ledger.touch(cursorKey(index));
     this.ledger.touch(epochKey(index, epoch));
     this.forget(live, range);
-    if (!state.growth && state.finished + state.setAside.length === plan.total)
-      this.event('dataset.complete', { name: state.name, samples: state.samples, redone: state.redone });
+    if (state.growth || state.finished + state.setAside.length !== plan.total) return;
+    const trained = state.samples.reduce((all, each) => all + each, 0);
+    this.event('dataset.complete', { name: state.name, samples: trained, redone: state.redone });
   }
 
   /** Removes a range from the queue and ends its session. */
