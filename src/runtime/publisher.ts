@@ -12,10 +12,11 @@ import { failureOf, Places } from './places.js';
 
 type PublishEffect = SchedulerEffect & { kind: 'publish' };
 
-/** So many checkpoints stay, of what the place had when the newest one was published. */
+/** So many checkpoints stay. */
 interface Clean {
   keep: number;
-  listing: Listing;
+  /** What the place had when the newest one was published, if that was only just now. */
+  listing?: Listing | undefined;
 }
 
 export class Publisher {
@@ -72,7 +73,8 @@ export class Publisher {
   private clean(place: Place, what: Clean): void {
     const { url } = place;
     const isBusy = this.cleaning.has(url);
-    this.cleaning.set(url, isBusy ? what : undefined);
+    // Others may publish before its turn comes: the place is looked at again then.
+    this.cleaning.set(url, isBusy ? { keep: what.keep } : undefined);
     if (isBusy) return;
     keepNewest(place, what.keep, what.listing)
       .then(({ checkpoints, files, bytes }) => {
