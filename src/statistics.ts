@@ -8,6 +8,11 @@ export function median(values: readonly number[]): number {
   return ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
 }
 
+/** 0 of none. */
+export function mean(values: readonly number[]): number {
+  return sumOf(values, (value) => value) / Math.max(1, values.length);
+}
+
 export function sumOf<T>(list: readonly T[], of: (item: T) => number): number {
   return list.reduce((total, item) => total + of(item), 0);
 }

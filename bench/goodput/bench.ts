@@ -6,6 +6,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { mean } from '../../src/statistics.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
 import type { Given } from '../common/flags.js';
 import { BenchReport } from '../common/report.js';
@@ -17,9 +18,6 @@ import { type Real, runReal } from './real.js';
 
 const HOUR = 3600;
 const ROWS = 20_000;
-
-const mean = (values: readonly number[]): number =>
-  values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /** All hours of a rate. */
 function hoursOf(options: GoodputOptions, way: Way, perHour: number): Played[] {

@@ -20,6 +20,7 @@ import { Processes, psName } from '../../src/local/processes.js';
 import { inOrder } from '../../src/local/report.js';
 import { codeText } from '../../src/planner/question.js';
 import { monotonicMs } from '../../src/runtime/log.js';
+import { sumOf } from '../../src/statistics.js';
 import type { Failure } from './failures.js';
 import type { GoodputOptions, Way } from './options.js';
 
@@ -143,7 +144,7 @@ class Run {
       );
       // As far as it came at that moment.
       const status = await processes.race(Dataset.status(client!, RUN));
-      const samples = status?.samples.reduce((sum, each) => sum + each, 0) ?? 0;
+      const samples = sumOf(status?.samples ?? [], (each) => each);
       this.newest = { samples, events: inOrder(events) };
     } catch (error) {
       if (this.now >= seconds) await this.tooLate();
@@ -161,7 +162,7 @@ class Run {
     const manifest =
       restored && (await withPlace(restored.url, (place) => readManifest(place, restored.number)));
     const samples = manifest?.samples?.datasets.flatMap((each) => each.samples) ?? [];
-    this.newest = { samples: samples.reduce((sum, each) => sum + each, 0), events: [] };
+    this.newest = { samples: sumOf(samples, (each) => each), events: [] };
   }
 
   /** Kills what is due, and waits. What is down when its time comes is not killed. */

@@ -3,6 +3,7 @@
  * sign of life, so the time between a SIGKILL and the next process of that name counts as allocated.
  */
 import { type Allocation, goodputOf } from '../protocol/goodput.js';
+import { sumOf } from '../statistics.js';
 import { numberOf, type RoleEvent } from './events.js';
 
 export interface GoodputReport extends Allocation {
@@ -34,15 +35,12 @@ export function goodputReport(events: readonly RoleEvent[]): GoodputReport {
     if (event.event === 'worker.progress' || event.event === 'worker.done')
       place.now = numberOf(event, 'productiveSeconds');
   }
-  const all = [...places.values()].map(({ first, last, before, now }) => ({
-    productiveSeconds: before + now,
-    allocatedSeconds: (last - first) / 1000,
-  }));
-  return {
-    ratio: goodputOf(all) ?? null,
-    productiveSeconds: all.reduce((sum, { productiveSeconds }) => sum + productiveSeconds, 0),
-    allocatedSeconds: all.reduce((sum, { allocatedSeconds }) => sum + allocatedSeconds, 0),
+  const all = [...places.values()];
+  const workers: Allocation = {
+    productiveSeconds: sumOf(all, ({ before, now }) => before + now),
+    allocatedSeconds: sumOf(all, ({ first, last }) => (last - first) / 1000),
   };
+  return { ratio: goodputOf([workers]) ?? null, ...workers };
 }
 
 /** For summaries. */

@@ -40,5 +40,3 @@ export function seenIn(history: readonly JobSnapshot[]): Seen | undefined {
 export const times = (value: number): string => `${value.toFixed(1)} times`;
 export const percent = (ratio: number): string => `${Math.round(ratio * 100)} %`;
 export const mib = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(bytes < 2 ** 24 ? 1 : 0)} MiB`;
-export const mean = (values: readonly number[]): number =>
-  values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);

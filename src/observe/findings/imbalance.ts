@@ -1,5 +1,6 @@
 /** PS that hold or serve much more than others. */
-import { type Check, mean, mib, times } from './finding.js';
+import { mean } from '../../statistics.js';
+import { type Check, mib, times } from './finding.js';
 
 const UNEVEN = 1.5;
 /** Below this nobody minds. */

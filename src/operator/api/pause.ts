@@ -1,13 +1,7 @@
+import { setTimeout as wait } from 'node:timers/promises';
+
 /** Resolves after a time, or when the signal aborts. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done);
-    if (signal.aborted) done();
-  });
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  // Only the signal can reject it.
+  await wait(ms, undefined, { signal }).catch(() => {});
 }
