@@ -11,20 +11,25 @@ COPY native native
 COPY src src
 COPY bench bench
 COPY examples examples
-# Compiles the addon and the TypeScript. What object stores need stays; what other platforms need goes.
-RUN ONNXRUNTIME_NODE_INSTALL=skip npm install && npm prune --omit=dev --ignore-scripts && \
-    npm install --no-save --omit=dev --ignore-scripts "@aws-sdk/client-s3@^3.729.0" && \
+# Compiles the addon and the TypeScript. Then the tools go, and what DLRM and object stores need comes by name:
+# npm takes what is also a tool of the tests for a tool, also when it is asked for. What other platforms need
+# goes.
+RUN ONNXRUNTIME_NODE_INSTALL=skip npm install && \
+    npm pkg delete devDependencies peerDependencies peerDependenciesMeta && \
+    npm install --no-save --ignore-scripts "@aws-sdk/client-s3@^3.729.0" "onnxruntime-node@^1.30.0" \
+      "lmdb@^3.5.6" "uWebSockets.js@npm:@rjweb/uws@1.5.0" && \
     arch=$(node -p process.arch) abi=$(node -p process.versions.modules) && \
     find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 ! -path "*/linux/$arch" -exec rm -r {} + && \
     find node_modules/uWebSockets.js -name '*.node' ! -name "uws_linux_${arch}_$abi.node" -delete && \
-    mkdir kept && cp -r --parents dist build/Release/kintsugi.node src/dashboard/page node_modules kept && \
-    cp package.json LICENSE kept && \
-    find kept \( -name '*.map' -o -name '*.d.ts' -o -name '*.tsbuildinfo' \) -delete
+    mkdir -p kept/app kept/usr/local/bin && \
+    cp -r --parents dist build/Release/kintsugi.node src/dashboard/page node_modules kept/app && \
+    cp package.json LICENSE kept/app && ln -s /app/dist/src/cli/main.js kept/usr/local/bin/kintsugi && \
+    find kept \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.mts' -o -name '*.tsbuildinfo' \) -delete
 
+# Nothing is run in what is kept: its base needs no shell.
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
-COPY --from=build /app/kept /app
-RUN ln -s /app/dist/src/cli/main.js /usr/local/bin/kintsugi
+COPY --from=build /app/kept /
 WORKDIR /app
 USER 1000:1000
 ENTRYPOINT ["kintsugi"]

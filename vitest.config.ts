@@ -8,13 +8,29 @@ const compiled = process.env.KINTSUGI_COMPILED;
 
 /** Whole jobs of real processes: `npm run test:jobs`. Everything else is `npm test`. */
 const jobs = ['test/local/**/*.test.ts', 'test/bench/**/*.test.ts'];
+/** The package in an empty folder, on every Node: `npm run test:install`. */
+const install = ['test/install/**/*.test.ts'];
+/** A broker, which one of them kills: `npm run test:kafka`. */
+const kafka = ['test/kafka/**/*.test.ts'];
+/** Real ratings, where a machine has them: `npm run test:movielens`. */
+const movielens = ['test/movielens/**/*.test.ts'];
 
 export default defineConfig({
   resolve: { alias: compiled ? [{ find: /^(?:\.\.\/)+src\//, replacement: `${compiled}/` }] : [] },
   test: {
     projects: [
-      { extends: true, test: { name: 'parts', include: ['test/**/*.test.ts'], exclude: jobs } },
+      {
+        extends: true,
+        test: {
+          name: 'parts',
+          include: ['test/**/*.test.ts'],
+          exclude: [...jobs, ...install, ...kafka, ...movielens],
+        },
+      },
       { extends: true, test: { name: 'jobs', include: jobs } },
+      { extends: true, test: { name: 'install', include: install } },
+      { extends: true, test: { name: 'kafka', include: kafka } },
+      { extends: true, test: { name: 'movielens', include: movielens } },
     ],
     testTimeout: 60_000,
     hookTimeout: 60_000,

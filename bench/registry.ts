@@ -12,12 +12,14 @@ import { LOOPBACK_FLAGS } from './common/loopback/options.js';
 import { GOODPUT_FLAGS } from './goodput/options.js';
 import { OVERHEAD_FLAGS } from './overhead/options.js';
 import { PLAN_FLAGS } from './plan/options.js';
+import { READ_FLAGS } from './read/options.js';
 import { RECOVERY_FLAGS } from './recovery/options.js';
 import { REPLICA_FLAGS } from './replica/options.js';
 import { ROLLING_FLAGS } from './rolling/options.js';
 import { SCALING_FLAGS } from './scaling/options.js';
 import { SCAN_FLAGS } from './scan/options.js';
 import { TABLES_FLAGS } from './tables/options.js';
+import { TRANSPORTS_FLAGS } from './transports/options.js';
 import { VANISH_FLAGS } from './vanish/options.js';
 
 interface Benchmark {
@@ -55,6 +57,16 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'gradients to one PS over loopback, against the bare transport and Redis',
     LOOPBACK_FLAGS,
     () => import('./push/bench.js'),
+  ),
+  transports: benchmark(
+    'the library over `ws`, on a Node of your choice, against the library over uWebSockets.js',
+    TRANSPORTS_FLAGS,
+    () => import('./transports/bench.js'),
+  ),
+  read: benchmark(
+    'what readers make of data files per core, against DuckDB',
+    READ_FLAGS,
+    () => import('./read/bench.js'),
   ),
   overhead: benchmark(
     'what redundancy costs while nothing fails',

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 const root = dirname(fileURLToPath(import.meta.url));
 const tool = process.env.CLANG_FORMAT ?? 'clang-format';
 const files = [];
-for (const folder of ['kernels', 'engine', 'binding', 'test', 'bench']) {
+for (const folder of ['kernels', 'engine', 'data', 'binding', 'test', 'bench']) {
   for (const name of readdirSync(join(root, folder)).sort()) {
     if (name.endsWith('.cc') || name.endsWith('.h')) files.push(join(root, folder, name));
   }

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = dirname(fileURLToPath(import.meta.url));
-const folders = { engine: ['kernels', 'engine'], addon: ['kernels', 'engine', 'binding'] };
+const folders = { engine: ['kernels', 'engine', 'data'], addon: ['kernels', 'engine', 'data', 'binding'] };
 const wanted = folders[process.argv[2] ?? 'addon'];
 if (!wanted) {
   console.error('usage: node native/sources.mjs addon|engine');

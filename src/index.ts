@@ -30,6 +30,26 @@ export {
 } from './client/client.js';
 export type { ClientPolicy } from './core/client/client.js';
 export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
+export { keyOf } from './data/keys.js';
+export { parseSchema, readSchema } from './data/parse-schema.js';
+export type {
+  DenseColumn,
+  KeyKind,
+  Label,
+  Pooling,
+  Schema,
+  SchemaTable,
+  SparseColumn,
+  Transform,
+} from './data/schema.js';
+export {
+  batchesOf,
+  type Source,
+  type SourceFactory,
+  type SourceOptions,
+  type SourcePart,
+  type SourceRange,
+} from './data/source.js';
 export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
 export type { EngineTable, InitializerSpec } from './native.js';
 export { type Observable, Observer, type ObserverOptions } from './observe/observer.js';
@@ -44,7 +64,12 @@ export {
   type TableRates,
   type WorkerRates,
 } from './observe/rates.js';
-export { type OptimizerKind, type OptimizerSpec, optimizerOf } from './optimizers.js';
+export {
+  type OptimizerExtras,
+  type OptimizerKind,
+  type OptimizerSpec,
+  optimizerOf,
+} from './optimizers.js';
 export type { SavedTable } from './protocol/checkpoints.js';
 export type { EventFields, EventKind, JobEvent, ToldKind } from './protocol/events.js';
 export type {
@@ -92,9 +117,16 @@ export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '
 export type { Departed } from './runtime/departure.js';
 export type { LogFields, Logger } from './runtime/log.js';
 export type { RunningPs } from './runtime/ps.js';
+export type { ScheduleKind, ScheduleSpec } from './schedules.js';
 export { Export, type ExportOptions, type ExportStatus, openExport } from './serving/exports.js';
 export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js';
 export { type Digest, digest } from './tools/digest.js';
+export {
+  type ImportOptions,
+  type ImportProgress,
+  type ImportResult,
+  importRows,
+} from './tools/import.js';
 export { type LoadOptions, type LoadProgress, type LoadResult, load } from './tools/load.js';
 export type { ParityCheck, SinkCheck } from './tools/parity.js';
 export { type RestartedNode, type RestartOptions, restart } from './tools/restart.js';
@@ -108,6 +140,7 @@ export type {
   ModelFactory,
   ModelOptions,
   SparseTable,
+  SparseValues,
   StepResult,
 } from './train/trainer.js';
 export type { ClientTls, RoleTls, ServerTls } from './transport/index.js';

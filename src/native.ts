@@ -23,10 +23,11 @@
  *     bytes of a list of blocks: the blocks one after the other, each of its column's fixed block size
  */
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { addonAdvice, addonFile } from './addon-file.js';
 import { describe, KintsugiError } from './errors.js';
+import type { NativeData } from './native-data.js';
+import type { NativeSystem } from './native-system.js';
 import type { OptimizerSpec } from './optimizers.js';
-import { PACKAGE_ROOT } from './package-root.js';
 
 export type { OptimizerSpec };
 
@@ -344,7 +345,7 @@ export interface Split {
   runs: Float64Array;
 }
 
-export interface NativeAddon {
+export interface NativeAddon extends NativeSystem, NativeData {
   /** The instruction set the kernels use: 'scalar' | 'avx2' | 'avx512-gfni'. */
   readonly isa: string;
   /** Forces an instruction set, or 'auto' again (tests); returns the name now in use. */
@@ -357,6 +358,8 @@ export interface NativeAddon {
   coefficient(k: number, r: number, parityIndex: number, member: number): number;
   /** The engine's optimizers: the names of their parameters, `lr` first. */
   optimizers(): { kind: string; parameters: string[] }[];
+  /** The engine's schedules: the names of their parameters, `warmup` first. */
+  schedules(): { kind: string; parameters: string[] }[];
   /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */
   rowWidth(dim: number, optimizer: OptimizerSpec): number;
   partition(keys: BigUint64Array, shards: number): Partition;
@@ -413,18 +416,6 @@ export interface NativeAddon {
   sumRows(target: Float32Array, width: number, rows: Float32Array, inverse: Uint32Array): void;
   /** XOR-folds and multiplies; for tests and benchmarks of the kernels: dst ^= c * src. */
   mulAdd(dst: Uint8Array, src: Uint8Array, c: number): void;
-  /**
-   * What the kernel knows of TCP connections, by file descriptor. `out` gets four numbers for each: bytes
-   * that this process wrote, bytes that the other side's kernel acknowledged, 1 while an acknowledgement is
-   * waited for (else 0), and the shortest round trip of late in milliseconds. The first is -1 where nothing
-   * is known: no TCP connection, or not Linux.
-   */
-  tcpStates(fds: Int32Array, out: Float64Array): void;
-  /**
-   * The TCP connections of this process at a local port, without the `known` descriptors: pairs of descriptor
-   * and bytes written. A library that hides its descriptors is found out by what it writes.
-   */
-  tcpWritten(port: number, known: Int32Array): Float64Array;
 }
 
 let loaded: NativeAddon | undefined;
@@ -433,17 +424,12 @@ let loaded: NativeAddon | undefined;
 export function loadNative(): NativeAddon {
   if (loaded) return loaded;
   const require = createRequire(import.meta.url);
-  const path = process.env.KINTSUGI_ADDON ?? join(PACKAGE_ROOT, 'build/Release/kintsugi.node');
+  const file = addonFile();
   try {
-    loaded = require(path) as NativeAddon;
+    loaded = require(file.path) as NativeAddon;
   } catch (error) {
-    throw new KintsugiError(
-      'ADDON_NOT_LOADED',
-      `the native addon could not be loaded (${describe(error).slice(0, 200)}); ` +
-        'run "npm rebuild kintsugi-ps", or "npm run build" in a checkout; ' +
-        'it needs a C++20 compiler, make and Python 3',
-      { cause: error },
-    );
+    const text = `the native addon could not be loaded (${describe(error).slice(0, 200)})`;
+    throw new KintsugiError('ADDON_NOT_LOADED', `${text}; ${addonAdvice(file)}`, { cause: error });
   }
   return loaded;
 }

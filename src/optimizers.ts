@@ -4,6 +4,7 @@
  * it. The engine's own table is in native/kernels/optimizers.h; test/optimizers.test.ts checks that both
  * agree.
  */
+import { type ScheduleSpec, scheduleProblem, wholeSchedule } from './schedules.js';
 
 /** The valid values of a number: `low` <= value < `high`. */
 interface Range {
@@ -25,6 +26,8 @@ export interface StatePart {
   /** As torch.optim names it; saved files use this name. */
   name: string;
   shape: 'vector' | 'scalar';
+  /** The parameter that its floats begin with; default: with 0. */
+  start?: 'initialAccumulator';
 }
 
 interface Optimizer {
@@ -34,6 +37,8 @@ interface Optimizer {
   lr: Range;
   parameters: Readonly<Record<string, Parameter>>;
   state: readonly StatePart[];
+  /** Why its learning rate stays what it is; undefined: schedules and pushes may change it. */
+  fixedRate?: string;
 }
 
 /** The largest float32: the engine computes in single precision and takes no parameter beyond it. */
@@ -42,6 +47,8 @@ const LARGEST = 2 ** 128 - 2 ** 104;
 const ANY: Range = { low: -LARGEST, high: LARGEST };
 const NOT_NEGATIVE: Range = { low: 0, high: LARGEST };
 const FRACTION: Range = { low: 0, high: 1 };
+/** From the least normal float32 on. */
+const POSITIVE: Range = { low: 2 ** -126, high: LARGEST };
 
 export const OPTIMIZERS = {
   sgd: {
@@ -64,7 +71,7 @@ export const OPTIMIZERS = {
       eps: { ...FRACTION, usual: 1e-10 },
       initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
     },
-    state: [{ name: 'sum', shape: 'vector' }],
+    state: [{ name: 'sum', shape: 'vector', start: 'initialAccumulator' }],
   },
   rowwise_adagrad: {
     help: 's += mean(g^2), one s per row; w -= lr * g / (sqrt(s) + eps)',
@@ -73,7 +80,7 @@ export const OPTIMIZERS = {
       eps: { ...FRACTION, usual: 1e-10 },
       initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
     },
-    state: [{ name: 'sum', shape: 'scalar' }],
+    state: [{ name: 'sum', shape: 'scalar', start: 'initialAccumulator' }],
   },
   adam: {
     help: "m, v = moving averages of g, g^2; w -= lr * m' / (sqrt(v') + eps), both corrected for the start",
@@ -89,6 +96,39 @@ export const OPTIMIZERS = {
       { name: 'step', shape: 'scalar' },
     ],
   },
+  adamw: {
+    help: 'w -= lr * weightDecay * w, then as adam: decay that the moving averages do not see',
+    lr: NOT_NEGATIVE,
+    parameters: {
+      beta1: { ...FRACTION, usual: 0.9 },
+      beta2: { ...FRACTION, usual: 0.999 },
+      eps: { ...FRACTION, usual: 1e-8 },
+      weightDecay: { ...NOT_NEGATIVE, usual: 0.01 },
+    },
+    state: [
+      { name: 'exp_avg', shape: 'vector' },
+      { name: 'exp_avg_sq', shape: 'vector' },
+      { name: 'step', shape: 'scalar' },
+    ],
+  },
+  ftrl: {
+    help:
+      'z += g - (sqrt(n + g^2) - sqrt(n)) / lr * w; n += g^2; w = 0 if abs(z) <= l1, else ' +
+      '(sign(z) * l1 - z) / ((beta + sqrt(n)) / lr + l2)',
+    lr: POSITIVE,
+    parameters: {
+      beta: { ...NOT_NEGATIVE, usual: 1 },
+      l1: { ...NOT_NEGATIVE, usual: 0 },
+      l2: { ...NOT_NEGATIVE, usual: 0 },
+      initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
+    },
+    // As TensorFlow names them.
+    state: [
+      { name: 'linear', shape: 'vector' },
+      { name: 'accumulator', shape: 'vector', start: 'initialAccumulator' },
+    ],
+    fixedRate: 'its values are a function of z, n and lr, so another lr would scale what was learnt before',
+  },
 } as const satisfies Record<string, Optimizer>;
 
 /** The optimizers by name. */
@@ -98,13 +138,29 @@ type ParametersOf<Kind extends OptimizerKind> = {
   -readonly [Name in 'lr' | keyof (typeof OPTIMIZERS)[Kind]['parameters']]: number;
 };
 
+/** What the optimizer of a table may have whatever its kind. */
+export interface OptimizerExtras {
+  /**
+   * The gradient of a row, summed over a push, is scaled down to this Euclidean norm where its own is larger.
+   * Above 0. Default: gradients are taken as they come.
+   */
+  clipNorm?: number | undefined;
+  /** `lr` is multiplied by a factor that changes with the steps of each row. Default: 1. */
+  schedule?: ScheduleSpec | undefined;
+}
+
+/** The names of the extras, without values. */
+export const NO_EXTRAS = { clipNorm: undefined, schedule: undefined } satisfies Required<OptimizerExtras>;
+
 /**
  * An optimizer with its parameters, for example `{ kind: 'adam', lr: 1e-3, beta1: 0.9, beta2: 0.999, eps:
  * 1e-8 }`. All parameters are required; `optimizerOf` fills in the usual ones.
  */
 export type OptimizerSpec = {
-  [Kind in OptimizerKind]: { kind: Kind } & ParametersOf<Kind>;
+  [Kind in OptimizerKind]: { kind: Kind } & ParametersOf<Kind> & OptimizerExtras;
 }[OptimizerKind];
+
+const CLIP_NORM: Range = POSITIVE;
 
 export const OPTIMIZER_KINDS = Object.keys(OPTIMIZERS) as OptimizerKind[];
 
@@ -131,22 +187,51 @@ export function quoted(kind: unknown): string {
   return typeof kind === 'string' ? `"${kind}"` : typeof kind;
 }
 
+function outside(value: unknown, { low, high }: Range): boolean {
+  return typeof value !== 'number' || !Number.isFinite(value) || value < low || value >= high;
+}
+
 /** Why a specification is not valid, in one line; undefined when it is. */
 export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   const kind: unknown = optimizer?.kind;
   if (!isOptimizerKind(kind))
     return `unknown optimizer ${quoted(kind)}; one of ${OPTIMIZER_KINDS.join(', ')}`;
-  const { lr, parameters } = OPTIMIZERS[kind];
-  for (const [name, { low, high }] of Object.entries<Range>({ lr, ...parameters })) {
+  const { lr, parameters, fixedRate }: Optimizer = OPTIMIZERS[kind];
+  const { clipNorm, schedule } = optimizer;
+  const limited = clipNorm === undefined ? {} : { clipNorm: CLIP_NORM };
+  for (const [name, range] of Object.entries<Range>({ lr, ...parameters, ...limited })) {
     const value = (optimizer as unknown as Record<string, unknown>)[name];
-    if (typeof value !== 'number' || !Number.isFinite(value) || value < low || value >= high) {
-      return `optimizer ${kind}: ${name} must be a number in [${low}, ${high})`;
-    }
+    if (outside(value, range))
+      return `optimizer ${kind}: ${name} must be a number in [${range.low}, ${range.high})`;
   }
-  return undefined;
+  if (schedule === undefined) return undefined;
+  if (fixedRate) return `optimizer ${kind} takes no schedule: ${fixedRate}`;
+  const problem = scheduleProblem(schedule);
+  return problem && `optimizer ${kind}: ${problem}`;
 }
 
-/** The state of a row, in order; the floats of a vector are `dim`. */
-export function stateParts(kind: OptimizerKind): readonly StatePart[] {
-  return OPTIMIZERS[kind].state;
+/** A valid specification without further fields, in a form that is the same for all that mean the same. */
+export function onlyKnownOptimizer(optimizer: OptimizerSpec): OptimizerSpec {
+  const { kind, clipNorm, schedule } = optimizer;
+  const given = optimizer as unknown as Record<string, unknown>;
+  const known = ['kind', ...optimizerParameters(kind)].map((name) => [name, given[name]]);
+  return {
+    ...Object.fromEntries(known),
+    ...(clipNorm !== undefined && { clipNorm }),
+    ...(schedule && { schedule: wholeSchedule(schedule) }),
+  };
+}
+
+/** What decides how long rows are. */
+export type StateOf = { kind: OptimizerKind; schedule?: ScheduleSpec | undefined };
+
+const STEP_COUNT: StatePart = { name: 'step', shape: 'scalar' };
+
+/**
+ * The state of a row, in order; the floats of a vector are `dim`. A schedule counts steps as the optimizer
+ * does, or adds a count where that has none.
+ */
+export function stateParts({ kind, schedule }: StateOf): readonly StatePart[] {
+  const state: readonly StatePart[] = OPTIMIZERS[kind].state;
+  return !schedule || state.some(({ name }) => name === STEP_COUNT.name) ? state : [...state, STEP_COUNT];
 }

@@ -139,9 +139,10 @@ describe('commands', () => {
     const known = new Set(allCommands.flatMap(({ command: c }) => c.options.map((option) => option.long)));
     for (const other of ['--help', '--version']) known.add(other);
     // Programs beside the command line, whose flags are literals, and those of others.
-    for (const file of ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs'])
-      for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
-    for (const other of ['--no-save', '--save-dev', '--max-semi-space-size']) known.add(other);
+    const beside = ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs', 'examples/python/dlrm.py'];
+    for (const file of beside) for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
+    const others = ['--no-save', '--save-dev', '--ignore-scripts', '--max-semi-space-size'];
+    for (const other of others) known.add(other);
     const ofBenchmarks = new Set(
       Object.values(BENCHMARKS).flatMap((it) => Object.keys(it.flags).map(flagName)),
     );
@@ -232,7 +233,8 @@ describe('docs/metrics.md', () => {
       '',
       'Each role answers `/metrics` with Prometheus text. Every metric has the labels `role` and `name`.',
       'Those of the process (`process_*`, `nodejs_*`) are those of prom-client, and begin with the first',
-      'scrape. Counters count since the start of their process.',
+      'scrape. The lag of the event loop is how late a timer of 100 ms is, over the newest 15 s. Counters',
+      'count since the start of their process.',
       '[operations.md](operations.md#health-and-metrics) says who may read them.',
       '',
       'This page is written from src/runtime/metrics/declared.ts by `npx vitest run test/docs.test.ts -u`.',

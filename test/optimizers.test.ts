@@ -15,6 +15,14 @@ import {
   optimizerParameters,
   optimizerProblem,
 } from '../src/optimizers.js';
+import {
+  MOST_STEPS,
+  SCHEDULE_KINDS,
+  SCHEDULES,
+  type ScheduleKind,
+  type ScheduleParameter,
+  scheduleParameters,
+} from '../src/schedules.js';
 
 const native = loadNative();
 afterAll(() => void native.forceIsa('auto'));
@@ -87,6 +95,38 @@ const EXPECTED: { [Kind in OptimizerKind]: Reference<Kind> } = {
     state: ['exp_avg 4', 'exp_avg_sq 4', 'step 1'],
     bits: 'b0a36f261ecce5a9',
   },
+  // Loshchilov and Hutter, Decoupled Weight Decay Regularization, as torch.optim.AdamW has it.
+  adamw: {
+    spec: { kind: 'adamw', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weightDecay: 0.3 },
+    step: ({ lr, beta1, beta2, eps, weightDecay }, { values, exp_avg: m, exp_avg_sq: v, step }, g) => {
+      const t = ++step![0]!;
+      for (const i of g.keys()) {
+        values[i]! *= 1 - lr * weightDecay;
+        m![i] = beta1 * m![i]! + (1 - beta1) * g[i]!;
+        v![i] = beta2 * v![i]! + (1 - beta2) * g[i]! ** 2;
+        const [first, second] = [m![i]! / (1 - beta1 ** t), v![i]! / (1 - beta2 ** t)];
+        values[i]! -= (lr * first) / (Math.sqrt(second) + eps);
+      }
+    },
+    state: ['exp_avg 4', 'exp_avg_sq 4', 'step 1'],
+    bits: 'fad659b53b3cb95e',
+  },
+  // McMahan et al., Ad Click Prediction: a View from the Trenches, algorithm 1. TensorFlow's Ftrl has this
+  // form for learning_rate_power -0.5, with half of l2 as its l2_regularization_strength.
+  ftrl: {
+    spec: { kind: 'ftrl', lr: 0.1, beta: 1, l1: 0.4, l2: 0.2, initialAccumulator: 0.5 },
+    step: ({ lr, beta, l1, l2 }, { values, linear: z, accumulator: n }, g) => {
+      for (const i of g.keys()) {
+        const sigma = (Math.sqrt(n![i]! + g[i]! ** 2) - Math.sqrt(n![i]!)) / lr;
+        z![i]! += g[i]! - sigma * values[i]!;
+        n![i]! += g[i]! ** 2;
+        const rest = Math.sign(z![i]!) * l1 - z![i]!;
+        values[i] = Math.abs(z![i]!) <= l1 ? 0 : rest / ((beta + Math.sqrt(n![i]!)) / lr + l2);
+      }
+    },
+    state: ['linear 4', 'accumulator 4'],
+    bits: '018af1fe00d3d4fe',
+  },
 };
 
 const STEPS = 20;
@@ -131,20 +171,77 @@ const PAGE = [
   '',
   'A table has one optimizer. `w` are the values of a row and `g` is its gradient, summed over a push. State',
   'is part of the row: it is coded, recovered and saved together with the values. Saved files name it as',
-  '`torch.optim` does. `lr` has no usual value; `optimizerOf(kind, lr)` fills in the others.',
+  '`torch.optim` does, those of `ftrl` as TensorFlow does. `lr` has no usual value; `optimizerOf(kind, lr)`',
+  'fills in the others.',
   '',
   '| kind | step | parameters | state, floats per row |',
   '| --- | --- | --- | --- |',
   ...OPTIMIZER_KINDS.map(documented),
   '',
-  'Parameters are used in single precision; the factors of Adam are computed in double precision first.',
-  'The order of operations is the same on every machine, so the same pushes give the same bits.',
+  'Parameters are used in single precision; the factors of Adam and of schedules are computed in double',
+  'precision first. The order of operations is the same on every machine, so the same pushes give the',
+  'same bits.',
+  '',
+  '- `adamw` is `torch.optim.AdamW`. A row decays when it is pushed, by its own steps, as the moving',
+  '  averages of both kinds do (`torch.optim.SparseAdam`): rows that no batch names stay as they are.',
+  '- `ftrl` is algorithm 1 of McMahan et al., Ad Click Prediction: a View from the Trenches (2013),',
+  "  with `lr` as its alpha. It is TensorFlow's Ftrl with `learning_rate_power` -0.5, where `l2` is",
+  '  twice `l2_regularization_strength`, and where `beta` and `initialAccumulator` are usually 0 and',
+  '  0.1. Its values are a function of its state, so tables for it begin with `zeros`: others count',
+  '  until the first gradients only.',
+  '',
+  '## Clipping',
+  '',
+  'Every optimizer takes `clipNorm`. Where the Euclidean norm of the gradient of a row, summed over a',
+  'push, is larger, the gradient is multiplied by `clipNorm / norm` (`tf.clip_by_norm`, row by row).',
+  'The norm is that of single precision: a gradient whose squares have no sum there counts as zero.',
+  '',
+  '```ts',
+  "const optimizer = { ...optimizerOf('adamw', 1e-3), clipNorm: 1 };",
+  '```',
+  '',
+  '## Schedules',
+  '',
+  'Every optimizer but `ftrl` takes a `schedule`. It multiplies `lr` by a factor. `n` are the steps',
+  'that the row has had after the warm-up; in the warm-up, of `warmup` steps (usually none), the',
+  'factors are `1 / warmup`, `2 / warmup`, ..., `1`.',
+  '',
+  '| kind | factor | parameters |',
+  '| --- | --- | --- |',
+  ...SCHEDULE_KINDS.map(documentedSchedule),
+  '',
+  '```ts',
+  "const schedule = { kind: 'cosine', warmup: 10, steps: 1000, floor: 0.1 } as const;",
+  "const optimizer = { ...optimizerOf('adam', 1e-3), schedule };",
+  '```',
+  '',
+  '**A schedule counts the steps of each row, and not those of the job.** The count is one float of the',
+  'state of the row: that of `adam` and `adamw`, and one more, `step`, of the others. So it is coded,',
+  'recovered, moved and saved with the values, without a rule of its own, and what a row learns depends',
+  'on its own pushes alone. A count of the whole table could not: every shard sees other pushes, and',
+  'their number changes with the number of shards. It is also what sparse tables need. Most rows are',
+  'seldom pushed. By a count of the job, the first gradient of a row that is new late would get the',
+  'rate of the end. A warm-up of 10 is for the first 10 steps of every row, and `inverse_sqrt` slows',
+  'frequent rows down and leaves rare ones alone. Lengths are therefore those of rows: what a row gets',
+  'in training, not the number of batches. The count stays at 2^24 when it is there.',
+  '',
+  '`ftrl` takes none: its values are a function of its state and `lr`, so another `lr` would scale what',
+  'was learnt before.',
   '',
 ];
 
+function documentedSchedule(kind: ScheduleKind): string {
+  const parameters = Object.entries<ScheduleParameter>(SCHEDULES[kind].parameters);
+  const list = parameters.map(([name, { low, high, integer, usual }]) => {
+    const what = `${integer ? 'integer ' : ''}${low} to ${high === MOST_STEPS ? '2^24' : high}`;
+    return `\`${name}\` (${what}${usual === undefined ? '' : `, usually ${usual}`})`;
+  });
+  return `| \`${kind}\` | \`${SCHEDULES[kind].help}\` | ${list.join(', ')} |`;
+}
+
 function documented(kind: OptimizerKind): string {
   const ranges = (range: { low: number; high: number }) =>
-    range.low === 0 ? (range.high === 1 ? '0 <= x < 1' : 'x >= 0') : 'any';
+    range.low > 0 ? 'x > 0' : range.low < 0 ? 'any' : range.high === 1 ? '0 <= x < 1' : 'x >= 0';
   const { help, lr, parameters, state } = OPTIMIZERS[kind];
   const others = Object.entries<{ low: number; high: number; usual: number }>(parameters);
   const names = others.map(([name, it]) => `\`${name}\` (${ranges(it)}, usually ${it.usual})`);
@@ -160,6 +257,12 @@ it('docs/optimizers.md has this table', async () => {
 it('the engine has the same optimizers with the same parameters', () => {
   const here = OPTIMIZER_KINDS.map((kind) => ({ kind, parameters: optimizerParameters(kind).sort() }));
   const there = native.optimizers().map((it) => ({ kind: it.kind, parameters: it.parameters.sort() }));
+  expect(there).toEqual(here);
+});
+
+it('the engine has the same schedules with the same parameters', () => {
+  const here = SCHEDULE_KINDS.map((kind) => ({ kind, parameters: scheduleParameters(kind).sort() }));
+  const there = native.schedules().map((it) => ({ kind: it.kind, parameters: it.parameters.sort() }));
   expect(there).toEqual(here);
 });
 
@@ -205,7 +308,7 @@ describe.each(Object.keys(EXPECTED) as OptimizerKind[])('%s', (kind) => {
     native.forceIsa(isa);
     for (const dim of DIMS) {
       const start = (name: string) =>
-        name === 'values' ? START : 'initialAccumulator' in spec ? spec.initialAccumulator : 0;
+        name === 'values' ? START : 'initialAccumulator' in spec && name !== 'linear' ? 0.5 : 0;
       const parts = rowParts(dim, spec);
       const row = Object.fromEntries(
         parts.map(({ name, floats }) => [name, new Array<number>(floats).fill(start(name))]),

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
+import { OPTIONAL_PACKAGES } from '../src/optional.js';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
@@ -18,8 +19,28 @@ it('npm knows every setting of .npmrc', () => {
 it('no install script downloads anything', () => {
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
   const scripted = Object.entries<{ hasInstallScript?: boolean; dev?: boolean }>(lock.packages)
-    .filter(([path, entry]) => path !== '' && entry.hasInstallScript && !entry.dev)
-    .map(([path]) => path.replace(/^.*node_modules\//, ''));
+    .map(([path, entry]) => ({ ...entry, name: path.replace(/^.*node_modules\//, '') }))
+    .filter(
+      ({ name, hasInstallScript, dev }) => hasInstallScript && (!dev || name in manifest.peerDependencies),
+    )
+    .map(({ name }) => name);
   expect(scripted).toContain('onnxruntime-node');
   for (const name of scripted) expect(manifest.allowScripts).toHaveProperty(name, false);
+});
+
+it('what is installed runs no script and is compiled by nobody', () => {
+  for (const name of ['preinstall', 'install', 'postinstall'])
+    expect(manifest.scripts).not.toHaveProperty(name);
+  // npm runs node-gyp by itself where it finds binding.gyp, unless it is told not to.
+  expect(manifest.gypfile).toBe(false);
+  expect(manifest.dependencies).not.toHaveProperty('node-gyp');
+});
+
+it('what a feature needs and few use is an optional peer, which the tests have', () => {
+  expect(Object.keys(manifest.peerDependencies).sort()).toEqual(Object.keys(OPTIONAL_PACKAGES).sort());
+  for (const name of Object.keys(manifest.peerDependencies)) {
+    expect(manifest.peerDependenciesMeta).toHaveProperty([name], { optional: true });
+    expect(manifest.devDependencies).toHaveProperty([name]);
+    expect(manifest.dependencies).not.toHaveProperty([name]);
+  }
 });

@@ -65,6 +65,7 @@ if (!existsSync(join(root, 'build/python')) && !process.env.KINTSUGI_TEST_PYTHON
   leftOut.push(
     'TensorBoard reading what we write, unless python3 has tensorboard: build/python is not there',
   );
+leftOut.push('the tests of python/: npm run test:python');
 leftOut.push('whole jobs of real processes and short runs of the benchmarks: npm run test:jobs');
 for (const what of [...missingTools, ...leftOut]) console.error(`\nnpm test: LEFT OUT: ${what}`);
 if (missingTools.length > 0 && process.env.CI) process.exit(1);

@@ -26,9 +26,11 @@ export interface Round {
   psCpu: number;
   workerCpu: number;
   schedulerCpu: number;
+  /** Of this process: those who look are in it. */
+  ownCpu: number;
   /**
    * What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that
-   * carried them.
+   * carried them. NaN: nobody asked.
    */
   bytesPerStep: number;
   messagesPerStep: number;
@@ -60,6 +62,8 @@ export class Candidate {
     private readonly ps: number,
     private readonly job: Job,
     private readonly data: string,
+    /** What PS sent is read from their metrics, and who reads these looks at the job. */
+    private readonly asksSent: boolean,
   ) {
     this.processes = new Processes({
       options: localOptions({ ps }, mode),
@@ -86,7 +90,7 @@ export class Candidate {
   async round(): Promise<Round> {
     if (!this.mode.watched) return this.work();
     const pages = [this.processes.address, ...this.addresses];
-    const watchers = await Watchers.start(this.processes.address, pages);
+    const watchers = await Watchers.start(this.processes.address, pages, this.mode.watched);
     const round = await this.work();
     await watchers.stop();
     return round;
@@ -97,9 +101,11 @@ export class Candidate {
     const cpu = this.cpuOf('ps-');
     const schedulerCpu = this.cpuOf('scheduler');
     const before = await this.sent();
+    const own = process.cpuUsage();
     const saver = mode.intervalSeconds === undefined ? undefined : this.save(mode.intervalSeconds);
     const work = job.worker === undefined ? await this.push() : await this.train(job.worker);
     await saver?.();
+    const { user, system } = process.cpuUsage(own);
     const millions = job.samples / 1e6;
     const after = await this.sent();
     const perStep = (what: keyof Sent) => (after[what] - before[what]) / (job.samples / job.batch);
@@ -108,6 +114,7 @@ export class Candidate {
       psCpu: (this.cpuOf('ps-') - cpu) / millions,
       workerCpu: work.cpuSeconds / millions,
       schedulerCpu: (this.cpuOf('scheduler') - schedulerCpu) / millions,
+      ownCpu: (user + system) / 1e6 / millions,
       bytesPerStep: perStep('bytes'),
       messagesPerStep: perStep('messages'),
       framesPerStep: perStep('frames'),
@@ -133,12 +140,13 @@ export class Candidate {
   }
 
   private async train(flags: string[]): Promise<{ seconds: number; cpuSeconds: number }> {
-    const { batch, dim } = this.job;
+    const { batch, dim, epochs } = this.job;
     this.events = [];
     this.workerCpu = 0;
-    const model = ['--batch', `${batch}`, '--dim', `${dim}`, ...flags];
+    const model = ['--batch', `${batch}`, '--dim', `${dim}`, '--epochs', `${epochs}`, ...flags];
     const name = `worker-${this.workers++}`;
-    if (this.mode.watched) model.push('--tensorboard', join(this.directory, 'board'));
+    if (this.mode.watched?.includes('tensorboard'))
+      model.push('--tensorboard', join(this.directory, 'board'));
     // Every worker trains all of the data, as a run of its own.
     const worker = this.processes.startWorker(name, ['--run', name, '--data', this.data, ...model]);
     await this.processes.race(worker.exited);
@@ -181,6 +189,7 @@ export class Candidate {
   }
 
   private async sent(): Promise<Sent> {
+    if (!this.asksSent) return { bytes: Number.NaN, messages: Number.NaN, frames: Number.NaN };
     const texts = this.addresses.map(async (address) => (await fetch(`http://${address}/metrics`)).text());
     const sent: Sent = { bytes: 0, messages: 0, frames: 0 };
     for (const text of await Promise.all(texts)) {

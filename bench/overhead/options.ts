@@ -9,15 +9,17 @@ import {
   numbers,
   QUIET_FLAG,
   teller,
+  whole,
 } from '../common/flags.js';
-import { type Mode, modeOf } from '../common/training/modes.js';
+import { LOOKS, type Mode, modeOf } from '../common/training/modes.js';
 
 export interface Job {
   name: string;
   /** Flags of `kintsugi worker`; undefined: pushes alone. */
   worker?: string[];
-  /** Samples of one round: of a worker its rows of data, of pushes their keys. */
+  /** Samples of one round: of a worker its rows of data, as often as it trains them; of pushes their keys. */
   samples: number;
+  epochs: number;
   batch: number;
   dim: number;
 }
@@ -44,6 +46,10 @@ export const OVERHEAD_FLAGS = {
   },
   intervals: { value: 'list', help: 'seconds between two checkpoints', standard: '5,20' },
   ps: { value: 'n', help: 'PS', standard: '6' },
+  epochs: {
+    value: 'n',
+    help: 'times that workers train their data in a round (default: 1; 4 where one looks)',
+  },
   rounds: { value: 'n', help: 'rounds in which the modes take turns', standard: '5', smoke: '1' },
 } as const satisfies Flags;
 
@@ -51,11 +57,11 @@ export const OVERHEAD_FLAGS = {
  * A round takes up to ten seconds on two cores: long enough that the first step, which compiles code, is not
  * what is measured.
  */
-function jobsOf(smoke: boolean): Job[] {
+function jobsOf(smoke: boolean): Omit<Job, 'epochs'>[] {
   if (smoke) return [{ name: 'pushes', samples: 20_000, batch: 1024, dim: 16 }];
   const layers = ['--bottom', '512-256-128', '--top', '1024-1024-512-256-1'];
   /** The paper trains all parameters with the same optimizer. */
-  const ecrec = (optimizer: string): Job => ({
+  const ecrec = (optimizer: string): Omit<Job, 'epochs'> => ({
     name: `ecrec-${optimizer}`,
     worker: [...layers, '--optimizer', optimizer, '--dense-optimizer', optimizer],
     samples: 49_152,
@@ -71,20 +77,32 @@ function jobsOf(smoke: boolean): Job[] {
 }
 
 /** `ecrec` is every job whose name begins so. @throws BAD_ARGUMENT */
-function jobsNamed(wanted: string, smoke: boolean): Job[] {
+function jobsNamed(wanted: string, smoke: boolean): Omit<Job, 'epochs'>[] {
   const jobs = jobsOf(smoke);
   const found = jobs.filter(({ name }) => name === wanted || name.startsWith(`${wanted}-`));
   if (found.length > 0) return found;
   throw bad(`--jobs must be of ${jobs.map(({ name }) => name).join(', ')}, not "${wanted}"`);
 }
 
-const WATCHED = '/watched';
+/** After a mode: everything looks. One of `LOOKS` in its place: this alone does. */
+const WATCHED = 'watched';
+const WATCHED_EPOCHS = '4';
+
+/** One of the modes is looked at. */
+export const isWatched = (modes: readonly Mode[]): boolean => modes.some(({ watched }) => watched);
+
+/** Of a mode that is looked at: the mode without anybody who looks. */
+export const unwatched = ({ name }: Mode): string => name.slice(0, name.lastIndexOf('/'));
+
+/** Everything looks, so that the goals are about it. */
+export const looksWhole = ({ watched }: Mode): boolean => watched?.length === LOOKS.length;
 
 /** @throws BAD_ARGUMENT */
 function modesNamed(name: string, intervals: readonly number[]): Mode[] {
-  if (!name.endsWith(WATCHED)) return modeOf(name, intervals);
-  const modes = modeOf(name.slice(0, -WATCHED.length), intervals);
-  return modes.map((mode) => ({ ...mode, name: `${mode.name}${WATCHED}`, watched: true }));
+  const [base, look] = name.split('/') as [string, ...string[]];
+  const watched = look === WATCHED ? LOOKS : LOOKS.filter((each) => each === look);
+  if (watched.length === 0) return modeOf(name, intervals);
+  return modeOf(base, intervals).map((mode) => ({ ...mode, name: `${mode.name}/${look}`, watched }));
 }
 
 /** @throws BAD_ARGUMENT */
@@ -96,10 +114,17 @@ export function parseOverheadOptions(given: Given<typeof OVERHEAD_FLAGS>): Overh
   const ps = number(flags, 'ps');
   const modes =
     flags.modes ?? (smoke ? 'none,4+1' : `none,4+1,4+2,${ps >= WIDE_PS ? '8+2,' : ''}1+1,checkpoint`);
+  const chosen = modes.split(',').flatMap((name) => modesNamed(name, intervals));
+  const jobs = wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke));
+  // Who looks comes every few seconds, so a round has to have several of these.
+  const { epochs = isWatched(chosen) ? WATCHED_EPOCHS : '1' } = flags;
+  const times = whole({ epochs }, 'epochs', 1);
   return {
     smoke,
-    jobs: wanted === undefined ? jobsOf(smoke) : wanted.flatMap((name) => jobsNamed(name, smoke)),
-    modes: modes.split(',').flatMap((name) => modesNamed(name, intervals)),
+    jobs: jobs.map((job) =>
+      job.worker ? { ...job, samples: job.samples * times, epochs: times } : { ...job, epochs: 1 },
+    ),
+    modes: chosen,
     ps,
     rounds: number(flags, 'rounds'),
     json,

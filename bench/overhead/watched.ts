@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, connect } from '../../src/client/client.js';
 import { type Dashboard, startDashboard } from '../../src/dashboard/server.js';
 import { Observer } from '../../src/observe/observer.js';
+import type { Look } from '../common/training/modes.js';
 
 const CONNECT_MS = 60_000;
 /** As often as Prometheus does where it is told to be quick. */
@@ -21,26 +22,33 @@ export class Watchers {
 
   private constructor(
     private readonly client: Client,
-    private readonly dashboard: Dashboard,
-    private readonly observer: Observer,
+    private readonly dashboard: Dashboard | undefined,
+    private readonly observer: Observer | undefined,
   ) {}
 
   /** `pages`: addresses of all that have metrics. */
-  static async start(scheduler: string, pages: readonly string[]): Promise<Watchers> {
+  static async start(scheduler: string, pages: readonly string[], looks: readonly Look[]): Promise<Watchers> {
     const client = await connect(scheduler, { connectTimeoutMs: CONNECT_MS });
-    const dashboard = await startDashboard({ scheduler, port: 0, connectTimeoutMs: CONNECT_MS });
-    const watchers = new Watchers(client, dashboard, new Observer(client));
-    watchers.observer.start();
-    watchers.run(watchers.look());
-    watchers.run(watchers.follow());
-    const scrape = () => watchers.run(watchers.scrape(pages));
+    const dashboard = looks.includes('page')
+      ? await startDashboard({ scheduler, port: 0, connectTimeoutMs: CONNECT_MS })
+      : undefined;
+    const observer = looks.includes('top') ? new Observer(client) : undefined;
+    const watchers = new Watchers(client, dashboard, observer);
+    observer?.start();
+    if (dashboard) watchers.run(watchers.look(dashboard));
+    if (looks.includes('events')) watchers.run(watchers.follow());
     // As in the middle of things: all know the job already, and a scrape comes every few seconds.
     await sleep(SETTLE_MS);
-    watchers.timer = setTimeout(() => {
-      scrape();
-      watchers.timer = setInterval(scrape, SCRAPE_MS);
-    }, SCRAPE_MS / 2);
+    if (looks.includes('metrics')) watchers.scrapeOften(pages);
     return watchers;
+  }
+
+  private scrapeOften(pages: readonly string[]): void {
+    const scrape = () => this.run(this.scrape(pages));
+    this.timer = setTimeout(() => {
+      scrape();
+      this.timer = setInterval(scrape, SCRAPE_MS);
+    }, SCRAPE_MS / 2);
   }
 
   /** Who has stopped looking would make the job look cheap. */
@@ -52,8 +60,8 @@ export class Watchers {
   }
 
   /** A page that is open. */
-  private async look(): Promise<void> {
-    const { body } = await fetch(`${this.dashboard.url}live`, { signal: this.abort.signal });
+  private async look({ url }: Dashboard): Promise<void> {
+    const { body } = await fetch(`${url}live`, { signal: this.abort.signal });
     await body!.pipeTo(new WritableStream());
   }
 
@@ -71,8 +79,8 @@ export class Watchers {
   async stop(): Promise<void> {
     clearInterval(this.timer);
     this.abort.abort();
-    await this.observer.stop();
-    await this.dashboard.close();
+    await this.observer?.stop();
+    await this.dashboard?.close();
     await this.client.close();
     await Promise.all(this.running);
     if (this.failure !== undefined) throw this.failure;

@@ -3,10 +3,11 @@
  * on this machine.
  */
 import { cpus } from 'node:os';
-import { MINUTE, measureRates } from '../../src/local/measure.js';
+import { type MeasureSize, MINUTE, measureRates } from '../../src/local/measure.js';
+import { clientStep } from '../../src/planner/load.js';
 import { plan } from '../../src/planner/plan.js';
 import type { Question } from '../../src/planner/question.js';
-import { ratesWith } from '../../src/planner/rates.js';
+import { type Rates, ratesWith } from '../../src/planner/rates.js';
 import { parseCode } from '../../src/runtime/job.js';
 import type { Given } from '../common/flags.js';
 import { BenchReport } from '../common/report.js';
@@ -16,7 +17,9 @@ import { type PLAN_FLAGS, parsePlanOptions, type Shape } from './options.js';
 
 /** A step that computes nothing takes what its requests take. */
 const LEAST_STEP = 1e-6;
-const SMOKE = { rows: 20_000, rounds: 1, loadMs: 60, beginMs: 20, idleMs: 200 };
+/** Rates are measured in each round: another program that comes or goes is to meet both sides. */
+const RATES: MeasureSize = { ...MINUTE, rounds: 2 };
+const SMOKE: MeasureSize = { rows: 20_000, rounds: 1, loadMs: 60, beginMs: 20, idleMs: 200 };
 const DAY = 86_400;
 
 export function questionOf(shape: Shape, rates: object, processors: number): Question {
@@ -31,38 +34,62 @@ export function questionOf(shape: Shape, rates: object, processors: number): Que
 const nameOf = ({ ps, code, dim, optimizer, workers }: Shape): string =>
   `${ps} PS, ${code}, ${optimizer} of ${dim}, ${workers} workers`;
 
+/** What the plan says of a job of this shape. */
+function planned(shape: Shape, given: Partial<Rates>): Real & { limit: string } {
+  const question = questionOf(shape, given, cpus().length);
+  const { memory, throughput } = plan(question).chosen;
+  const idle = (shape.ps * question.rates.idle) / throughput.steps;
+  const workerStep = clientStep(question, shape.ps);
+  return {
+    ...{ bytes: memory.engine, allBytes: memory.engine * shape.ps },
+    ...{ keysPerSecond: throughput.keys, limit: throughput.limit },
+    keysPerProcessorSecond: shape.batch / (throughput.stepSeconds + idle),
+    psStepMs: (throughput.stepSeconds - workerStep + idle) * 1000,
+    workerStepMs: workerStep * 1000,
+  };
+}
+
+/** Of one round: the rates, and each job as planned with them and as it was. */
+interface Turn {
+  rates: Partial<Rates>;
+  jobs: { planned: Real & { limit: string }; real: Real }[];
+}
+
 export async function run(given: Given<typeof PLAN_FLAGS>): Promise<void> {
   const options = parsePlanOptions(given);
+  const { rounds, seconds, shapes, smoke, tell } = options;
   const report = new BenchReport('plan', options);
-  Object.assign(report.parameters, { rounds: options.rounds, seconds: options.seconds });
-  const rates = await measureRates(options.tell, options.smoke ? SMOKE : MINUTE);
-  const runs: { shape: Shape; planned: Real & { limit: string }; real: Real[] }[] = [];
-  for (const shape of options.shapes) {
-    const { memory, throughput } = plan(questionOf(shape, rates, cpus().length)).chosen;
-    const real: Real[] = [];
-    for (let round = 0; round < options.rounds; round++) {
-      options.tell(`${nameOf(shape)}, run ${round + 1}`);
-      real.push(await runShape(shape, options.seconds));
+  Object.assign(report.parameters, { rounds, seconds });
+  const turns: Turn[] = [];
+  for (let round = 1; round <= rounds; round++) {
+    const rates = await measureRates(tell, smoke ? SMOKE : RATES);
+    const jobs: Turn['jobs'] = [];
+    for (const shape of shapes) {
+      tell(`${nameOf(shape)}, round ${round}`);
+      jobs.push({ planned: planned(shape, rates), real: await runShape(shape, seconds) });
     }
-    const idle = shape.ps * ratesWith(rates).idle;
-    const planned = {
-      ...{ bytes: memory.engine, allBytes: memory.engine * shape.ps },
-      ...{ keysPerSecond: throughput.keys, limit: throughput.limit },
-      keysPerProcessorSecond: throughput.keys / (throughput.steps * throughput.stepSeconds + idle),
-    };
-    runs.push({ shape, planned, real });
-    const name = nameOf(shape);
-    const of = (what: keyof Real): number => median(real.map((one) => one[what]));
-    const add = (what: keyof Real, title: string, unit: string, least: number) => {
-      const ratio = planned[what] / of(what);
-      const values = { planned: planned[what], measured: of(what), ratio };
-      report.add({ name: `${name}: ${title}`, unit, values });
-      if (!options.smoke) report.atMost(`${name}: ${title}, off by`, Math.abs(ratio - 1), least);
+    turns.push({ rates, jobs });
+  }
+  for (const [i, shape] of shapes.entries()) {
+    const same = turns.map(({ jobs }) => jobs[i]!);
+    const add = (what: keyof Real, title: string, unit: string, most?: number) => {
+      const ratios = same.map((job) => job.planned[what] / job.real[what]).sort((a, b) => a - b);
+      const ratio = median(ratios);
+      const values = {
+        planned: median(same.map((job) => job.planned[what])),
+        measured: median(same.map((job) => job.real[what])),
+        ...{ ratio, least: ratios[0]!, most: ratios.at(-1)! },
+      };
+      const name = `${nameOf(shape)}: ${title}`;
+      report.add({ name, unit, values });
+      if (!smoke && most !== undefined) report.atMost(`${name}, off by`, Math.abs(ratio - 1), most);
     };
     add('bytes', 'memory of a PS', 'bytes', 0.05);
+    add('psStepMs', 'processor time of PS for a step', 'ms');
+    add('workerStepMs', 'processor time of its worker', 'ms');
     add('keysPerProcessorSecond', 'work', 'keys/s of a processor', 0.25);
-    add('keysPerSecond', `throughput (${planned.limit})`, 'keys/s', 0.25);
+    add('keysPerSecond', `throughput (${same[0]!.planned.limit})`, 'keys/s', 0.25);
   }
-  report.details = { rates, runs };
+  report.details = { turns };
   report.finish();
 }

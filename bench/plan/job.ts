@@ -1,23 +1,19 @@
 /** A planned job as it really is: what its PS hold, and the steps that its workers make. */
-
-import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { connect } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
 import type { RoleEvent } from '../../src/local/events.js';
 import { bareJob } from '../../src/local/measure.js';
 import { Processes } from '../../src/local/processes.js';
 import { cpuSeconds } from '../../src/local/processor-time.js';
+import { StepWorkers } from '../../src/local/step-workers.js';
 import { optimizerOf } from '../../src/optimizers.js';
 import { monotonicMs } from '../../src/runtime/log.js';
+import { sumOf } from '../../src/statistics.js';
 import type { Shape } from './options.js';
-import type { Steps, WorkerOptions } from './worker.js';
 
-const WORKER = fileURLToPath(new URL('./worker.js', import.meta.url));
 const TABLE = 'planned';
 const FILL_ROWS = 4096;
 const BEGIN_STEPS = 300;
@@ -31,43 +27,9 @@ export interface Real {
   keysPerSecond: number;
   /** Keys for a second of a processor that the PS and the workers used. */
   keysPerProcessorSecond: number;
-}
-
-class Workers {
-  private readonly children: ChildProcess[] = [];
-  private readonly newest = new Map<ChildProcess, Steps>();
-  /** Rejects when one ends. */
-  readonly failed: Promise<never>;
-  private reject: (error: Error) => void = () => {};
-
-  constructor() {
-    this.failed = new Promise((_, reject) => {
-      this.reject = reject;
-    });
-    this.failed.catch(() => {});
-  }
-
-  start(options: WorkerOptions): void {
-    const child = fork(WORKER, [JSON.stringify(options)], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
-    child.on('message', (steps: Steps) => this.newest.set(child, steps));
-    child.on('exit', () => this.reject(new KintsugiError('INTERNAL', 'a worker of the benchmark has ended')));
-    this.children.push(child);
-  }
-
-  get pids(): number[] {
-    return this.children.map(({ pid }) => pid ?? 0);
-  }
-
-  get steps(): number {
-    return [...this.newest.values()].reduce((sum, { steps }) => sum + steps, 0);
-  }
-
-  async stop(): Promise<void> {
-    for (const child of this.children) {
-      child.kill('SIGKILL');
-      await new Promise((resolve) => (child.exitCode === null ? child.once('exit', resolve) : resolve(0)));
-    }
-  }
+  /** Processor time of a step in milliseconds: of all PS, and of its worker. */
+  psStepMs: number;
+  workerStepMs: number;
 }
 
 /** One run from an empty job. @throws what a job or a worker that ends early throws */
@@ -79,7 +41,7 @@ export async function runShape(shape: Shape, seconds: number): Promise<Real> {
     if (event === 'process.started' && String(name).startsWith('ps-')) pids.push(Number(pid));
   };
   const processes = new Processes({ options: bareJob(ps, code), directory, onEvent, onBack() {} });
-  const workers = new Workers();
+  const workers = new StepWorkers();
   try {
     await processes.startScheduler();
     await Promise.all(Array.from({ length: ps }, (_, index) => processes.startPs(index)));
@@ -90,19 +52,27 @@ export async function runShape(shape: Shape, seconds: number): Promise<Real> {
       const keys = BigUint64Array.from({ length: Math.min(FILL_ROWS, rows - at) }, (_, i) => BigInt(at + i));
       await table.push(keys, gradients.subarray(0, keys.length * dim));
     }
-    for (let seed = 1; seed <= shape.workers; seed++)
-      workers.start({ scheduler: processes.address, table: TABLE, rows, dim, batch, computeMs, seed });
-    const { keys, wall, cpu } = await processes.race(
+    await processes.race(workers.start(shape.workers, processes.address));
+    await workers.begin({ table: TABLE, rows, dim, batch, computeMs });
+    const used = await processes.race(
       Promise.race([
         workers.failed,
         (async () => {
           // What is compiled and warm counts in steps: on a busy machine they take longer.
-          while (workers.steps < BEGIN_STEPS * shape.workers) await sleep(50);
-          const used = () => [...pids, ...workers.pids].reduce((sum, pid) => sum + cpuSeconds(pid), 0);
-          const [from, steps, before] = [monotonicMs(), workers.steps, used()];
+          while ((await workers.steps()) < BEGIN_STEPS * shape.workers) await sleep(50);
+          const look = async () => {
+            const steps = await workers.steps();
+            return { steps, at: monotonicMs(), ps: sumOf(pids, cpuSeconds), worker: workers.cpu() };
+          };
+          const before = await look();
           await sleep(seconds * 1000);
-          const wall = (monotonicMs() - from) / 1000;
-          return { keys: (workers.steps - steps) * batch, wall, cpu: used() - before };
+          const after = await look();
+          return {
+            steps: after.steps - before.steps,
+            seconds: (after.at - before.at) / 1000,
+            ps: after.ps - before.ps,
+            worker: after.worker - before.worker,
+          };
         })(),
       ]),
     );
@@ -111,11 +81,13 @@ export async function runShape(shape: Shape, seconds: number): Promise<Real> {
     return {
       bytes: Math.max(...held),
       allBytes: held.reduce((sum, one) => sum + one, 0),
-      keysPerSecond: keys / wall,
-      keysPerProcessorSecond: keys / cpu,
+      keysPerSecond: (used.steps * batch) / used.seconds,
+      keysPerProcessorSecond: (used.steps * batch) / (used.ps + used.worker),
+      psStepMs: (used.ps / used.steps) * 1000,
+      workerStepMs: (used.worker / used.steps) * 1000,
     };
   } finally {
-    await workers.stop();
+    await workers.close();
     await processes.abandon();
     rmSync(directory, { recursive: true, force: true });
   }

@@ -37,7 +37,12 @@ export interface PlanOptions {
 export const PLAN_FLAGS = {
   ...COMMON_FLAGS,
   ...QUIET_FLAG,
-  rounds: { value: 'n', help: 'runs of each job; the median counts', standard: '3', smoke: '1' },
+  rounds: {
+    value: 'n',
+    help: 'in which rates are measured and each job is run; medians count',
+    standard: '3',
+    smoke: '1',
+  },
   seconds: { value: 'n', help: 'of each run', standard: '5', smoke: '0.3' },
 } as const satisfies Flags;
 

@@ -129,6 +129,32 @@ bool readParameter(Napi::Object object, const OptimizerParameter& parameter, Opt
   return std::isfinite(static_cast<float>(number));
 }
 
+/** A length in steps, or a factor, in the range that the engine computes with. */
+bool readScheduleNumber(Napi::Object object, const char* name, double least, double& out) {
+  out = name ? property(object, name) : least;
+  return out >= least && out <= static_cast<double>(1u << 24);
+}
+
+bool readSchedule(Napi::Value value, ScheduleParams& out) {
+  if (value.IsUndefined()) return true;
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const std::string kind = kindOf(object);
+  for (const Schedule& schedule : kSchedules) {
+    if (kind != schedule.name) continue;
+    out.kind = schedule.kind;
+    return readScheduleNumber(object, "warmup", 0, out.warmup) &&
+           readScheduleNumber(object, schedule.length, 1, out.length) &&
+           readScheduleNumber(object, schedule.value, 0, out.value);
+  }
+  return false;
+}
+
+bool readClipNorm(Napi::Object object, OptimizerParams& out) {
+  return object.Get("clipNorm").IsUndefined() ||
+         readParameter(object, {"clipNorm", &OptimizerParams::clipNorm}, out);
+}
+
 bool readInitializer(Napi::Value value, InitializerParams& out) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
@@ -160,7 +186,7 @@ bool readOptimizer(Napi::Value value, OptimizerParams& out) {
     bool good = readParameter(object, kLearningRate, out);
     for (const OptimizerParameter& parameter : optimizer.parameters)
       good = good && (!parameter.name || readParameter(object, parameter, out));
-    return good;
+    return good && readClipNorm(object, out) && readSchedule(object.Get("schedule"), out.schedule);
   }
   return false;
 }

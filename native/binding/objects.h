@@ -108,7 +108,10 @@ class SinkObject : public Napi::ObjectWrap<SinkObject> {
 /** The functions of the addon that belong to no object: partition, encodeRequest, ... */
 void defineRouter(Napi::Env env, Napi::Object exports);
 void defineTcp(Napi::Env env, Napi::Object exports);
+void defineMapped(Napi::Env env, Napi::Object exports);
 /** split, encodeSections, scatterSections. */
 void defineSplit(Napi::Env env, Napi::Object exports);
+/** parseCriteo, createLineParser, parseLines. */
+void defineData(Napi::Env env, Napi::Object exports);
 
 }  // namespace kintsugi::binding

@@ -193,7 +193,7 @@ Napi::Value rowWidth(const Napi::CallbackInfo& info) {
   if (arguments.ok() && (dim < 1 || !readOptimizer(arguments.next(), optimizer)))
     arguments.refuse("not an optimizer, or dim is 0");
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Number::New(info.Env(), dim + stateFloats(optimizer.kind, dim));
+  return Napi::Number::New(info.Env(), dim + stateFloats(optimizer, dim));
 }
 
 Napi::Value optimizers(const Napi::CallbackInfo& info) {
@@ -206,6 +206,22 @@ Napi::Value optimizers(const Napi::CallbackInfo& info) {
       if (parameter.name) names.Set(names.Length(), parameter.name);
     auto item = Napi::Object::New(env);
     item.Set("kind", optimizer.name);
+    item.Set("parameters", names);
+    list.Set(list.Length(), item);
+  }
+  return list;
+}
+
+Napi::Value schedules(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto list = Napi::Array::New(env);
+  for (const Schedule& schedule : kSchedules) {
+    auto names = Napi::Array::New(env);
+    names.Set(0u, "warmup");
+    for (const char* name : {schedule.length, schedule.value})
+      if (name) names.Set(names.Length(), name);
+    auto item = Napi::Object::New(env);
+    item.Set("kind", schedule.name);
     item.Set("parameters", names);
     list.Set(list.Length(), item);
   }
@@ -230,6 +246,7 @@ void defineRouter(Napi::Env env, Napi::Object exports) {
   set("coefficient", coefficientOf);
   set("rowWidth", rowWidth);
   set("optimizers", optimizers);
+  set("schedules", schedules);
   set("partition", partitionKeys);
   set("encodeRequest", encode);
   set("scatterRows", scatter);

@@ -41,10 +41,13 @@ void initialValues(const TableSpec& spec, std::uint64_t key, float* values) {
 }
 
 void initialState(const TableSpec& spec, float* state) {
-  const auto start = optimizerOf(spec.optimizer.kind).initialState;
+  const Optimizer& optimizer = optimizerOf(spec.optimizer.kind);
+  const auto start = optimizer.initialState;
   const float value = start ? static_cast<float>(spec.optimizer.*start) : 0;
-  const std::uint32_t count = stateFloats(spec.optimizer.kind, spec.dim);
-  for (std::uint32_t i = 0; i < count; i++) state[i] = value;
+  const std::uint32_t zeros = optimizer.zeroVectors * spec.dim,
+                      own = stateFloats(spec.optimizer.kind, spec.dim),
+                      all = stateFloats(spec.optimizer, spec.dim);
+  for (std::uint32_t i = 0; i < all; i++) state[i] = i < zeros || i >= own ? 0 : value;
 }
 
 }  // namespace kintsugi

@@ -25,7 +25,7 @@ struct TableSpec {
   std::uint64_t seed = 0;
 
   /** Floats of a whole row: values, then optimizer state. */
-  std::uint32_t width() const { return dim + stateFloats(optimizer.kind, dim); }
+  std::uint32_t width() const { return dim + stateFloats(optimizer, dim); }
   /** Bytes of a row in the slab. */
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
 

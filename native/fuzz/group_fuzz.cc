@@ -18,7 +18,7 @@ class Story : public test::Group {
  public:
   Story(Input& in, std::uint32_t k, std::uint32_t r)
       : Group(k, r,
-              {tableSpec(0, 4, OptimizerKind::Adagrad, InitializerKind::Uniform),
+              {scheduled(tableSpec(0, 4, OptimizerKind::Adagrad, InitializerKind::Uniform)),
                tableSpec(5, 520, OptimizerKind::Momentum, InitializerKind::Zeros)}),
         in_(in) {}
 

@@ -14,6 +14,7 @@ using test::answerOf;
 using test::Bytes;
 using test::flushed;
 using test::list;
+using test::scheduled;
 using test::tableSpec;
 using test::view;
 

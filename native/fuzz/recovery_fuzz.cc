@@ -129,7 +129,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Input in(data, size);
   auto memory = std::make_shared<Memory>(0);
   Shard shard(memory, 1, kMembers, kParities);
-  CHECK(!shard.addTable(tableSpec(0, 3, OptimizerKind::Momentum, InitializerKind::Uniform)));
+  CHECK(!shard.addTable(scheduled(tableSpec(0, 3, OptimizerKind::Momentum, InitializerKind::Uniform))));
   CHECK(!shard.addTable(tableSpec(1, 16, OptimizerKind::Adam, InitializerKind::Normal)));
   CHECK(!shard.addTable(tableSpec(2, 1, OptimizerKind::RowwiseAdagrad, InitializerKind::Zeros)));
   const std::uint32_t wild = in.below(16);

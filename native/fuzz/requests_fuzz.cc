@@ -20,9 +20,9 @@ struct Subject {
 };
 
 void addTables(Shard& shard) {
-  CHECK(!shard.addTable(tableSpec(0, 3, OptimizerKind::Adagrad, InitializerKind::Uniform)));
+  CHECK(!shard.addTable(scheduled(tableSpec(0, 3, OptimizerKind::Adagrad, InitializerKind::Uniform))));
   CHECK(!shard.addTable(tableSpec(1, 16, OptimizerKind::Adam, InitializerKind::Normal)));
-  CHECK(!shard.addTable(tableSpec(2, 1, OptimizerKind::Sgd, InitializerKind::Zeros)));
+  CHECK(!shard.addTable(tableSpec(2, 1, OptimizerKind::Ftrl, InitializerKind::Zeros)));
 }
 
 Subject birth(Kind kind) {

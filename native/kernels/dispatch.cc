@@ -2,6 +2,7 @@
 // of several worker threads share this one process-wide choice.
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 
 #include "kernels/kernels.h"
 

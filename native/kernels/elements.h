@@ -2,8 +2,9 @@
 // they overwrite. Included by each instruction set inside its own target region, so nothing here is shared
 // between files.
 //
-// `V` has kLanes, F, load/store(pointer, lanes), set1, zero, add, sub, mul, div, sqrt, bitXor and
-// findInBucket(bucket, tag) -> bit mask. Lanes beyond a row are masked: they are neither read nor written.
+// `V` has kLanes, F, load/store(pointer, lanes), set1, zero, add, sub, mul, div, sqrt, bitXor, whereAbove(a,
+// b, x) -> x where a > b, else +0, and findInBucket(bucket, tag) -> bit mask. Lanes beyond a row are masked:
+// they are neither read nor written.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -29,6 +30,7 @@ struct V1 {
   static inline F mul(F a, F b) { return a * b; }
   static inline F div(F a, F b) { return a / b; }
   static inline F sqrt(F a) { return std::sqrt(a); }
+  static inline F whereAbove(F a, F b, F x) { return a > b ? x : 0; }
   static inline F bitXor(F a, F b) {
     return std::bit_cast<F>(std::bit_cast<std::uint32_t>(a) ^ std::bit_cast<std::uint32_t>(b));
   }

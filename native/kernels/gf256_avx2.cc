@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu.h"
 #include "kernels/gf256.h"
 #include "kernels/rows.h"
 
@@ -51,12 +52,11 @@ struct V256 {
 #endif
 
 const Kernels* avx2Kernels() {
-  static const bool able = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2");
-  }();
+  static const bool able = Cpu().avx2();
+  // What makes the table is itself compiled for AVX2.
+  if (!able) return nullptr;
   static const Kernels table = Field<Nibbled<V256>>::table("avx2", Nibbled<V256>::encode, kAvx2Rows);
-  return able ? &table : nullptr;
+  return &table;
 }
 
 }  // namespace kintsugi

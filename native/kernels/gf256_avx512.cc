@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu.h"
 #include "kernels/gf256.h"
 #include "kernels/rows.h"
 
@@ -171,13 +172,11 @@ void encode(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* cons
 #endif
 
 const Kernels* avx512Kernels() {
-  static const bool able = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("gfni");
-  }();
+  static const bool able = Cpu().avx512();
+  // What makes the table is itself compiled for AVX-512.
+  if (!able) return nullptr;
   static const Kernels table = Field<V512>::table("avx512-gfni", encode, kAvx512Rows);
-  return able ? &table : nullptr;
+  return &table;
 }
 
 }  // namespace kintsugi

@@ -21,7 +21,10 @@ static void xorBytes(std::uint8_t* dst, const std::uint8_t* src, std::size_t n) 
 }
 
 void updateRowScalar(const OptimizerParams& p, float* w, float* s, const float* g, std::uint32_t dim) {
-  withKind(p.kind, [&](auto kind) { step<V1, kind, kNoDelta>(p, w, s, g, dim, nullptr); });
+  withKind(p.kind, [&](auto kind) {
+    if (p.adjusts()) return step<V1, kind, kNoDelta, true>(p, w, s, g, dim, nullptr);
+    step<V1, kind, kNoDelta, false>(p, w, s, g, dim, nullptr);
+  });
 }
 
 void stepRowsScalar(const OptimizerParams& p, const RowSteps& steps) {

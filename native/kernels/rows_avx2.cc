@@ -51,6 +51,7 @@ struct V256 {
   static inline F div(F a, F b) { return _mm256_div_ps(a, b); }
   static inline F sqrt(F a) { return _mm256_sqrt_ps(a); }
   static inline F bitXor(F a, F b) { return _mm256_xor_ps(a, b); }
+  static inline F whereAbove(F a, F b, F x) { return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ), x); }
   static inline unsigned findInBucket(const std::uint64_t* bucket, std::uint64_t tag) {
     const auto* halves = reinterpret_cast<const __m256i*>(bucket);
     const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(tag));

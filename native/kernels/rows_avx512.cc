@@ -46,6 +46,9 @@ struct V512 {
   static inline F bitXor(F a, F b) {
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_castps_si512(b)));
   }
+  static inline F whereAbove(F a, F b, F x) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+  }
   static inline unsigned findInBucket(const std::uint64_t* bucket, std::uint64_t tag) {
     return _mm512_cmpeq_epi64_mask(_mm512_load_si512(bucket), _mm512_set1_epi64(static_cast<long long>(tag)));
   }

@@ -36,6 +36,9 @@ struct V128 {
   static inline F bitXor(F a, F b) {
     return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
   }
+  static inline F whereAbove(F a, F b, F x) {
+    return vreinterpretq_f32_u32(vandq_u32(vcgtq_f32(a, b), vreinterpretq_u32_f32(x)));
+  }
   static inline unsigned findInBucket(const std::uint64_t* bucket, std::uint64_t tag) {
     const uint64x2_t wanted = vdupq_n_u64(tag);
     const auto pair = [&](unsigned i) { return vmovn_u64(vceqq_u64(vld1q_u64(bucket + i), wanted)); };

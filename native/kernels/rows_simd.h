@@ -19,9 +19,9 @@ struct Rows : Elements<V> {
   using Elements<V>::kLanes;
   using Elements<V>::each;
 
-  template <OptimizerKind Kind, std::size_t Lines>
+  template <OptimizerKind Kind, std::size_t Lines, bool Adjusted>
   static void stepEach(const OptimizerParams& p, const RowSteps& all) {
-    const std::size_t stride = all.stride, used = (all.dim + stateFloats(Kind, all.dim)) * std::size_t{4};
+    const std::size_t stride = all.stride, used = (all.dim + stateFloats(p, all.dim)) * std::size_t{4};
     const std::size_t lines = linesToFetch(stride);
     for (std::size_t i = 0; i < all.count; i++) {
       prefetchAhead<Lines>(lines, i, all.count,
@@ -29,15 +29,15 @@ struct Rows : Elements<V> {
       auto* w = reinterpret_cast<float*>(all.rows + all.slots[i] * stride);
       const auto* g = reinterpret_cast<const float*>(all.gradients + i * all.dim * 4);
       if (!all.deltas) {
-        step<V, Kind, kNoDelta>(p, w, w + all.dim, g, all.dim, nullptr);
+        step<V, Kind, kNoDelta, Adjusted>(p, w, w + all.dim, g, all.dim, nullptr);
         continue;
       }
       std::uint8_t* delta = all.deltas + (all.places[i] & ~kAddTo) * stride;
       auto* d = reinterpret_cast<float*>(delta);
       if (all.places[i] & kAddTo) {
-        step<V, Kind, kAddDelta>(p, w, w + all.dim, g, all.dim, d);
+        step<V, Kind, kAddDelta, Adjusted>(p, w, w + all.dim, g, all.dim, d);
       } else {
-        step<V, Kind, kSetDelta>(p, w, w + all.dim, g, all.dim, d);
+        step<V, Kind, kSetDelta, Adjusted>(p, w, w + all.dim, g, all.dim, d);
         for (std::size_t b = used; b < stride; b++) delta[b] = 0;
       }
     }
@@ -45,7 +45,8 @@ struct Rows : Elements<V> {
 
   template <OptimizerKind Kind>
   static void stepAll(const OptimizerParams& p, const RowSteps& all) {
-    withLines(all.stride, [&](auto lines) { stepEach<Kind, lines>(p, all); });
+    if (p.adjusts()) return stepEach<Kind, 0, true>(p, all);
+    withLines(all.stride, [&](auto lines) { stepEach<Kind, lines, false>(p, all); });
   }
 
   static void stepRows(const OptimizerParams& p, const RowSteps& all) {
@@ -53,7 +54,10 @@ struct Rows : Elements<V> {
   }
 
   static void updateRow(const OptimizerParams& p, float* w, float* s, const float* g, std::uint32_t dim) {
-    withKind(p.kind, [&](auto kind) { step<V, kind, kNoDelta>(p, w, s, g, dim, nullptr); });
+    withKind(p.kind, [&](auto kind) {
+      if (p.adjusts()) return step<V, kind, kNoDelta, true>(p, w, s, g, dim, nullptr);
+      step<V, kind, kNoDelta, false>(p, w, s, g, dim, nullptr);
+    });
   }
 
   static void replaceRow(std::uint8_t* row, const std::uint8_t* content, std::size_t bytes,

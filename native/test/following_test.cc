@@ -10,7 +10,7 @@ namespace {
 
 std::vector<TableSpec> specs() {
   return {tableSpec(1, 1, OptimizerKind::Sgd, InitializerKind::Uniform),
-          tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal),
+          scheduled(tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal)),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }
 

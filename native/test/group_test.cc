@@ -15,8 +15,9 @@ class Story : public Group {
  public:
   Story(std::uint64_t seed, std::uint32_t k, std::uint32_t r)
       : Group(k, r,
-              {tableSpec(0, 5, OptimizerKind::Adagrad, InitializerKind::Uniform),
-               tableSpec(3, 16, OptimizerKind::Adam, InitializerKind::Normal),
+              {scheduled(tableSpec(0, 5, OptimizerKind::Adagrad, InitializerKind::Uniform)),
+               scheduled(tableSpec(3, 16, OptimizerKind::AdamW, InitializerKind::Normal)),
+               tableSpec(4, 7, OptimizerKind::Ftrl, InitializerKind::Zeros),
                tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros)}),
         random_(seed) {}
 

@@ -78,7 +78,21 @@ OptimizerParams paramsOf(OptimizerKind kind) {
   p.eps = 1e-6f;
   p.beta1 = 0.9;
   p.beta2 = 0.999;
+  p.weightDecay = 0.1;
+  p.beta = 1;
+  p.l1 = 0.01;
+  p.l2 = 0.1;
   return p;
+}
+
+/** As a kind is alone, and with everything that a table may add to it. */
+std::vector<OptimizerParams> variantsOf(OptimizerKind kind) {
+  std::vector<OptimizerParams> all(kind == OptimizerKind::Ftrl ? 2 : 6, paramsOf(kind));
+  for (std::size_t i = 1; i < all.size(); i++) all[i].clipNorm = i % 2 ? 1.5 : 1e-3;
+  const ScheduleKind schedules[] = {ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::Step,
+                                    ScheduleKind::InverseSqrt};
+  for (std::size_t i = 2; i < all.size(); i++) all[i].schedule = {schedules[i - 2], 3, 7, 0.3};
+  return all;
 }
 
 // That the rules are those of the literature is tested through the addon (test/optimizers.test.ts).
@@ -86,15 +100,32 @@ TEST(optimizersGiveTheSameBits) {
   Random random(seed);
   for (const Optimizer& optimizer : kOptimizers) {
     for (const std::uint32_t dim : {1u, 3u, 15u, 16u, 17u, 64u, 100u}) {
-      const OptimizerParams params = paramsOf(optimizer.kind);
-      std::vector<float> row(dim + stateFloats(optimizer.kind, dim), 0), reference = row, g(dim);
-      for (int step = 0; step < 20; step++) {
-        for (float& x : g) x = random.real();
-        kernels().updateRow(params, row.data(), row.data() + dim, g.data(), dim);
-        updateRowScalar(params, reference.data(), reference.data() + dim, g.data(), dim);
-        CHECK(std::memcmp(row.data(), reference.data(), row.size() * 4) == 0);
+      for (const OptimizerParams& params : variantsOf(optimizer.kind)) {
+        std::vector<float> row(dim + stateFloats(params, dim), 0), reference = row, g(dim);
+        for (int step = 0; step < 20; step++) {
+          for (float& x : g) x = random.real();
+          kernels().updateRow(params, row.data(), row.data() + dim, g.data(), dim);
+          updateRowScalar(params, reference.data(), reference.data() + dim, g.data(), dim);
+          CHECK(std::memcmp(row.data(), reference.data(), row.size() * 4) == 0);
+        }
+        for (const float x : row) CHECK(std::isfinite(x));
+        for (const float x : row) CHECK(x != 0 || optimizer.kind == OptimizerKind::Ftrl);
+        if (params.schedule.kind != ScheduleKind::None) CHECK_EQ(row.back(), 20);
       }
-      for (const float x : row) CHECK(std::isfinite(x) && x != 0);
+    }
+  }
+}
+
+TEST(stepCountsBeyondRange) {
+  // A whole row may bring any count, and a float holds some; the rate must stay finite.
+  for (const OptimizerParams& params : variantsOf(OptimizerKind::Adagrad)) {
+    if (params.schedule.kind == ScheduleKind::None) continue;
+    for (const float step : {-5.0f, 0.5f, 16777216.0f, 1e9f, std::nanf(""), INFINITY}) {
+      float w[1] = {1}, s[2] = {1, step}, g[1] = {1}, other[1] = {1}, t[2] = {1, step};
+      kernels().updateRow(params, w, s, g, 1);
+      updateRowScalar(params, other, t, g, 1);
+      CHECK(std::isfinite(w[0]));
+      CHECK(std::memcmp(w, other, sizeof w) == 0);
     }
   }
 }
@@ -155,52 +186,54 @@ TEST(encodePastTheCaches) {
 
 TEST(stepRowsAgainstOneByOne) {
   Random random(seed);
-  for (const auto& [kind, name, vectors, scalars, start, parameters] : kOptimizers) {
+  for (const Optimizer& optimizer : kOptimizers) {
+    const OptimizerKind kind = optimizer.kind;
     for (const std::uint32_t dim : {1u, 7u, 16u, 64u, 100u}) {
-      const OptimizerParams params = paramsOf(kind);
-      const std::uint32_t width = dim + stateFloats(kind, dim), stride = (width * 4 + 15) / 16 * 16;
-      const std::uint32_t count = 50, slots = 120;
-      std::vector<float> slab(slots * stride / 4, 0), expected;
-      for (std::uint32_t slot = 0; slot < slots; slot++) {
-        for (std::uint32_t i = 0; i < width; i++) slab[slot * stride / 4 + i] = std::fabs(random.real());
+      for (const OptimizerParams& params : variantsOf(kind)) {
+        const std::uint32_t width = dim + stateFloats(params, dim), stride = (width * 4 + 15) / 16 * 16;
+        const std::uint32_t count = 50, slots = 120;
+        std::vector<float> slab(slots * stride / 4, 0), expected;
+        for (std::uint32_t slot = 0; slot < slots; slot++) {
+          for (std::uint32_t i = 0; i < width; i++) slab[slot * stride / 4 + i] = std::fabs(random.real());
+        }
+        expected = slab;
+        std::vector<std::uint32_t> list(count), places(count);
+        std::vector<std::uint8_t> gradients(count * dim * 4 + 1), deltas(count * stride), sum;
+        random.fill(deltas.data(), deltas.size());
+        sum = deltas;
+        std::vector<float> g(dim);
+        for (std::uint32_t i = 0; i < count; i++) {
+          list[i] = (i * 7 + 3) % slots;
+          places[i] = (count - 1 - i) | (random.chance(50) ? kAddTo : 0);
+          for (float& x : g) x = random.real();
+          std::memcpy(gradients.data() + 1 + i * dim * 4, g.data(), dim * 4);  // misaligned, as in a section
+          float* row = expected.data() + list[i] * stride / 4;
+          std::vector<std::uint8_t> before(stride);
+          std::memcpy(before.data(), row, stride);
+          updateRowScalar(params, row, row + dim, g.data(), dim);
+          std::uint8_t* delta = sum.data() + (count - 1 - i) * stride;
+          if (!(places[i] & kAddTo)) std::memset(delta, 0, stride);
+          for (std::uint32_t b = 0; b < stride; b++)
+            delta[b] ^= before[b] ^ reinterpret_cast<const std::uint8_t*>(row)[b];
+        }
+        RowSteps steps{reinterpret_cast<std::uint8_t*>(slab.data()),
+                       dim,
+                       stride,
+                       list.data(),
+                       gradients.data() + 1,
+                       deltas.data(),
+                       places.data(),
+                       count};
+        std::vector<float> plain = slab;
+        kernels().stepRows(params, steps);
+        CHECK(std::memcmp(slab.data(), expected.data(), slab.size() * 4) == 0);
+        CHECK(deltas == sum);
+        steps.rows = reinterpret_cast<std::uint8_t*>(plain.data());
+        steps.deltas = nullptr;
+        steps.places = nullptr;
+        kernels().stepRows(params, steps);
+        CHECK(std::memcmp(plain.data(), expected.data(), plain.size() * 4) == 0);
       }
-      expected = slab;
-      std::vector<std::uint32_t> list(count), places(count);
-      std::vector<std::uint8_t> gradients(count * dim * 4 + 1), deltas(count * stride), sum;
-      random.fill(deltas.data(), deltas.size());
-      sum = deltas;
-      std::vector<float> g(dim);
-      for (std::uint32_t i = 0; i < count; i++) {
-        list[i] = (i * 7 + 3) % slots;
-        places[i] = (count - 1 - i) | (random.chance(50) ? kAddTo : 0);
-        for (float& x : g) x = random.real();
-        std::memcpy(gradients.data() + 1 + i * dim * 4, g.data(), dim * 4);  // misaligned, as in a section
-        float* row = expected.data() + list[i] * stride / 4;
-        std::vector<std::uint8_t> before(stride);
-        std::memcpy(before.data(), row, stride);
-        updateRowScalar(params, row, row + dim, g.data(), dim);
-        std::uint8_t* delta = sum.data() + (count - 1 - i) * stride;
-        if (!(places[i] & kAddTo)) std::memset(delta, 0, stride);
-        for (std::uint32_t b = 0; b < stride; b++)
-          delta[b] ^= before[b] ^ reinterpret_cast<const std::uint8_t*>(row)[b];
-      }
-      RowSteps steps{reinterpret_cast<std::uint8_t*>(slab.data()),
-                     dim,
-                     stride,
-                     list.data(),
-                     gradients.data() + 1,
-                     deltas.data(),
-                     places.data(),
-                     count};
-      std::vector<float> plain = slab;
-      kernels().stepRows(params, steps);
-      CHECK(std::memcmp(slab.data(), expected.data(), slab.size() * 4) == 0);
-      CHECK(deltas == sum);
-      steps.rows = reinterpret_cast<std::uint8_t*>(plain.data());
-      steps.deltas = nullptr;
-      steps.places = nullptr;
-      kernels().stepRows(params, steps);
-      CHECK(std::memcmp(plain.data(), expected.data(), plain.size() * 4) == 0);
     }
   }
 }

@@ -96,7 +96,7 @@ void checkSame(const Contents& a, const Contents& b) {
 
 std::vector<TableSpec> specs() {
   return {tableSpec(1, 1, OptimizerKind::Sgd, InitializerKind::Uniform),
-          tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal),
+          scheduled(tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal)),
           tableSpec(5, 64, OptimizerKind::Adam, InitializerKind::Uniform),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }

@@ -27,7 +27,18 @@ inline TableSpec tableSpec(std::uint32_t id, std::uint32_t dim, OptimizerKind ki
   spec.optimizer.initialAccumulator = 0.1f;
   spec.optimizer.beta1 = 0.9;
   spec.optimizer.beta2 = 0.999;
+  spec.optimizer.weightDecay = 0.1;
+  spec.optimizer.beta = 1;
+  spec.optimizer.l1 = 0.01;
+  spec.optimizer.l2 = 0.1;
   spec.initializer = {start, -0.5, 0.5};
+  return spec;
+}
+
+/** With a largest norm, and a schedule that rows count steps for. */
+inline TableSpec scheduled(TableSpec spec) {
+  spec.optimizer.clipNorm = 1.5;
+  spec.optimizer.schedule = {ScheduleKind::Cosine, 2, 30, 0.1};
   return spec;
 }
 

@@ -10,26 +10,32 @@ export interface RowPart {
   /** Where it starts in a row, and its length, in floats. */
   offset: number;
   floats: number;
+  /** What each of them is in a row that nothing was pushed to; the values are the table's to say. */
+  initial: number;
 }
 
 /** Parts of a row in order, named as torch.optim names its state. */
 export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
   const parts: RowPart[] = [];
   let offset = 0;
-  const add = (name: string, floats: number) => {
-    parts.push({ name, offset, floats });
+  const add = (name: string, floats: number, initial = 0) => {
+    parts.push({ name, offset, floats, initial });
     offset += floats;
   };
   add('values', dim);
-  for (const { name, shape } of stateParts(optimizer.kind)) add(name, shape === 'scalar' ? 1 : dim);
+  const initial = 'initialAccumulator' in optimizer ? optimizer.initialAccumulator : 0;
+  for (const { name, shape, start } of stateParts(optimizer))
+    add(name, shape === 'scalar' ? 1 : dim, start && initial);
   return parts;
 }
 
 /** The state of a row that nothing was pushed to. */
 export function initialState(dim: number, optimizer: OptimizerSpec): Float32Array {
-  const [, ...state] = rowParts(dim, optimizer);
-  const floats = state.reduce((sum, part) => sum + part.floats, 0);
-  return new Float32Array(floats).fill('initialAccumulator' in optimizer ? optimizer.initialAccumulator : 0);
+  return Float32Array.from(
+    rowParts(dim, optimizer)
+      .slice(1)
+      .flatMap(({ floats, initial }) => new Array<number>(floats).fill(initial)),
+  );
 }
 
 /** Words keep all bits of floats, those of NaNs too. */

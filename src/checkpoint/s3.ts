@@ -11,6 +11,7 @@ import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { S3Client } from '@aws-sdk/client-s3';
 import { describe, KintsugiError } from '../errors.js';
+import { importOptional } from '../optional.js';
 import { byteLength, sha256Of, slices } from './bytes.js';
 import {
   checkName,
@@ -41,6 +42,8 @@ export interface S3Options {
   idleMs?: number | undefined;
   /** Files in an answer to `list`. Default: as many as the server likes, mostly 1,000. */
   pageFiles?: number | undefined;
+  /** Names of files may be any that the store takes, and not only those of checkpoints. */
+  anyNames?: boolean | undefined;
   /** The package; default: `@aws-sdk/client-s3`. */
   sdk?: string | undefined;
 }
@@ -82,6 +85,7 @@ export class S3Place implements Place {
   private readonly attempts: number;
   private readonly backoffMs: number;
   private readonly pageFiles: number | undefined;
+  private readonly anyNames: boolean;
 
   private constructor(
     private readonly sdk: Sdk,
@@ -95,6 +99,7 @@ export class S3Place implements Place {
     this.attempts = options.attempts ?? 8;
     this.backoffMs = options.backoffMs ?? 100;
     this.pageFiles = options.pageFiles;
+    this.anyNames = options.anyNames ?? false;
   }
 
   /** @throws BAD_ARGUMENT, DEPENDENCY_MISSING without the SDK */
@@ -104,7 +109,7 @@ export class S3Place implements Place {
     if (bucket === undefined || parts.some((part) => /^\.\.?$|[?#\s]/.test(part))) {
       throw new KintsugiError('BAD_ARGUMENT', `${url}: an object store is s3://BUCKET/PREFIX`);
     }
-    const sdk = await loadSdk(options.sdk ?? '@aws-sdk/client-s3');
+    const sdk = await importOptional<Sdk>('@aws-sdk/client-s3', options.sdk);
     return new S3Place(sdk, await clientOf(sdk, options), bucket, parts.join('/'), options);
   }
 
@@ -163,7 +168,7 @@ export class S3Place implements Place {
   }
 
   async get(name: string, options: GetOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
-    checkName(name);
+    if (!this.anyNames) checkName(name);
     return this.repeatedly(name, options.signal, async () => {
       try {
         return await this.getOnce(name, options);
@@ -263,18 +268,6 @@ export class S3Place implements Place {
 }
 
 // ---- the SDK
-
-async function loadSdk(name: string): Promise<Sdk> {
-  try {
-    return (await import(name)) as Sdk;
-  } catch (error) {
-    throw new KintsugiError(
-      'DEPENDENCY_MISSING',
-      `s3:// needs the package ${name} (${describe(error).slice(0, 160)}); run "npm install ${name}"`,
-      { cause: error },
-    );
-  }
-}
 
 async function clientOf(sdk: Sdk, options: S3Options): Promise<S3Client> {
   const { KINTSUGI_S3_ENDPOINT: own, AWS_ENDPOINT_URL_S3: s3, AWS_ENDPOINT_URL: all } = process.env;

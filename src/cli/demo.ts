@@ -1,4 +1,7 @@
-/** `kintsugi demo`: generated data, a small job, a PS killed half-way, and a picture of what happened. */
+/**
+ * `kintsugi demo`: generated data, a small job, a PS killed half-way, and a picture of what happened. The job
+ * trains a DLRM where its package is installed, and the example of logistic regression otherwise.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
@@ -9,6 +12,8 @@ import { renderPicture } from '../local/picture.js';
 import { problemOf } from '../local/report.js';
 import { renderSummary } from '../local/summary.js';
 import { countText } from '../local/text.js';
+import { findPackage, installCommand } from '../optional.js';
+import { PACKAGE_ROOT } from '../package-root.js';
 import { writeDemoData } from '../train/demo-data.js';
 import { RunFailure } from './failure.js';
 import { integer } from './flags.js';
@@ -28,7 +33,18 @@ const WORKERS = 2;
 const CODE = '4+1';
 const KILL_PERCENT = 50;
 
-function jobOptions({ dim, seed }: Flags, train: string, test: string): LocalOptions {
+const DLRM_PACKAGE = 'onnxruntime-node';
+
+/** What is trained: its name, and flags for the workers. */
+function modelOf({ dim }: Flags): { model: string; args: string[] } {
+  if (findPackage(DLRM_PACKAGE)) {
+    return { model: `a DLRM of dim ${dim}`, args: ['--dim', `${dim}`, '--bottom', `64-${dim}`] };
+  }
+  const example = join(PACKAGE_ROOT, 'examples/logistic.mjs');
+  return { model: 'logistic regression', args: ['--model', example] };
+}
+
+function jobOptions({ seed }: Flags, args: string[], train: string, test: string): LocalOptions {
   return {
     ps: PS,
     workers: WORKERS,
@@ -38,7 +54,7 @@ function jobOptions({ dim, seed }: Flags, train: string, test: string): LocalOpt
     data: [train],
     test: [test],
     epochs: 1,
-    workerArgs: ['--dim', `${dim}`, '--seed', `${seed}`, '--bottom', `64-${dim}`],
+    workerArgs: [...args, '--seed', `${seed}`],
     seed,
     deterministic: false,
     audit: true,
@@ -55,18 +71,27 @@ function jobOptions({ dim, seed }: Flags, train: string, test: string): LocalOpt
 }
 
 async function run(flags: Flags): Promise<void> {
-  const { out, rows, keys, dim, seed } = flags;
+  const { out, rows, keys, seed } = flags;
+  const { model, args } = modelOf(flags);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
   const display = createDisplay(flags.quiet);
   mkdirSync(out, { recursive: true });
   const train = join(out, 'train.tsv');
   const test = join(out, 'test.tsv');
+  if (args.includes('--model')) {
+    const command = installCommand(DLRM_PACKAGE);
+    display.line(`this demo trains ${model} (examples/logistic.mjs); for a DLRM: ${command}`);
+  }
   display.line(`generating ${countText(rows)} rows in the Criteo layout`);
   const { bestAuc } = await writeDemoData({ train, test, rows, keys, seed });
-  const { report, events, kills } = await runLocal(jobOptions(flags, train, test), display, abort.signal);
+  const { report, events, kills } = await runLocal(
+    jobOptions(flags, args, train, test),
+    display,
+    abort.signal,
+  );
   const subtitle =
-    `${WORKERS} workers train a DLRM of dim ${dim} on ${PS} parameter servers with code ` +
+    `${WORKERS} workers train ${model} on ${PS} parameter servers with code ` +
     `${CODE}; one is killed half-way and comes back empty a second later.`;
   const picture = join(out, 'throughput.html');
   writeFileSync(picture, renderPicture({ report, events, kills, subtitle }));

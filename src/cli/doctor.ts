@@ -1,4 +1,7 @@
-/** `kintsugi doctor`: what is wrong with a running job, how that shows, and what to do. */
+/**
+ * `kintsugi doctor`: what is wrong with a running job, how that shows, and what to do; with --install what
+ * this installation has.
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Command } from 'commander';
 import type { Client } from '../client/client.js';
@@ -9,9 +12,11 @@ import { type Finding, findingsIn } from '../observe/findings/index.js';
 import { Observer } from '../observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { duration, withScheduler } from './flags.js';
+import { installReport, renderInstall } from './install.js';
 
 interface Flags extends ConnectFlags {
   for: number;
+  install: boolean;
   json: boolean;
 }
 
@@ -48,7 +53,14 @@ export function renderFindings(findings: readonly Finding[], ms: number): string
   return `${harmless(blocks.join('\n\n'))}\n`;
 }
 
-async function run({ for: ms, json, ...flags }: Flags): Promise<void> {
+async function runInstall(json: boolean): Promise<void> {
+  const report = await installReport();
+  process.stdout.write(json ? `${JSON.stringify(report, null, 2)}\n` : renderInstall(report));
+  if (report.addon.problem !== undefined) process.exitCode = 1;
+}
+
+async function run({ for: ms, install, json, ...flags }: Flags): Promise<void> {
+  if (install) return runInstall(json);
   const history = await withClient(flags, (client) => looked(client, ms), { waitForJob: false });
   const findings = findingsIn(history);
   process.stdout.write(json ? `${JSON.stringify({ findings }, null, 2)}\n` : renderFindings(findings, ms));
@@ -68,6 +80,11 @@ export function registerDoctor(program: Command): void {
       'how long to look; slow workers are found in 32s and more',
       duration('--for'),
       32_000,
+    )
+    .option(
+      '--install',
+      'look at this installation and at no job: the native addon and the optional packages',
+      false,
     )
     .option('--json', 'print JSON', false)
     .action(run);

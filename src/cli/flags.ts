@@ -10,6 +10,7 @@ import { describe, KintsugiError } from '../errors.js';
 import { isOptimizerKind, OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../optimizers.js';
 import { MAX_TIMER_MS } from '../options.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
+import { MODEL_NAMES } from '../train/dlrm.js';
 import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
@@ -137,7 +138,10 @@ export function withTls(command: Command): Command {
       'the job speaks TLS: authorities that its certificates are verified with; "system" for the public ' +
         'ones (default: KINTSUGI_TLS_CA, else no TLS)',
     )
-    .option('--tls-name <name>', 'name that certificates must be for (default: the host that is dialed)');
+    .option(
+      '--tls-name <name>',
+      'name that certificates must be for (default: KINTSUGI_TLS_NAME, else the host that is dialed)',
+    );
 }
 
 /** For roles that listen. */
@@ -165,6 +169,11 @@ export function withScheduler(command: Command): Command {
 export function withTraining(command: Command): Command {
   return command
     .option('--test <file...>', 'data to evaluate with after training (AUC, log loss)')
+    .option(
+      '--schema <file.json>',
+      'what the columns of the data are (default: what the model file exports, else the Criteo layout)',
+    )
+    .option('--source <file>', 'a file that makes a source of your own of --data, and of --test')
     .option('--epochs <n>', 'passes over the data', integer('--epochs', 0), 1)
     .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
@@ -177,6 +186,9 @@ export function withTraining(command: Command): Command {
     .option(
       '--model <file.js>',
       'train a model of your own: a file that exports a model factory (default: DLRM)',
+    )
+    .addOption(
+      new Option('--model-name <name>', 'a built-in model (default: dlrm)').choices([...MODEL_NAMES]),
     )
     .option('--model-option <name=value>', 'flag for the model; repeatable (default: none)', modelOption)
     .option(
@@ -204,6 +216,8 @@ export function withTraining(command: Command): Command {
 
 export interface TrainingFlags {
   test?: string[];
+  schema?: string;
+  source?: string;
   epochs: number;
   batch: number;
   dim: number;
@@ -214,6 +228,7 @@ export interface TrainingFlags {
   bottom?: string;
   top?: string;
   model?: string;
+  modelName?: string;
   modelOption?: Record<string, unknown>;
   tensorboard?: string;
   seed: number;
@@ -274,7 +289,8 @@ export function clientTlsOf(flags: SharedFlags): ClientTls | undefined {
     if (flags.tlsName !== undefined) throw bad('--tls-name needs --tls-ca');
     return undefined;
   }
-  return { caFile: ca === 'system' ? undefined : ca, serverName: flags.tlsName };
+  const serverName = flags.tlsName ?? (process.env.KINTSUGI_TLS_NAME || undefined);
+  return { caFile: ca === 'system' ? undefined : ca, serverName };
 }
 
 /**

@@ -13,6 +13,16 @@ export function followLauncher(): void {
   process.stdin.resume();
 }
 
+/** Resolves when the launcher is gone, if one started this process: for a role that has to say goodbye. */
+export function launcherGone(): Promise<void> {
+  return new Promise((resolve) => {
+    if (process.env[LIFELINE_ENV] !== 'stdin') return;
+    const gone = () => resolve();
+    process.stdin.on('end', gone).on('close', gone).on('error', gone);
+    process.stdin.resume();
+  });
+}
+
 /** Resolves at the first SIGTERM or SIGINT, with its name; a second one ends the process at once. */
 export function stopSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {

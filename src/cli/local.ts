@@ -102,7 +102,10 @@ export function workerArgs(flags: TrainingFlags): string[] {
   if (staleness !== UNBOUNDED) args.push('--staleness', staleness);
   if (flags.bottom !== undefined) args.push('--bottom', flags.bottom);
   if (flags.top !== undefined) args.push('--top', flags.top);
+  if (flags.schema !== undefined) args.push('--schema', flags.schema);
+  if (flags.source !== undefined) args.push('--source', flags.source);
   if (flags.model !== undefined) args.push('--model', flags.model);
+  if (flags.modelName !== undefined) args.push('--model-name', flags.modelName);
   for (const [name, value] of Object.entries(flags.modelOption ?? {}))
     args.push('--model-option', `${name}=${value}`);
   if (flags.deterministic) args.push('--deterministic');
@@ -118,6 +121,9 @@ export function localOptions(flags: Flags): LocalOptions {
     standby: flags.standby,
     data: flags.data,
     test: flags.test ?? [],
+    schema: flags.schema,
+    source: flags.source,
+    model: flags.model,
     epochs: flags.epochs,
     workerArgs: workerArgs(flags),
     seed: flags.seed,
@@ -208,7 +214,10 @@ export function registerLocal(program: Command): void {
     .description(
       'Run a whole job on this machine as real processes; kill some on purpose; check that nothing was lost.',
     )
-    .requiredOption('--data <file...>', 'files to train on, plain or .gz; repeatable')
+    .requiredOption(
+      '--data <file...>',
+      'files to train on, also compressed (.gz, .zst), directories and patterns; repeatable',
+    )
     .option('--ps <n>', 'PS nodes', integer('--ps', 1, 256), 5)
     .option('--workers <n>', 'workers', integer('--workers', 1, 256), 2)
     .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)

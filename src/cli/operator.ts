@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Command } from 'commander';
 import { findConfig } from '../operator/api/config.js';
+import { fenced } from '../operator/api/fenced.js';
 import { HttpApi } from '../operator/api/http-api.js';
 import { Leadership } from '../operator/lease.js';
 import { Operator } from '../operator/operator.js';
 import { serveEndpoints } from '../runtime/endpoints.js';
-import { RunFailure } from './failure.js';
-import { loggerOf, type SharedFlags, withLogFormat } from './flags.js';
+import { loggerOf, metricsTokenOf, type SharedFlags, withLogFormat, withMetricsToken } from './flags.js';
 import { stopSignal } from './lifetime.js';
 
 interface Flags extends SharedFlags {
@@ -41,30 +41,40 @@ async function run(flags: Flags): Promise<void> {
       metrics: () => ({
         kintsugi_operator_leads: operator ? 1 : 0,
         kintsugi_operator_jobs: operator?.phases(),
+        kintsugi_operator_passes_total: operator?.passesMade,
+        kintsugi_operator_waiting_jobs: operator?.passes,
         kintsugi_operator_api_requests_total: [...requests].flatMap(([verb, of]) =>
           [...of].map(([status, count]) => [{ verb, status }, count] as const),
         ),
       }),
     },
     // It takes no connections, so nobody needs to know it.
-    { token: randomUUID() },
+    { token: randomUUID(), metricsToken: metricsTokenOf(flags) },
   );
   const leadership = new Leadership({
     ...{ api, namespace: own, name: flags.leaseName, identity: `${name}_${randomUUID()}` },
     onError: (message) => log.warn('operator.lease', { message }),
   });
   try {
-    log.info('operator.standby', { namespace: own });
-    const leads = await Promise.race([leadership.lead(), stopped]);
-    if (typeof leads === 'string' || !leads) return;
-    operator = new Operator({ api, namespace: flags.allNamespaces ? undefined : own, log });
-    const started = operator.start();
-    await Promise.race([started, stopped, leads.lost]);
-    log.info('operator.leads', { namespace: flags.allNamespaces ? '' : own });
-    const end = await Promise.race([stopped, leads.lost]);
-    // Whoever leads now may have begun: nothing is written any more.
-    if (typeof end !== 'string') throw new RunFailure('DEPOSED', 'another operator may lead now');
-    await operator.stop();
+    for (;;) {
+      log.info('operator.standby', { namespace: own });
+      const leads = await Promise.race([leadership.lead(), stopped]);
+      if (typeof leads === 'string' || !leads) return;
+      const fence = fenced(api);
+      operator = new Operator({ api: fence.api, namespace: flags.allNamespaces ? undefined : own, log });
+      const current = operator;
+      const end = Promise.race([stopped, leads.lost]);
+      await Promise.race([current.start(), end]);
+      log.info('operator.leads', { namespace: flags.allNamespaces ? '' : own });
+      const ended = await end;
+      // Whoever leads now may have begun: nothing is written any more.
+      if (typeof ended !== 'string') fence.shut();
+      operator = undefined;
+      await current.stop();
+      if (typeof ended === 'string') break;
+      // A new process would only take longer, and its kubelet may hold it back.
+      log.warn('operator.deposed', {});
+    }
   } finally {
     await leadership.release();
     await endpoints.close();
@@ -84,5 +94,5 @@ export function registerOperator(program: Command): void {
       'of several operators the one that holds this Lease leads',
       'kintsugi-operator',
     );
-  withLogFormat(command).action(run);
+  withLogFormat(withMetricsToken(command)).action(run);
 }

@@ -9,6 +9,9 @@ import { registerDemo } from './demo.js';
 import { registerDoctor } from './doctor.js';
 import { registerEvents } from './events.js';
 import { registerExport } from './export.js';
+import { registerGateway } from './gateway.js';
+import { registerImport } from './import.js';
+import { registerInit } from './init.js';
 import { registerLoad } from './load.js';
 import { registerLocal } from './local.js';
 import { registerOperator } from './operator.js';
@@ -39,6 +42,7 @@ export function createProgram(): Command {
   registerScheduler(program);
   registerPs(program);
   registerReplica(program);
+  registerGateway(program);
   registerWorker(program);
   registerLocal(program);
   registerStatus(program);
@@ -57,6 +61,8 @@ export function createProgram(): Command {
   registerSave(program);
   registerScrub(program);
   registerLoad(program);
+  registerImport(program);
+  registerInit(program);
   registerDemo(program);
   registerBench(program);
   return program;

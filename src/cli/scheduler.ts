@@ -6,9 +6,9 @@ import { KintsugiError } from '../errors.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { startScheduler } from '../runtime/scheduler.js';
 import { tuneV8 } from '../runtime/v8.js';
+import { openDirectoryStore } from '../storage/directory.js';
 import { DEFAULT_LEASE_MS, openEtcdStore } from '../storage/etcd/store.js';
 import { MemoryStore, type StateStore } from '../storage/index.js';
-import { openLmdbStore } from '../storage/lmdb.js';
 import {
   type CheckpointFlags,
   checkPlace,
@@ -70,7 +70,7 @@ function storeOf(flags: Flags): StateStore {
   if (url === undefined) {
     if (caFile ?? certFile ?? keyFile)
       throw new KintsugiError('BAD_ARGUMENT', 'certificates for the store need --store etcds://...');
-    return flags.dir === undefined ? new MemoryStore() : openLmdbStore(flags.dir);
+    return flags.dir === undefined ? new MemoryStore() : openDirectoryStore(flags.dir);
   }
   if (flags.dir !== undefined)
     throw new KintsugiError('BAD_ARGUMENT', 'the job is kept in --dir or in --store, not in both');

@@ -2,7 +2,6 @@
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../errors.js';
 import { tuneV8 } from '../runtime/v8.js';
-import { RANGE_BATCHES } from '../train/files.js';
 import { checkWork, spoolOf } from '../worker/options.js';
 import { runWorker } from '../worker/role.js';
 import {
@@ -45,6 +44,12 @@ function leadOf(text: string): number {
   throw new KintsugiError('BAD_ARGUMENT', `--spool-lead must be at least 1 byte, not "${text}"`);
 }
 
+/** @throws BAD_ARGUMENT where a model file is given, too */
+function modelNameOf({ model, modelName }: Flags): string | undefined {
+  if (model === undefined) return modelName;
+  throw new KintsugiError('BAD_ARGUMENT', '--model-name is for the built-in models: leave --model out');
+}
+
 async function run(flags: Flags): Promise<void> {
   followLauncher();
   tuneV8();
@@ -67,13 +72,14 @@ async function run(flags: Flags): Promise<void> {
     signal: abort.signal,
     data: evaluate ? [] : spool ? [spool.file] : data,
     test,
+    schema: flags.schema,
+    source: flags.source,
     epochs: evaluate ? 0 : epochs,
     follow,
     spool,
     name,
     run: flags.run,
-    // One worker that takes them in order needs no more of them.
-    rangeBatches: flags.rangeBatches ?? (flags.deterministic ? RANGE_BATCHES : undefined),
+    rangeBatches: flags.rangeBatches,
     staleness: stalenessOf(flags),
     audit: flags.audit,
     tensorboard: flags.tensorboard,
@@ -83,6 +89,7 @@ async function run(flags: Flags): Promise<void> {
     model: flags.model,
     modelOptions: {
       ...flags.modelOption,
+      ...(flags.modelName === undefined ? {} : { modelName: modelNameOf(flags) }),
       ...(flags.bottom === undefined ? {} : { bottom: flags.bottom }),
       ...(flags.top === undefined ? {} : { top: flags.top }),
       dim: flags.dim,
@@ -97,10 +104,13 @@ async function run(flags: Flags): Promise<void> {
 
 export function registerWorker(program: Command): void {
   const command = withScheduler(
-    program.command('worker').description('Train a model on data in the Criteo layout.'),
+    program
+      .command('worker')
+      .description('Train a model on data in the Criteo layout, or as a schema describes them.'),
   ).option(
     '--data <file...>',
-    'files to train on, plain or .gz; repeatable; "-" is standard input, see --spool',
+    'files to train on, also compressed (.gz, .zst), directories and patterns; repeatable; "-" is ' +
+      'standard input, see --spool',
   );
   withTraining(command)
     .option(

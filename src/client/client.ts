@@ -2,7 +2,7 @@
 import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
-import { DEFAULT_OPTIMIZER } from '../optimizers.js';
+import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../optimizers.js';
 import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
 import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
@@ -141,10 +141,11 @@ export class Client {
     // connection.
     const problem = tableProblem(spec, this.clusterMap.pools);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
-    const { optimizer, initializer } = onlyKnown(spec);
-    checkOptions(`table "${spec.name}": ${optimizer.kind}`, spec.optimizer, optimizer);
+    const known = onlyKnown(spec);
+    const { optimizer, initializer } = known;
+    checkOptions(`table "${spec.name}": ${optimizer.kind}`, spec.optimizer, { ...NO_EXTRAS, ...optimizer });
     checkOptions(`table "${spec.name}": ${initializer.kind}`, spec.initializer, initializer);
-    return spec;
+    return known;
   }
 
   /**

@@ -10,6 +10,9 @@ export class Happened {
   private job = '';
   private stop = new AbortController();
 
+  /** `onEvent`: there is another one. */
+  constructor(private readonly onEvent: () => void = () => {}) {}
+
   get shown(): readonly JobEvent[] {
     return this.list;
   }
@@ -34,6 +37,7 @@ export class Happened {
     for await (const event of client.events({ since, follow: true, signal })) {
       if (signal.aborted) return;
       this.list = [event, ...this.list.slice(0, KEPT - 1)];
+      this.onEvent();
     }
   }
 }

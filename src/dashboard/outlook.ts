@@ -7,7 +7,8 @@ import { KintsugiError } from '../errors.js';
 import { ratesBetween } from '../observe/rates.js';
 import { isOptimizerKind } from '../optimizers.js';
 import { rowBytes } from '../planner/memory.js';
-import { type Candidate, plan } from '../planner/plan.js';
+import { type Candidate, candidate } from '../planner/plan.js';
+import { checkQuestion, type Question } from '../planner/question.js';
 import { DEFAULT_RATES } from '../planner/rates.js';
 import type { ClusterMap } from '../protocol/map.js';
 import { parseCode } from '../runtime/job.js';
@@ -50,7 +51,7 @@ export function outlookOf(earlier: JobSnapshot, now: JobSnapshot, map: ClusterMa
   const limits = now.nodes.flatMap(({ telemetry: { memory } }) => memory.limitBytes || []);
   const ps = now.status.scaling.serving;
   try {
-    const made = plan({
+    const question: Question = {
       rows: main.rows,
       dim: main.dim,
       optimizer: main.optimizer,
@@ -65,8 +66,10 @@ export function outlookOf(earlier: JobSnapshot, now: JobSnapshot, map: ClusterMa
       checkpoints: (now.status.saving?.length ?? 0) > 0,
       price: PRICE,
       rates: { ...DEFAULT_RATES },
-    });
-    return viewOf(made.chosen, { ...main, keys }, Math.min(...limits));
+    };
+    // Alternatives are not shown, and take thousands of times as long.
+    checkQuestion(question);
+    return viewOf(candidate(question, ps), { ...main, keys }, Math.min(...limits));
   } catch (error) {
     if (error instanceof KintsugiError) return undefined;
     throw error;

@@ -7,6 +7,7 @@ import { Dataset } from '../client/dataset.js';
 import type { JobSnapshot } from '../client/observe.js';
 import { describe, KintsugiError } from '../errors.js';
 import { Observer } from '../observe/observer.js';
+import type { ClusterMap } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { statusIn } from '../tools/scaling.js';
 import { Filling, hostsOf, jobOf, recoveriesOf, type Seen, WholeParities } from './cells.js';
@@ -34,9 +35,12 @@ export interface WatchOptions extends Pick<ConnectOptions, 'token' | 'tls'> {
   onHopeless(error: KintsugiError): void;
 }
 
-/** Between two looks at the status; a large job is looked at less often. */
+/**
+ * Between two looks at the status while something is under way or was just told of, and otherwise. A large
+ * job is always looked at less often.
+ */
 const LOOK_MS = 400;
-const LOOK_LARGE_MS = 2000;
+const CALM_MS = 2000;
 const LARGE_NODES = 100;
 /** Between two looks at the counters, and how many are kept for rates. */
 const COUNT_MS = 1000;
@@ -56,14 +60,20 @@ export class Watch implements Source {
   private seen: Seen | undefined;
   private parities = new WholeParities();
   private readonly filling = new Filling();
-  private readonly happened = new Happened();
+  private readonly happened = new Happened(() => this.stir());
   /** The client whose counters and events are followed. */
   private followed: Client | undefined;
   private runs: RunView[] = [];
   private outlook: OutlookView | undefined;
   private counts = 0;
+  /** What the newest counters say: there are several views for each look at them. */
+  private counted: Counted = {};
   private running = true;
   private wake: () => void = () => {};
+  /** Something happened since the newest look. */
+  private stirred = false;
+  /** The next look comes at once when something happens. */
+  private isCalm = false;
   private readonly over: Promise<void>;
 
   constructor(private readonly options: WatchOptions) {
@@ -85,9 +95,8 @@ export class Watch implements Source {
   view(actions: ActionView[]): View {
     const { seen, link } = this;
     if (!seen) return { link, actions, hosts: [] };
-    const { status, map } = seen;
+    const { status } = seen;
     const hosts = hostsOf(seen, this.parities, this.filling);
-    const history = this.observer?.history ?? [];
     return {
       ...{ link, actions, hosts, runs: this.runs, outlook: this.outlook },
       job: jobOf(seen, hosts),
@@ -98,10 +107,7 @@ export class Watch implements Source {
       restoring: status.restoring,
       lost: lostOf(seen),
       replicas: (status.replicas ?? []).slice(0, MAX_REPLICAS),
-      load: loadOf(history),
-      nodeLoads: nodeLoads(history),
-      hot: hotShards(history, map),
-      tables: tablesOf(history),
+      ...this.counted,
     };
   }
 
@@ -109,10 +115,9 @@ export class Watch implements Source {
 
   private async run(): Promise<void> {
     while (this.running) {
-      const large = (this.seen?.status.nodes.length ?? 0) > LARGE_NODES;
       try {
         await this.look();
-        await this.pause(large ? LOOK_LARGE_MS : LOOK_MS);
+        await this.rest();
       } catch (error) {
         if (!this.running) return;
         if (error instanceof KintsugiError && HOPELESS.has(error.code)) return this.options.onHopeless(error);
@@ -144,11 +149,12 @@ export class Watch implements Source {
   private follow(client: Client, { job, nodes }: JobStatus): void {
     this.followed = client;
     this.happened.follow(client, job);
-    const intervalMs = nodes.length > LARGE_NODES ? LOOK_LARGE_MS : COUNT_MS;
+    const intervalMs = nodes.length > LARGE_NODES ? CALM_MS : COUNT_MS;
     const observer = new Observer(client, { intervalMs, keep: KEPT_COUNTS, shards: true });
     observer.on((snapshot) => this.count(client, observer, snapshot));
     observer.start();
     this.observer = observer;
+    this.counted = countedOf(observer.history, client.clusterMap);
   }
 
   private async away(error: unknown): Promise<void> {
@@ -174,6 +180,22 @@ export class Watch implements Source {
     await observer?.stop();
   }
 
+  /** Until the next look. */
+  private async rest(): Promise<void> {
+    const { status } = this.seen!;
+    const isLarge = status.nodes.length > LARGE_NODES;
+    await this.pause(LOOK_MS);
+    this.isCalm = !isLarge && !this.stirred && isQuiet(status);
+    if (this.isCalm || isLarge) await this.pause(CALM_MS - LOOK_MS);
+    this.isCalm = false;
+    this.stirred = false;
+  }
+
+  private stir(): void {
+    this.stirred = true;
+    if (this.isCalm) this.wake();
+  }
+
   private pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
       if (!this.running) return resolve();
@@ -191,6 +213,7 @@ export class Watch implements Source {
     if (client !== this.client) return;
     this.series.look(snapshot, Date.now());
     this.filling.look(snapshot);
+    this.counted = countedOf(observer.history, client.clusterMap);
     const isNew = snapshot.scheduler.runs.length !== this.runs.length;
     if (this.counts++ % SLOW_EVERY === 0 || isNew) {
       const [first] = observer.history;
@@ -205,6 +228,24 @@ export class Watch implements Source {
     const statuses = await Promise.all(scheduler.runs.map(({ run }) => Dataset.status(client, run)));
     this.runs = statuses.flatMap((status) => (status ? runView(status) : []));
   }
+}
+
+/** Nothing is under way that would change from one moment to the next. */
+function isQuiet({ redundancy, scaling, saving, restoring }: JobStatus): boolean {
+  const isMoving = scaling.changes.some(({ state }) => state === 'running');
+  const isSaving = saving?.some(({ underWay }) => underWay) ?? false;
+  return redundancy === 'full' && !isMoving && !isSaving && !restoring;
+}
+
+type Counted = Pick<View, 'load' | 'nodeLoads' | 'hot' | 'tables'>;
+
+function countedOf(history: readonly JobSnapshot[], map: ClusterMap): Counted {
+  return {
+    load: loadOf(history),
+    nodeLoads: nodeLoads(history),
+    hot: hotShards(history, map),
+    tables: tablesOf(history),
+  };
 }
 
 function lostOf({ status, map }: Seen): NonNullable<View['lost']> {

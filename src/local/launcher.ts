@@ -18,7 +18,6 @@ import { digest } from '../tools/digest.js';
 import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
 import { save } from '../tools/save.js';
-import { countRows } from '../train/criteo.js';
 import { LocalAutoscale } from './autoscale.js';
 import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
@@ -40,7 +39,7 @@ import {
   summarize,
   trainingSpan,
 } from './report.js';
-import { samplesReport } from './samples.js';
+import { samplesOf, samplesReport } from './samples.js';
 import { Scalings } from './scaling.js';
 import { scalingsOf } from './scaling-report.js';
 import { countText, percentText } from './text.js';
@@ -158,8 +157,7 @@ class LocalJob {
 
   private async story(): Promise<LocalRun> {
     const { options, processes } = this;
-    const rows = await countRows(options.data);
-    if (options.test.length > 0) await countRows(options.test);
+    const rows = await samplesOf(options);
     this.total = rows * options.epochs;
     const restored = await this.checkpoints.begin();
     processes.restore = restored;

@@ -1,6 +1,6 @@
 /**
  * What requests and the loss of a PS cost on this machine: two small jobs of real processes, one without
- * redundancy and one with 4+1, that a client keeps busy. Of the second one a PS is lost in the end.
+ * redundancy and one with 4+1, that workers keep busy. Of the second one a PS is lost in the end.
  * Processor time is the kernel's, so other work on the machine slows this down and falsifies little.
  */
 
@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, connect } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
 import { optimizerOf } from '../optimizers.js';
-import { DIM, FEW_ROWS, type Load, MANY_ROWS, NARROW_DIM, ratesFrom } from '../planner/fit.js';
+import { DIM, type Load, MANY_ROWS, ratesFrom, SIZES } from '../planner/fit.js';
 import { codedBytes } from '../planner/memory.js';
 import type { Rates } from '../planner/rates.js';
 import { monotonicMs } from '../runtime/log.js';
@@ -21,14 +21,14 @@ import { type Loss, measureLoss } from './measure-loss.js';
 import type { LocalOptions } from './options.js';
 import { Processes, psName } from './processes.js';
 import { cpuSeconds } from './processor-time.js';
+import { StepWorkers } from './step-workers.js';
 
 const PS = 5;
 /** Data shards of both jobs, and of a group of the second one. */
 const SHARDS = 20;
 const DATA_SHARDS = 4;
-/** Requests under way. */
-const IN_FLIGHT = 8;
-const KEY_SETS = 64;
+/** As in a job, requests of several come to a PS, and pulls beside pushes. */
+const WORKERS = 2;
 const CONNECT_MS = 60_000;
 
 /** How much is measured; a test takes less. */
@@ -44,17 +44,10 @@ export interface MeasureSize {
 }
 
 export const MINUTE: Readonly<MeasureSize> = {
-  ...{ rows: 200_000, rounds: 5, loadMs: 900, beginMs: 100, idleMs: 3000 },
+  ...{ rows: 200_000, rounds: 5, loadMs: 1300, beginMs: 200, idleMs: 3000 },
 };
 
-type Kind = Pick<Load, 'op' | 'rows' | 'dim'>;
-
-const PLAIN: readonly Kind[] = [
-  [MANY_ROWS, DIM],
-  [FEW_ROWS, DIM],
-  [MANY_ROWS, NARROW_DIM],
-].flatMap(([rows, dim]) => (['pull', 'push'] as const).map((op) => ({ op, rows: rows!, dim: dim! })));
-const CODED: readonly Kind[] = [MANY_ROWS, FEW_ROWS].map((rows) => ({ op: 'push', rows, dim: DIM }));
+type Kind = Pick<Load, 'rows' | 'dim'>;
 
 /** A job for nothing but requests of a client in this process. */
 export function bareJob(ps: number, code: string, groups?: number): LocalOptions {
@@ -71,6 +64,7 @@ class Measured {
   private readonly pids = new Map<string, number>();
   private readonly events: RoleEvent[] = [];
   private readonly processes: Processes;
+  private readonly workers = new StepWorkers();
   private client: Client | undefined;
   idle = 0;
 
@@ -103,8 +97,10 @@ class Measured {
       const before = this.cpu();
       await sleep(this.size.idleMs);
       this.idle = (this.cpu() - before) / PS / (this.size.idleMs / 1000);
+      await this.processes.race(this.workers.start(WORKERS, this.processes.address));
       return await this.processes.race(story());
     } finally {
+      await this.workers.close();
       await this.client?.close();
       await this.processes.abandon();
       rmSync(this.directory, { recursive: true, force: true });
@@ -122,7 +118,7 @@ class Measured {
     const client = this.client!;
     const optimizer = optimizerOf('adagrad', 0.01);
     const table = await client.createTable({ name: `dim-${dim}`, dim, optimizer });
-    const gradients = gradientsOf(MANY_ROWS, dim);
+    const gradients = Float32Array.from({ length: MANY_ROWS * dim }, (_, i) => Math.sin(i * 12.9898) * 0.1);
     for (let at = 0; at < this.size.rows; at += MANY_ROWS)
       await table.push(
         BigUint64Array.from({ length: MANY_ROWS }, (_, i) => BigInt(at + i)),
@@ -131,11 +127,11 @@ class Measured {
   }
 
   /** The median of each. V8 compiles what runs often: the first round would look dear, and is left out. */
-  async loads(kinds: readonly Kind[]): Promise<Load[]> {
-    for (const dim of new Set(kinds.map((kind) => kind.dim))) await this.table(dim);
-    const all: Load[][] = kinds.map(() => []);
+  async loads(): Promise<Load[]> {
+    for (const dim of new Set(SIZES.map((size) => size.dim))) await this.table(dim);
+    const all: Load[][] = SIZES.map(() => []);
     for (let round = 0; round <= this.size.rounds; round++)
-      for (const [i, kind] of kinds.entries()) {
+      for (const [i, kind] of SIZES.entries()) {
         const load = await this.load(kind);
         if (round > 0) all[i]!.push(load);
       }
@@ -163,71 +159,47 @@ class Measured {
     return measureLoss(job, name, perShard * (SHARDS / DATA_SHARDS));
   }
 
-  /** Keeps the job busy with one kind of request. */
-  private async load({ op, rows, dim }: Kind): Promise<Load> {
-    const client = this.client!;
-    const gradients = gradientsOf(rows, dim);
-    const table = `dim-${dim}`;
-    const sets = Array.from({ length: KEY_SETS }, (_, i) => keysOf(i, rows, this.size.rows));
-    let requests = 0;
-    let stopped = false;
-    const one = async (number: number): Promise<void> => {
-      let at = number;
-      while (!stopped) {
-        const keys = sets[at % KEY_SETS]!;
-        at += IN_FLIGHT;
-        if (op === 'pull') await client.pull([{ table, keys }]);
-        else await client.push([{ table, keys, gradients }]);
-        requests++;
-      }
-    };
-    const all = Promise.all(Array.from({ length: IN_FLIGHT }, (_, i) => one(i)));
-    all.catch(() => {});
+  /** Keeps the job busy with steps of one size. */
+  private async load({ rows, dim }: Kind): Promise<Load> {
+    const { workers } = this;
+    await workers.begin({ table: `dim-${dim}`, rows: this.size.rows, dim, batch: rows, computeMs: 0 });
     try {
-      await Promise.race([all, sleep(this.size.beginMs)]);
-      const before = { requests, ps: this.cpu(), client: process.cpuUsage(), at: monotonicMs() };
-      await Promise.race([all, sleep(this.size.loadMs)]);
+      await sleep(this.size.beginMs);
+      const before = {
+        steps: await workers.steps(),
+        ps: this.cpu(),
+        workers: workers.cpu(),
+        at: monotonicMs(),
+      };
+      await sleep(this.size.loadMs);
+      const steps = (await workers.steps()) - before.steps;
       const seconds = (monotonicMs() - before.at) / 1000;
-      const { user, system } = process.cpuUsage(before.client);
       return {
-        ...{ op, rows, dim, r: this.r, requests: Math.max(1, requests - before.requests) },
+        ...{ rows, dim, r: this.r, steps: Math.max(1, steps) },
         sections: SHARDS * -Math.expm1(rows * Math.log1p(-1 / SHARDS)),
         psSeconds: Math.max(0, this.cpu() - before.ps - this.idle * PS * seconds),
-        clientSeconds: (user + system) / 1e6,
+        clientSeconds: workers.cpu() - before.workers,
       };
     } finally {
-      stopped = true;
-      await all;
+      await workers.stop();
     }
   }
 }
 
-const dearness = ({ psSeconds, requests }: Load): number => psSeconds / requests;
-
-/** Zeros might be faster. */
-function gradientsOf(rows: number, dim: number): Float32Array {
-  return Float32Array.from({ length: rows * dim }, (_, i) => Math.sin(i * 12.9898) * 0.1);
-}
-
-/** Different keys, scattered over the table. */
-function keysOf(at: number, rows: number, all: number): BigUint64Array {
-  const first = (at * 40_503) % all;
-  const step = 2 * Math.floor(all / rows / 2) + 1;
-  return BigUint64Array.from({ length: rows }, (_, i) => BigInt((first + i * step) % all));
-}
+const dearness = ({ psSeconds, steps }: Load): number => psSeconds / steps;
 
 /** What each load took, and the processors that a PS takes when nothing happens. */
 export async function measureLoads(
   tell: (text: string) => void,
   size: MeasureSize,
 ): Promise<{ loads: Load[]; idle: number; loss: Loss }> {
-  tell('measuring pulls and pushes without redundancy');
+  tell('measuring steps without redundancy');
   const plain = new Measured(size, 0);
-  const loads = await plain.with(() => plain.loads(PLAIN));
-  tell('measuring pushes with 4+1');
+  const loads = await plain.with(() => plain.loads());
+  tell('measuring steps with 4+1');
   const coded = new Measured(size, 1);
   const loss = await coded.with(async () => {
-    loads.push(...(await coded.loads(CODED)));
+    loads.push(...(await coded.loads()));
     tell('measuring the loss of a PS');
     return coded.loss();
   });

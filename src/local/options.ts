@@ -3,6 +3,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { Bounds } from '../autoscale/bounds.js';
 import { describe, KintsugiError } from '../errors.js';
+import { demandOptional } from '../optional.js';
 import type { SavePlan } from '../protocol/saving.js';
 import { parseCode, poolsFor } from '../runtime/job.js';
 import { checkKills, type Kill } from './kills.js';
@@ -16,6 +17,11 @@ export interface LocalOptions {
   standby: number;
   data: string[];
   test: string[];
+  /** Files that say what the columns of the data are: a schema, or a model that may export one. */
+  schema?: string | undefined;
+  /** A file that makes a source of `data`. */
+  source?: string | undefined;
+  model?: string | undefined;
   epochs: number;
   /** Flags for workers, as they are: model, optimizer, batch, ... */
   workerArgs: string[];
@@ -85,7 +91,7 @@ function checkAutoscale(options: LocalOptions, bounds: Bounds, needed: number): 
     throw bad('--deterministic needs --autoscale with workers=1');
 }
 
-/** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
+/** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, DEPENDENCY_MISSING */
 export function checkLocalOptions(options: LocalOptions): void {
   const { ps, workers, standby, kills, deterministic } = options;
   const code = parseCode(options.code);
@@ -100,4 +106,5 @@ export function checkLocalOptions(options: LocalOptions): void {
     );
   }
   if (options.log !== undefined) checkWritable('--log', options.log);
+  if (!options.workerArgs.includes('--model')) demandOptional('onnxruntime-node');
 }

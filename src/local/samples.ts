@@ -5,8 +5,24 @@
  */
 import type { PushCounts } from '../client/client.js';
 import type { DatasetStatus } from '../client/dataset.js';
+import { countSamples } from '../data/source.js';
 import type { ClientCounts } from '../tools/audit.js';
+import { loadSchema } from '../train/plugin.js';
+import { openSource } from '../train/source.js';
 import { numberOf, type RoleEvent } from './events.js';
+import type { LocalOptions } from './options.js';
+
+/** Samples to train, of one epoch. @throws BAD_DATA, also for test data that cannot be read */
+export async function samplesOf({ data, test, source: file, ...options }: LocalOptions): Promise<number> {
+  const schema = await loadSchema(options.schema, options.model);
+  let samples = 0;
+  for (const paths of test.length > 0 ? [test, data] : [data]) {
+    const source = await openSource({ file, paths, schema });
+    samples = await countSamples(source);
+    await source.close?.();
+  }
+  return samples;
+}
 
 export interface SamplesReport {
   inFiles: number;

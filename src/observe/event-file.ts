@@ -9,6 +9,7 @@ import { appendFileSync, mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, KintsugiError } from '../errors.js';
+import { delimited, float32, float64, integer, text } from '../protobuf.js';
 
 const POLYNOMIAL = 0x82f63b78;
 const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
@@ -39,36 +40,6 @@ function record(data: Uint8Array): Uint8Array {
   return out;
 }
 
-// ---- protocol buffers
-
-function varint(value: number): Buffer {
-  const bytes: number[] = [];
-  let left = BigInt(value);
-  for (; left >= 128n; left >>= 7n) bytes.push(Number(left & 127n) | 128);
-  bytes.push(Number(left));
-  return Buffer.from(bytes);
-}
-
-const key = (field: number, wire: number): Buffer => varint((field << 3) | wire);
-
-function float64(field: number, value: number): Buffer {
-  const bytes = Buffer.alloc(8);
-  bytes.writeDoubleLE(value);
-  return Buffer.concat([key(field, 1), bytes]);
-}
-
-function float32(field: number, value: number): Buffer {
-  const bytes = Buffer.alloc(4);
-  bytes.writeFloatLE(value);
-  return Buffer.concat([key(field, 5), bytes]);
-}
-
-function delimited(field: number, bytes: Uint8Array): Buffer {
-  return Buffer.concat([key(field, 2), varint(bytes.byteLength), bytes]);
-}
-
-const text = (field: number, value: string): Buffer => delimited(field, Buffer.from(value));
-
 // ---- files
 
 let files = 0;
@@ -94,12 +65,10 @@ export class EventFile {
   /** Values by their tags; those that are no numbers are left out. */
   scalars(step: number, values: Readonly<Record<string, number | undefined>>): void {
     const summary = Object.entries(values).flatMap(([tag, value]) =>
-      value !== undefined && Number.isFinite(value)
-        ? [delimited(1, Buffer.concat([text(1, tag), float32(2, value)]))]
-        : [],
+      value !== undefined && Number.isFinite(value) ? [delimited(1, [text(1, tag), float32(2, value)])] : [],
     );
     if (summary.length === 0) return;
-    this.append([key(2, 0), varint(step), delimited(5, Buffer.concat(summary))]);
+    this.append([integer(2, step), delimited(5, summary)]);
   }
 
   private append(fields: Buffer[]): void {

@@ -1,7 +1,7 @@
 /** CustomResourceDefinitions, from the declarations in types.ts. */
 import type { Manifest } from './objects.js';
 import type { JsonSchema } from './schema.js';
-import { GROUP, TRAINING_JOB, VERSION } from './types.js';
+import { GROUP, KINDS, type Kind, VERSION } from './types.js';
 
 /** Empty descriptions say nothing. */
 function told(schema: JsonSchema): JsonSchema {
@@ -16,7 +16,7 @@ function told(schema: JsonSchema): JsonSchema {
   };
 }
 
-function crdOf(kind: typeof TRAINING_JOB): Manifest {
+function crdOf(kind: Kind): Manifest {
   const { plural, singular, shortNames, description, spec, status, columns, scale } = kind;
   const schema: JsonSchema = {
     type: 'object',
@@ -46,4 +46,4 @@ function crdOf(kind: typeof TRAINING_JOB): Manifest {
   };
 }
 
-export const crds = (): Manifest[] => [crdOf(TRAINING_JOB)];
+export const crds = (): Manifest[] => KINDS.map(crdOf);

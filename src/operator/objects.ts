@@ -20,6 +20,7 @@ export interface Meta {
   ownerReferences?: OwnerReference[];
   creationTimestamp?: string;
   deletionTimestamp?: string;
+  deletionGracePeriodSeconds?: number;
   finalizers?: string[];
 }
 
@@ -58,6 +59,7 @@ export interface PodSpec {
   terminationGracePeriodSeconds?: number;
   tolerations?: { key?: string; operator?: string; effect?: string; tolerationSeconds?: number }[];
   topologySpreadConstraints?: object[];
+  readinessGates?: { conditionType: string }[];
   securityContext?: object;
   nodeName?: string;
   [other: string]: unknown;

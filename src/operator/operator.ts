@@ -1,24 +1,33 @@
 /**
  * Looks after the jobs of a namespace: mirrors of the API server say that something is different, a pass over
- * the job decides (reconcile/), and this file does what was decided.
+ * the job decides (reconcile/), and hands do what was decided.
  */
-import { randomBytes } from 'node:crypto';
 import { describe } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
-import { type Api, ApiError, hasStatus } from './api/api.js';
+import { type Api, hasStatus } from './api/api.js';
 import { Mirror } from './api/mirror.js';
-import { isKind, type Kind } from './api/resources.js';
+import type { Kind } from './api/resources.js';
+import { type AutoscaledJob, JobAutoscale } from './autoscale.js';
+import { Hands, isMaking, isRefusal } from './hands.js';
 import { Link, type LinkOptions } from './link.js';
-import type { KubeNode, KubeObject, Manifest, Pod } from './objects.js';
+import type { KubeNode, KubeObject, Pod } from './objects.js';
 import { WorkQueue } from './queue.js';
 import { JOB_LABEL, ROLE_LABEL, SCHEDULER_PORT, secretName } from './reconcile/names.js';
-import type { Action, Observed } from './reconcile/observed.js';
+import type { Observed } from './reconcile/observed.js';
+import { isReclaimed } from './reconcile/reclaim.js';
 import { reconcile } from './reconcile/reconcile.js';
+import { withoutJob } from './reconcile/scaling/lone.js';
 import { hasEnded } from './reconcile/status.js';
-import type { TrainingJob } from './types.js';
+import { accessOf } from './secrets.js';
+import type { Scaler, TrainingJob } from './types.js';
 
 /** A client of a job, or what stands for one in a test. */
-export type JobLink = Pick<Link, 'report' | 'asked' | 'scale' | 'close'> & { options: LinkOptions };
+export type JobLink = Pick<
+  Link,
+  'report' | 'asked' | 'saved' | 'planned' | 'ask' | 'save' | 'plan' | 'close' | keyof AutoscaledJob
+> & {
+  options: LinkOptions;
+};
 
 export interface OperatorOptions {
   api: Api;
@@ -35,24 +44,35 @@ export interface OperatorOptions {
 
 const AT_ONCE = 4;
 const RESYNC_MS = 60_000;
-const CREATE_ATTEMPTS = 3;
+/** Users make them. */
+const SCALERS = ['ScaleOut', 'ScaleIn'] as const;
+const UNLABELLED: ReadonlySet<Kind> = new Set(['TrainingJob', ...SCALERS]);
 /** Kinds that a job owns, besides Pods and its Secret. */
-const OWNED = ['Service', 'StatefulSet', 'PodDisruptionBudget'] as const;
+const OWNED = [
+  ...(['Service', 'StatefulSet', 'PodDisruptionBudget', 'NetworkPolicy'] as const),
+  ...(['PodMonitor', 'PodGroup'] as const),
+];
 
 const ownedBy = ({ metadata }: KubeObject, job: TrainingJob): boolean =>
   metadata.ownerReferences?.some(({ uid }) => uid === job.metadata.uid) ?? false;
+
+const keyOf = ({ metadata }: KubeObject): string => `${metadata.namespace}/${metadata.name}`;
 
 export class Operator {
   private readonly jobs: Mirror<TrainingJob>;
   private readonly pods: Mirror<Pod>;
   private readonly nodes: Mirror<KubeNode>;
-  private readonly owned: Mirror<KubeObject>[];
+  private readonly scalers: Mirror<Scaler>[];
+  private readonly owned = new Map<Kind, Mirror<KubeObject>>();
   private readonly queue: WorkQueue;
+  private readonly hands: Hands;
   private readonly links = new Map<string, JobLink>();
+  private readonly autoscales = new Map<string, { link: JobLink; autoscale: JobAutoscale }>();
   /** Uids of jobs whose Secret was seen. */
   private readonly secrets = new Set<string>();
   private readonly readiness = new Map<string, string>();
   private resync: NodeJS.Timeout | undefined;
+  private stopped = false;
   private readonly now: () => number;
 
   constructor(private readonly options: OperatorOptions) {
@@ -60,7 +80,7 @@ export class Operator {
     this.now = options.now ?? Date.now;
     const onError = (message: string) => log.warn('operator.watch', { message });
     const mirror = <T extends KubeObject>(kind: Kind, onChange: (object: T) => void, mine = true) => {
-      const labels = kind !== 'TrainingJob' && mine ? JOB_LABEL : undefined;
+      const labels = mine && !UNLABELLED.has(kind) ? JOB_LABEL : undefined;
       const selection = { namespace: mine ? namespace : undefined, labels };
       return new Mirror<T>({ api, kind, selection, onChange, onError });
     };
@@ -68,15 +88,35 @@ export class Operator {
       const name = metadata.labels?.[JOB_LABEL];
       if (name !== undefined) this.queue.add(`${metadata.namespace}/${name}`);
     };
-    this.jobs = mirror('TrainingJob', ({ metadata }) =>
-      this.queue.add(`${metadata.namespace}/${metadata.name}`),
-    );
+    this.jobs = mirror('TrainingJob', (job) => this.queue.add(keyOf(job)));
     this.pods = mirror<Pod>('Pod', ofJob);
+    this.scalers = SCALERS.map((kind) =>
+      mirror<Scaler>(kind, ({ metadata, spec }) =>
+        this.queue.add(`${metadata.namespace}/${spec.selector.name}`),
+      ),
+    );
     this.nodes = mirror('Node', (node) => this.onNode(node), false);
-    this.owned = OWNED.map((kind) => mirror<KubeObject>(kind, ofJob));
+    for (const kind of OWNED) this.owned.set(kind, mirror<KubeObject>(kind, ofJob));
     this.queue = new WorkQueue({
       ...{ pass: (key) => this.pass(key), atOnce: AT_ONCE, now: this.now },
       onFailed: (job, error) => log.warn('operator.pass', { job, message: describe(error) }),
+    });
+    this.hands = new Hands({
+      ...{ api, log, now: this.now },
+      onWritten: (kind, object) => this.mirrorOf(kind)?.note(object),
+      onAsk: (job, { key, change, timeoutMs }) => {
+        log.info('operator.ask', { job: keyOf(job), ...change });
+        this.links.get(keyOf(job))?.ask({ key, change, timeoutMs });
+      },
+      onCheckpoint: (job, generation) => {
+        log.info('operator.checkpoint', { job: keyOf(job) });
+        this.links.get(keyOf(job))?.save(generation);
+      },
+      onPlan: (job, { generation, plan }) => {
+        log.info('operator.plan', { job: keyOf(job), place: plan?.url ?? '' });
+        this.links.get(keyOf(job))?.plan(generation, plan);
+      },
+      onWake: (job, at) => this.queue.add(keyOf(job), at),
     });
   }
 
@@ -88,6 +128,11 @@ export class Operator {
   /** Passes that run, or that wait for their time. */
   get passes(): number {
     return this.queue.length;
+  }
+
+  /** Passes that ended, by how. */
+  get passesMade(): ReadonlyMap<string, number> {
+    return this.queue.passed;
   }
 
   /** Jobs by phase. */
@@ -104,31 +149,48 @@ export class Operator {
   async start(): Promise<void> {
     for (const mirror of this.mirrors()) mirror.start();
     await Promise.all(this.mirrors().map((one) => one.ready));
+    if (this.stopped) return;
     this.addAll();
     this.resync = setInterval(() => this.addAll(), this.options.resyncMs ?? RESYNC_MS);
     this.resync.unref();
   }
 
   async stop(): Promise<void> {
+    this.stopped = true;
     clearInterval(this.resync);
     await this.queue.stop();
+    await Promise.all([...this.autoscales.values()].map(({ autoscale }) => autoscale.stop()));
+    this.autoscales.clear();
     await Promise.all(this.mirrors().map((one) => one.stop()));
     await Promise.all([...this.links.values()].map((link) => link.close()));
     this.links.clear();
   }
 
   private mirrors(): Mirror<never>[] {
-    return [this.jobs, this.pods, this.nodes, ...this.owned] as unknown as Mirror<never>[];
+    return [
+      this.jobs,
+      this.pods,
+      this.nodes,
+      ...this.scalers,
+      ...this.owned.values(),
+    ] as unknown as Mirror<never>[];
+  }
+
+  private mirrorOf(kind: Kind): Mirror<KubeObject> | undefined {
+    return (this.mirrors() as unknown as Mirror<KubeObject>[]).find((one) => one.kind === kind);
   }
 
   private addAll(): void {
-    for (const { metadata } of this.jobs.all()) this.queue.add(`${metadata.namespace}/${metadata.name}`);
+    for (const job of this.jobs.all()) this.queue.add(keyOf(job));
+    for (const { metadata, spec } of this.scalers.flatMap((one) => one.all()))
+      this.queue.add(`${metadata.namespace}/${spec.selector.name}`);
   }
 
-  /** Nodes say every few seconds that they live: only one that is ready or not any more is news. */
+  /** Nodes say every few seconds that they live: news is whether one is ready, and whether it is to go. */
   private onNode(node: KubeNode): void {
     const { name } = node.metadata;
-    const ready = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown';
+    const told = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown';
+    const ready = `${told} ${isReclaimed(node)}`;
     if (this.readiness.get(name) === ready) return;
     this.readiness.set(name, ready);
     this.addAll();
@@ -139,19 +201,56 @@ export class Operator {
     const [namespace = '', name = ''] = key.split('/');
     const job = this.jobs.get(namespace, name);
     if (!job) return this.orphans(namespace, name);
-    const pods = this.pods
-      .all()
-      .filter((pod) => pod.metadata.namespace === namespace && ownedOrScheduled(pod, job));
+    const pods = this.pods.ofJob(namespace, name).filter((pod) => ownedOrScheduled(pod, job));
     const link = await this.linkOf(key, job, pods);
+    await this.autoscaleOf(key, job, link);
     const observed: Observed = {
       ...{ now: this.now(), job, pods, nodes: this.nodes.all() },
-      owned: this.owned.flatMap((one) =>
-        one.all().filter((object) => object.metadata.namespace === namespace && ownedBy(object, job)),
+      owned: [...this.owned.values()].flatMap((one) =>
+        one.ofJob(namespace, name).filter((object) => ownedBy(object, job)),
       ),
+      extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
       secret: await this.hasSecret(job),
-      ...{ report: link?.report, asked: link?.asked },
+      ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
+      planned: link?.planned,
+      scalers: this.scalersOf(namespace, name),
     };
-    for (const action of reconcile(observed)) await this.carryOut(key, job, action);
+    let current = job;
+    const refusals: unknown[] = [];
+    for (const action of reconcile(observed)) {
+      try {
+        current = await this.hands.do(current, action);
+      } catch (error) {
+        // What is wrong with one object is no reason to leave the others.
+        if (!isMaking(action) || !isRefusal(error)) throw error;
+        refusals.push(error);
+      }
+    }
+    if (refusals.length > 0) throw refusals[0];
+  }
+
+  /** Beside a job that wants one, while it runs and answers. */
+  private async autoscaleOf(key: string, job: TrainingJob, link: JobLink | undefined): Promise<void> {
+    const runs = job.status?.phase === 'Running' || job.status?.phase === 'Scaling';
+    const wanted = link && job.spec.autoscale && runs && !job.metadata.deletionTimestamp ? link : undefined;
+    const before = this.autoscales.get(key);
+    if (before && before.link === wanted && before.autoscale.update(job)) return;
+    this.autoscales.delete(key);
+    await before?.autoscale.stop();
+    if (!wanted) return;
+    const { api, log } = this.options;
+    const [namespace = '', name = ''] = key.split('/');
+    const autoscale = new JobAutoscale(job, {
+      ...{ api, link: wanted, now: this.now, scalers: () => this.scalersOf(namespace, name) },
+      log: (fields) => log.info('operator.autoscale', { job: key, ...fields }),
+    });
+    this.autoscales.set(key, { link: wanted, autoscale });
+  }
+
+  private scalersOf(namespace: string, job: string): Scaler[] {
+    const mine = ({ metadata, spec }: Scaler) =>
+      metadata.namespace === namespace && spec.selector.name === job;
+    return this.scalers.flatMap((one) => one.all().filter(mine));
   }
 
   /** Its own Secret was seen once; then it is there until somebody deletes it. */
@@ -168,159 +267,55 @@ export class Operator {
     }
   }
 
-  /** A client of the job while its scheduler runs, at the address that it has now. */
+  /** A client of the job while a scheduler runs, at the addresses that they have now. */
   private async linkOf(key: string, job: TrainingJob, pods: readonly Pod[]): Promise<JobLink | undefined> {
-    const scheduler = pods.find(
+    const schedulers = pods.filter(
       ({ metadata, status }) =>
         metadata.labels?.[ROLE_LABEL] === 'scheduler' &&
         metadata.deletionTimestamp === undefined &&
         status?.phase === 'Running' &&
         status.podIP !== undefined,
     );
-    const address = scheduler && !hasEnded(job.status) ? addressOf(scheduler.status!.podIP!) : undefined;
+    const addresses = schedulers.map(({ status }) => addressOf(status!.podIP!)).sort();
+    const address = addresses.length > 0 && !hasEnded(job.status) ? addresses.join(',') : undefined;
     const before = this.links.get(key);
     if (before && before.options.address === address) return before;
     this.links.delete(key);
     await before?.close();
     if (address === undefined) return undefined;
-    const token = await this.tokenOf(job);
-    if (token === undefined) return undefined;
+    const access = await accessOf(this.options.api, job);
+    if (access === undefined) return undefined;
     const { link = (options) => new Link(options) } = this.options;
-    const made = link({ address, token, run: runOf(job), onChange: () => this.queue.add(key) });
+    const made = link({ address, ...access, run: runOf(job), onChange: () => this.queue.add(key) });
     this.links.set(key, made);
     return made;
-  }
-
-  private async tokenOf(job: TrainingJob): Promise<string | undefined> {
-    try {
-      const { namespace } = job.metadata;
-      const secret = await this.options.api.get<KubeObject & { data?: Record<string, string> }>(
-        ...(['Secret', namespace, secretName(job)] as const),
-      );
-      return Buffer.from(secret.data?.token ?? '', 'base64').toString('utf8');
-    } catch (error) {
-      if (hasStatus(error, 404)) return undefined;
-      throw error;
-    }
   }
 
   /** Pods whose job was deleted end at once: there is nobody whom they could hand anything over to. */
   private async orphans(namespace: string, name: string): Promise<void> {
     const key = `${namespace}/${name}`;
+    const { autoscale } = this.autoscales.get(key) ?? {};
+    this.autoscales.delete(key);
+    await autoscale?.stop();
     const link = this.links.get(key);
     this.links.delete(key);
     await link?.close();
     const pods = this.pods
-      .all()
-      .filter(({ metadata }) => metadata.namespace === namespace && metadata.labels?.[JOB_LABEL] === name)
+      .ofJob(namespace, name)
       .filter(({ metadata }) => metadata.labels?.[ROLE_LABEL] !== 'scheduler');
-    if (pods.length === 0) return;
+    const scalers = this.scalersOf(namespace, name);
+    if (pods.length === 0 && scalers.length === 0) return;
     // The mirror may be behind.
     const there = await this.options.api.get('TrainingJob', namespace, name).then(
       () => true,
       (error: unknown) => !hasStatus(error, 404),
     );
     if (there) return;
+    for (const action of withoutJob(scalers, this.now())) await this.hands.lone(action);
     for (const { metadata } of pods) {
-      const grace = (metadata as { deletionGracePeriodSeconds?: number }).deletionGracePeriodSeconds;
-      if (metadata.deletionTimestamp === undefined || (grace ?? 0) > 1) await this.remove('Pod', metadata, 1);
+      if (metadata.deletionTimestamp === undefined || (metadata.deletionGracePeriodSeconds ?? 0) > 1)
+        await this.hands.remove('Pod', metadata, { graceSeconds: 1 });
     }
-  }
-
-  private async carryOut(key: string, job: TrainingJob, action: Action): Promise<void> {
-    const { api, log } = this.options;
-    switch (action.kind) {
-      case 'status':
-        // On the version that was observed: where that is out of date, the pass ends here.
-        this.jobs.note(
-          await api.replace('TrainingJob', { ...job, status: action.status } as KubeObject, 'status'),
-        );
-        return;
-      case 'secret': {
-        const values = action.keys.map((name) => [name, randomBytes(32).toString('base64url')]);
-        await this.create('Secret', { ...action.object, stringData: Object.fromEntries(values) });
-        return;
-      }
-      case 'create':
-        await this.create('Pod', action.object);
-        return;
-      case 'apply':
-        await this.apply(action.object);
-        return;
-      case 'delete': {
-        const { kind, metadata } = action.object;
-        if (isKind(kind)) await this.remove(kind, metadata, action.graceSeconds);
-        return;
-      }
-      case 'scale':
-        log.info('operator.scale', { job: key, ps: action.ps });
-        this.links.get(key)?.scale(action.ps, action.timeoutMs);
-        return;
-      case 'event':
-        await this.tell(job, action);
-        return;
-      case 'wake':
-        this.queue.add(key, action.at);
-        return;
-    }
-  }
-
-  /**
-   * Whether an attempt whose answer is missing has made it, the next one shows. Without that another Pod
-   * would be made beside it, under the next index.
-   */
-  private async create(kind: 'Pod' | 'Secret', object: Manifest): Promise<void> {
-    const { name, namespace } = object.metadata;
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const made = await this.options.api.create<Pod>(kind, object);
-        if (kind === 'Pod') this.pods.note(made);
-        this.options.log.info('operator.created', { kind, namespace, object: name });
-        return;
-      } catch (error) {
-        // An earlier attempt has made it, or a job of this name before.
-        if (hasStatus(error, 409)) return this.noteMade(kind, namespace, name);
-        const passing = error instanceof ApiError && (error.status === 0 || error.status >= 500);
-        if (!passing || attempt === CREATE_ATTEMPTS) throw error;
-      }
-    }
-  }
-
-  private async noteMade(kind: Kind, namespace: string | undefined, name: string): Promise<void> {
-    if (kind === 'Pod') this.pods.note(await this.options.api.get<Pod>('Pod', namespace, name));
-  }
-
-  private async apply(object: Manifest): Promise<void> {
-    const { kind } = object;
-    if (!isKind(kind)) return;
-    const applied = await this.options.api.apply(kind, object);
-    this.owned[OWNED.indexOf(kind as (typeof OWNED)[number])]?.note(applied);
-  }
-
-  private async remove(kind: Kind, metadata: KubeObject['metadata'], graceSeconds?: number): Promise<void> {
-    const { namespace = '', name, uid } = metadata;
-    try {
-      await this.options.api.delete(kind, namespace, name, { uid, graceSeconds });
-      this.options.log.info('operator.deleted', { kind, namespace, object: name });
-    } catch (error) {
-      if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
-    }
-  }
-
-  private async tell(job: TrainingJob, { type, reason, message }: Action & { kind: 'event' }): Promise<void> {
-    const { name, namespace = '', uid = '' } = job.metadata;
-    const { apiVersion, kind } = job;
-    const time = new Date(this.now()).toISOString().replace(/\.\d+Z$/, 'Z');
-    await this.options.api
-      .create('Event', {
-        ...{ apiVersion: 'v1', kind: 'Event' },
-        metadata: { name: `${name}.${randomBytes(6).toString('hex')}`, namespace },
-        involvedObject: { apiVersion, kind, name, namespace, uid },
-        ...{ type, reason, message, firstTimestamp: time, lastTimestamp: time, count: 1 },
-        source: { component: 'kintsugi-operator' },
-      })
-      // A story without one of its sentences is better than none.
-      .catch((error: unknown) => this.options.log.warn('operator.event', { message: describe(error) }));
   }
 }
 

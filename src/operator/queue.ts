@@ -20,6 +20,8 @@ export class WorkQueue {
   private readonly due = new Map<string, number>();
   private readonly running = new Map<string, Promise<void>>();
   private readonly failures = new Map<string, number>();
+  /** Passes that ended, by how. */
+  readonly passed = new Map<'done' | 'failed', number>();
   private timer: NodeJS.Timeout | undefined;
   private stopped = false;
 
@@ -45,6 +47,10 @@ export class WorkQueue {
     await Promise.all(this.running.values());
   }
 
+  private count(outcome: 'done' | 'failed'): void {
+    this.passed.set(outcome, (this.passed.get(outcome) ?? 0) + 1);
+  }
+
   private turn(): void {
     clearTimeout(this.timer);
     const now = this.options.now();
@@ -63,8 +69,12 @@ export class WorkQueue {
   private begin(key: string): void {
     this.due.delete(key);
     const run = this.options.pass(key).then(
-      () => void this.failures.delete(key),
+      () => {
+        this.failures.delete(key);
+        this.count('done');
+      },
       (error: unknown) => {
+        this.count('failed');
         const failures = (this.failures.get(key) ?? 0) + 1;
         this.failures.set(key, failures);
         this.options.onFailed(key, error);

@@ -21,7 +21,7 @@ export interface JsonSchema {
   additionalProperties?: JsonSchema;
   required?: string[];
   'x-kubernetes-preserve-unknown-fields'?: true;
-  'x-kubernetes-list-type'?: 'atomic' | 'map';
+  'x-kubernetes-list-type'?: 'atomic' | 'map' | 'set';
   'x-kubernetes-list-map-keys'?: readonly string[];
   'x-kubernetes-validations'?: readonly Rule[];
 }

@@ -1,78 +1,92 @@
-/** From what requests cost to rates: two sizes of a request say what a row and a section cost. */
+/** From what steps cost to rates: three sizes of a step say what a row, its bytes and a section cost. */
+import { DELTA_BYTES, VALUE_BYTES } from './load.js';
 import type { Rates } from './rates.js';
 
-/** Requests of one kind that a job was kept busy with. */
+/** Steps of one size that a job was kept busy with: so many keys are pulled, and then pushed. */
 export interface Load {
-  op: 'pull' | 'push';
   /** Parities of a shard. */
   r: number;
-  /** Distinct keys of a request. */
+  /** Distinct keys of a step. */
   rows: number;
   dim: number;
-  /** Shards that a request has a section for. */
+  /** Shards that a pull, or a push, has a section for. */
   sections: number;
-  requests: number;
+  steps: number;
   /** Processor seconds of all PS, without what they take when nothing happens. */
   psSeconds: number;
-  /** Of the client. */
+  /** Of the workers. */
   clientSeconds: number;
 }
 
-/** Sizes of requests that are measured. The first two differ in rows, the last two in bytes of a row. */
-export const FEW_ROWS = 256;
+/** Steps that are measured: the first and second differ in rows, the first and third in bytes of a row. */
+const FEW_ROWS = 256;
 export const MANY_ROWS = 4096;
 export const DIM = 64;
-export const NARROW_DIM = 8;
+const NARROW_DIM = 8;
+export const SIZES = [
+  { rows: MANY_ROWS, dim: DIM },
+  { rows: FEW_ROWS, dim: DIM },
+  { rows: MANY_ROWS, dim: NARROW_DIM },
+] as const;
+
+/** Bytes of a narrow row against those of a wide one: values, and deltas with the state of Adagrad. */
+const NARROW_VALUES = (NARROW_DIM * 4) / VALUE_BYTES;
+const NARROW_DELTA = (NARROW_DIM * 8 + 4) / DELTA_BYTES;
 
 /** What cannot be seen between the noise still costs something. */
 const LEAST = 1e-9;
+const LEAST_SHARE = 0.01;
 
+/** Seconds of a row of {@link DIM}, the share of them that does not grow with its bytes, and of a section. */
 interface Cost {
   row: number;
+  fixed: number;
   section: number;
 }
 
-type Where = 'psSeconds' | 'clientSeconds';
-
-/** What `a` rows and `b` rows take is row x rows + section x sections: two equations. */
-function solve(few: Load, many: Load, where: Where): Cost {
-  const [a, b] = [few[where] / few.requests, many[where] / many.requests];
-  const det = few.rows * many.sections - many.rows * few.sections;
-  const row = Math.max(LEAST, (a * many.sections - b * few.sections) / det);
-  return { row, section: Math.max(LEAST, (a - row * few.rows) / few.sections) };
+/**
+ * A step takes rows x (fixed + growing x bytes) + section x sections: three equations, for a step of each of
+ * {@link SIZES}. `narrow`: bytes of a narrow row against those of a wide one.
+ */
+function solve([many, few, thin]: readonly number[], sections: readonly number[], narrow: number): Cost {
+  const growing = Math.max(0, (many! - thin!) / (MANY_ROWS * (1 - narrow)));
+  // What is left of both wide steps when their bytes are taken away.
+  const [a, b] = [many! - growing * MANY_ROWS, few! - growing * FEW_ROWS];
+  const [inMany, inFew] = sections as [number, number];
+  const det = MANY_ROWS * inFew - FEW_ROWS * inMany;
+  const fixed = Math.max(0, (a * inFew - b * inMany) / det);
+  const section = Math.max(LEAST, (b - fixed * FEW_ROWS) / inFew);
+  const row = Math.max(LEAST, fixed + growing);
+  return { row, fixed: Math.min(1, Math.max(LEAST_SHARE, fixed / row)), section };
 }
 
-/** Rates of requests from all loads of {@link LOADS}, in any order. @throws TypeError where one is missing */
+/** Rates from loads of all {@link SIZES}, plain and coded. @throws TypeError where one is missing */
 export function ratesFrom(loads: readonly Load[]): Partial<Rates> {
-  const find = (op: Load['op'], rows: number, dim: number, coded = false): Load => {
-    const found = loads.find((l) => l.op === op && l.rows === rows && l.dim === dim && l.r > 0 === coded);
-    if (!found) throw new TypeError(`no load of ${op}, ${rows} rows of dim ${dim}`);
-    return found;
-  };
-  const cost = (op: Load['op'], where: Where, coded = false): Cost =>
-    solve(find(op, FEW_ROWS, DIM, coded), find(op, MANY_ROWS, DIM, coded), where);
-  const [pull, push] = [cost('pull', 'psSeconds'), cost('push', 'psSeconds')];
-  const coded = find('push', MANY_ROWS, DIM, true);
-  const parity = cost('push', 'psSeconds', true);
-  const client = [cost('pull', 'clientSeconds'), cost('push', 'clientSeconds')] as const;
-  const sum = (dim: number, where: Where): number =>
-    (['pull', 'push'] as const).reduce((total, op) => {
-      const load = find(op, MANY_ROWS, dim);
-      return total + load[where] / load.requests;
-    }, 0);
-  const narrow = NARROW_DIM / DIM;
-  const section = (pull.section + push.section) / 2;
-  // What of a row's time does not grow with its bytes. Sections cost the same in both.
-  const sections = 2 * section * find('push', MANY_ROWS, DIM).sections;
-  const [wide, thin] = [sum(DIM, 'psSeconds') - sections, sum(NARROW_DIM, 'psSeconds') - sections];
+  const find = (coded: boolean): Load[] =>
+    SIZES.map(({ rows, dim }) => {
+      const found = loads.find((l) => l.rows === rows && l.dim === dim && l.r > 0 === coded);
+      if (found) return found;
+      throw new TypeError(`no load of ${coded ? 'coded ' : ''}steps of ${rows} rows of dim ${dim}`);
+    });
+  const [plain, coded] = [find(false), find(true)];
+  const sections = plain.map((load) => load.sections);
+  const ps = plain.map(({ psSeconds, steps }) => psSeconds / steps);
+  const added = coded.map(({ psSeconds, steps, r }, i) => (psSeconds / steps - ps[i]!) / r);
+  const client = plain.map(({ clientSeconds, steps }) => clientSeconds / steps);
+  const rows = solve(ps, sections, NARROW_VALUES);
+  const parity = solve(added, sections, NARROW_DELTA);
+  const own = solve(client, sections, NARROW_VALUES);
   return {
-    pullRow: pull.row,
-    pushRow: push.row,
-    parityRow: Math.max(LEAST, (parity.row - push.row) / coded.r),
-    section,
-    deltaMessage: Math.max(LEAST, (parity.section - push.section) / coded.r),
-    rowFixed: Math.min(1, Math.max(0.05, (thin / wide - narrow) / (1 - narrow))),
-    clientRow: client[0].row + client[1].row,
-    clientSection: (client[0].section + client[1].section) / 2,
+    // A step pulls and pushes the same rows: only both together are known, and needed.
+    pullRow: rows.row / 2,
+    pushRow: rows.row / 2,
+    rowFixed: rows.fixed,
+    section: rows.section / 2,
+    parityRow: parity.row,
+    parityFixed: parity.fixed,
+    deltaMessage: parity.section,
+    clientRow: own.row,
+    clientFixed: own.fixed,
+    clientSection: own.section / 2,
   };
 }

@@ -2,13 +2,12 @@
 import { rowBytes } from './memory.js';
 import type { Question } from './question.js';
 import { groupsOf } from './question.js';
-import type { Rates } from './rates.js';
 
 const KEY_BYTES = 8;
 const SLOT_BYTES = 4;
 /** The rows of the rates: values of a pull and a push, and a delta with the state of Adagrad and a slot. */
-const VALUE_BYTES = 256;
-const DELTA_BYTES = 516;
+export const VALUE_BYTES = 256;
+export const DELTA_BYTES = 516;
 
 /** Of one PS, on average. */
 export interface NodeLoad {
@@ -21,9 +20,9 @@ export interface NodeLoad {
   busy: number;
 }
 
-/** Of a row with so many bytes, against the measured one. */
-function relative({ rowFixed }: Rates, bytes: number, measured: number): number {
-  return rowFixed + ((1 - rowFixed) * bytes) / measured;
+/** Of a row with so many bytes, against the measured one. `fixed`: the share that does not grow with them. */
+function relative(fixed: number, bytes: number, measured: number): number {
+  return fixed + ((1 - fixed) * bytes) / measured;
 }
 
 /** Shards that a step has a section for, when each key lies in one of them by chance. */
@@ -56,8 +55,8 @@ export function nodeLoad(question: Question, ps: number): NodeLoad {
     busy:
       rates.idle +
       keys *
-        (relative(rates, values, VALUE_BYTES) * (rates.pullRow + rates.pushRow) +
-          code.r * rates.parityRow * relative(rates, delta, DELTA_BYTES)) +
+        (relative(rates.rowFixed, values, VALUE_BYTES) * (rates.pullRow + rates.pushRow) +
+          code.r * rates.parityRow * relative(rates.parityFixed, delta, DELTA_BYTES)) +
       steps * sections * (2 * rates.section + code.r * rates.deltaMessage),
   };
 }
@@ -66,7 +65,7 @@ export function nodeLoad(question: Question, ps: number): NodeLoad {
 export function clientStep(question: Question, ps: number): number {
   const { batch, dim, rates } = question;
   return (
-    batch * rates.clientRow * relative(rates, dim * 4, VALUE_BYTES) +
+    batch * rates.clientRow * relative(rates.clientFixed, dim * 4, VALUE_BYTES) +
     2 * sectionsOf(question, ps) * rates.clientSection
   );
 }

@@ -3,6 +3,7 @@
  * charges what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
 import { type OptimizerKind, stateParts } from '../optimizers.js';
+import type { ScheduleSpec } from '../schedules.js';
 
 /** Bytes of a block of a column, about; a longer row is a block of its own. */
 const BLOCK_BYTES = 4096;
@@ -21,11 +22,14 @@ export interface RowShape {
   /** float32 values of a row. */
   dim: number;
   optimizer: OptimizerKind;
+  /** Of its learning rate, which rows count steps for. */
+  schedule?: ScheduleSpec | undefined;
 }
 
 /** float32 values and optimizer state of a row. */
-export function rowFloats({ dim, optimizer }: RowShape): number {
-  return stateParts(optimizer).reduce((floats, { shape }) => floats + (shape === 'vector' ? dim : 1), dim);
+export function rowFloats({ dim, optimizer: kind, schedule }: RowShape): number {
+  const parts = stateParts({ kind, schedule });
+  return parts.reduce((floats, { shape }) => floats + (shape === 'vector' ? dim : 1), dim);
 }
 
 /** Bytes of a row in its column: its floats, up to a multiple of 16 bytes. */

@@ -13,10 +13,14 @@ export interface Rates {
   section: number;
   /** What one parity adds to one shard's part of a push. */
   deltaMessage: number;
-  /** Share of the time of a row that does not grow with its bytes. */
+  /** Share of the time of a row in a pull or push that does not grow with its bytes. */
   rowFixed: number;
+  /** The same of what a parity adds. */
+  parityFixed: number;
   /** Processor seconds of a client for a row of 64 values that it pulls and pushes. */
   clientRow: number;
+  /** Share of that which does not grow with its bytes. */
+  clientFixed: number;
   /** For one shard's part of a pull or a push. */
   clientSection: number;
   /** Processors that a PS takes when nothing happens. */
@@ -40,20 +44,22 @@ export interface Rates {
 }
 
 /**
- * Measured on two shared cores of an AMD EPYC. The first six and the last: the processor time of 5 PS with 4
- * data shards each, while one client has eight requests of 256 or of 4,096 rows of dim 64 under way. The
- * others by the benchmarks that their lines name (bench/README.md).
+ * Measured on two cores of an AMD EPYC. Those of rows, sections and of an idle PS are medians of three runs
+ * of `kintsugi plan --measure`, on a machine that did nothing else. The others are of the benchmarks that
+ * their lines name (bench/README.md).
  */
 export const DEFAULT_RATES: Readonly<Rates> = {
-  pullRow: 0.25e-6,
-  pushRow: 0.26e-6,
-  parityRow: 0.47e-6,
-  section: 20e-6,
-  deltaMessage: 10e-6,
-  rowFixed: 0.5,
-  clientRow: 0.35e-6,
-  clientSection: 15e-6,
-  idle: 0.05,
+  pullRow: 0.19e-6,
+  pushRow: 0.19e-6,
+  parityRow: 0.6e-6,
+  section: 18e-6,
+  deltaMessage: 34e-6,
+  rowFixed: 0.03,
+  parityFixed: 0.01,
+  clientRow: 0.6e-6,
+  clientFixed: 0.08,
+  clientSection: 21e-6,
+  idle: 0.04,
   recoveryBytes: 146e6,
   detection: 1,
   serving: 0.3,
@@ -64,6 +70,8 @@ export const DEFAULT_RATES: Readonly<Rates> = {
   processBytes: 111 * 2 ** 20,
 };
 
+const SHARES: ReadonlySet<string> = new Set(['checkpointShare', 'rowFixed', 'parityFixed', 'clientFixed']);
+
 /** The default rates, those of `given` in their place. @throws BAD_ARGUMENT for unknown or impossible ones */
 export function ratesWith(given: object): Rates {
   const rates: Rates = { ...DEFAULT_RATES };
@@ -73,7 +81,7 @@ export function ratesWith(given: object): Rates {
         'BAD_ARGUMENT',
         `there is no rate "${name}"; see ${Object.keys(rates).join(', ')}`,
       );
-    const most = name === 'checkpointShare' || name === 'rowFixed' ? 1 : Number.MAX_VALUE;
+    const most = SHARES.has(name) ? 1 : Number.MAX_VALUE;
     if (typeof value !== 'number' || !(value > 0) || value > most)
       throw new KintsugiError('BAD_ARGUMENT', `rate ${name} must be a number above 0, not ${String(value)}`);
     rates[name as keyof Rates] = value;

@@ -10,8 +10,6 @@ const ASK_MS = 250;
 /** Then it is repeated so often, to know whether the change still runs; more often if it is to be short. */
 const WATCH_MS = 1000;
 const WATCHES = 4;
-/** Without any answer in this time the drain fails with UNREACHABLE. */
-const ANSWER_MS = 5000;
 
 /** Exit code of a PS that its supervisor is to start again. */
 export const RESTART_EXIT = 75;
@@ -51,6 +49,7 @@ export class Departure {
   /**
    * Resolves when this process was told to leave. The scheduler takes the drain back when it makes no
    * progress for `timeoutMs`; this side gives up when it has not heard for so long that the drain still runs.
+   * A scheduler that begins elsewhere has the same time: its machine is often the one that goes.
    * @throws NOT_ENOUGH_NODES, UNREACHABLE, TIMEOUT
    */
   async ask(timeoutMs: number): Promise<void> {
@@ -66,12 +65,16 @@ export class Departure {
           const known = change === undefined ? {} : { change };
           this.send({ t: 'drain', id: 0, node: '', timeoutMs: limit, ...known });
         };
-        const silent = setTimeout(() => fail('UNREACHABLE', ': no scheduler answers'), ANSWER_MS);
-        const late = setTimeout(() => fail('TIMEOUT', ` in ${timeoutMs / 1000} s; ${rest}`), limit);
+        const inTime = ` in ${timeoutMs / 1000} s`;
+        let heard = false;
+        const late = setTimeout(() => {
+          if (heard) fail('TIMEOUT', `${inTime}; ${rest}`);
+          else fail('UNREACHABLE', `: no scheduler answers${inTime}`);
+        }, limit);
         const asking = setInterval(ask, ASK_MS);
-        timers.push(silent, late, asking);
+        timers.push(late, asking);
         this.answered = (answer) => {
-          clearTimeout(silent);
+          heard = true;
           // Its groups lack other members now. It stays, and asks again until they are complete.
           if (answer.code === 'UNRECOVERABLE') rest = answer.message ?? answer.code;
           else if (answer.code === 'TIMEOUT') fail('TIMEOUT', `: ${answer.message}; ${rest}`);

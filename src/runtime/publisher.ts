@@ -7,6 +7,7 @@ import type { Place } from '../checkpoint/place.js';
 import { keepNewest } from '../checkpoint/retention.js';
 import type { PublishAnswer, SchedulerEffect } from '../core/scheduler/ledger.js';
 import { KintsugiError } from '../errors.js';
+import { manifestOf } from '../protocol/checkpoints.js';
 import type { Logger } from './log.js';
 import { failureOf, Places } from './places.js';
 
@@ -39,7 +40,9 @@ export class Publisher {
     const work = async () => {
       const place = await this.places.at(url);
       const { signal } = this.places;
-      const { listing } = await publishNewest(place, complete, { addsTo: this.published.get(url), signal });
+      // Of one that was published by somebody before, its newest files are known.
+      const addsTo = this.published.get(url) ?? manifestOf(complete).parents.at(-1);
+      const { listing } = await publishNewest(place, complete, { addsTo, signal });
       this.published.set(url, complete.number);
       return { place, listing };
     };

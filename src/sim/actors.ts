@@ -7,6 +7,8 @@ import type { Store } from './sections.js';
 export interface NodeActor {
   name: string;
   up: boolean;
+  /** It never comes back, and nothing answers at its address. */
+  gone: boolean;
   node: PsNode | undefined;
   identity: { id: PeerId; inc: number } | undefined;
   /** Number of its connection to the scheduler; 0 = none. */

@@ -133,6 +133,7 @@ export class Cluster {
       this.nodes.push({
         name: `ps-${i}`,
         up: true,
+        gone: false,
         node: undefined,
         identity: undefined,
         link: 0,

@@ -2,6 +2,7 @@
  * One schedule's parameters, drawn from its seed; a caller can pin any of them. Profiles make frequent what
  * chance alone makes rare: a schedule of each goes deep into one kind of trouble.
  */
+import type { LearnerName } from './learners.js';
 import type { Random } from './random.js';
 
 /**
@@ -54,6 +55,8 @@ export interface SimConfig {
   refusals: number;
   refusalSeed: number;
   restartRate: number;
+  /** Of the nodes that die, one never comes back. There is another one in its place. */
+  gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
   focus: string;
@@ -130,8 +133,11 @@ const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'mapDiff'];
 /** While a checkpoint is made. */
 const SAVE_KINDS = ['saveShards', 'shardSaved', 'loadShard', 'shardLoaded', 'delta', 'applied', 'mapDiff'];
 
-/** Tables beside the main one, in half of the schedules none. */
+/** Tables beside the main one, in half of the schedules none; the optimizer of those with an a is drawn. */
 const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
+
+/** Adagrad in half of the schedules. */
+const OPTIMIZERS: readonly LearnerName[] = ['a', 'a', 'a', 'm', 'w', 'f'];
 
 const TROUBLES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
 /** A schedule with a data set takes twice as long as others; ranges seldom change hands in the middle. */
@@ -264,10 +270,13 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
   };
 }
 
-/** `saves`: for what is drawn of checkpoints, so that other schedules are what they were without them. */
+/** `saves`: for checkpoints and what came later, so that other schedules are what they were without them. */
 export function drawConfig(random: Random, saves: Random, pinned: Partial<SimConfig>): SimConfig {
   const picked = random.pick(PROFILES);
   const profile = pinned.profile ?? (saves.below(SAVES_ONE_IN) === 0 ? 'saves' : picked);
+  const saving = drawSaves(saves);
+  const letter = saves.pick(OPTIMIZERS);
+  const extraTables = () => random.pick(EXTRAS).replaceAll('a', letter);
   const drawn: SimConfig = {
     profile,
     k: 1 + random.below(4),
@@ -284,6 +293,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     retry: random.pick([25, 60, 150]),
     duplicate: random.chance(0.3) ? 0.05 : 0,
     restartRate: random.pick([0.02, 0.1, 0.5]),
+    gone: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,
@@ -295,8 +305,8 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     diskRate: random.pick([0.5, 0.1, 0.02]),
     changeRate: random.pick([0, 0, 0.005]),
     balanceJoining: random.chance(0.3),
-    extra: random.pick(EXTRAS),
-    mirroredExtra: random.pick(EXTRAS),
+    extra: extraTables(),
+    mirroredExtra: extraTables(),
     mirrored: random.pick([0, 0, 0, 1]),
     workers: random.chance(0.06) ? 1 + random.below(2) : 0,
     replicas: 0,
@@ -304,7 +314,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     epochs: random.chance(0.3) ? 2 : 1,
     staleness: random.pick([0, 0, 1, 3]),
     lostDiffs: random.pick([0, 0, 0.05, 0.3]),
-    ...drawSaves(saves),
+    ...saving,
   };
   return { ...drawn, ...drawProfile(random, profile), ...pinned };
 }

@@ -251,6 +251,7 @@ export class Control implements SchedulerSide {
       this.refusals = this.refusals.filter((entry) => entry.at > now);
       for (const { node, inc } of refused) {
         const actor = this.cluster.actorWith(node);
+        if (actor?.gone) continue;
         if (!actor?.up || actor.identity?.inc !== inc) this.step({ kind: 'refused', node, inc });
       }
     }

@@ -8,6 +8,7 @@ import type { Cluster } from './cluster.js';
 import type { Profile } from './config.js';
 import type { Control } from './control.js';
 import { maxLacking, watchLoss } from './loss.js';
+import { Random } from './random.js';
 
 type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag' | 'client';
 
@@ -29,14 +30,28 @@ const MIXTURES: Record<Profile, Kind[]> = {
 /** Who is cut off from whom: a node from all (as a machine that vanishes), from some, or one way only. */
 const PARTITIONS = ['all', 'all', 'all', 'two', 'scheduler', 'some', 'outward', 'inward'] as const;
 
+/** How many schedules have a node that never comes back, and how many of those that die it is. */
+const GONE_RATE = 0.2;
+const GOES_RATE = 0.4;
+const GONE_SEEDS = 0x601e;
+
+/** Drawn from its own seed, so that other schedules are what they were without it. */
+export const goneOf = (seed: number): { gone: boolean } => ({
+  gone: new Random(seed + GONE_SEEDS).chance(GONE_RATE),
+});
+
 export class Faults {
   private partitionUntil = 0;
   private healed = false;
+  private readonly going: Random;
 
   constructor(
     private readonly cluster: Cluster,
     private readonly control: Control,
-  ) {}
+    seed: number,
+  ) {
+    this.going = new Random(seed + GONE_SEEDS + 1);
+  }
 
   /** Nobody is cut off. */
   get over(): boolean {
@@ -129,7 +144,19 @@ export class Faults {
     cluster.log(() => `** CRASH n${index} ${JSON.stringify(actor.identity)}`);
     cluster.stop(index, actor);
     watchLoss(cluster);
+    if (this.mayGo && this.going.chance(GOES_RATE)) {
+      actor.gone = true;
+      cluster.count('gone');
+      cluster.log(() => `** GONE n${index}`);
+    }
     return true;
+  }
+
+  /** Enough nodes stay, and nobody asks for more. */
+  private get mayGo(): boolean {
+    const { config, nodes, overwhelmed } = this.cluster;
+    if (!config.gone || overwhelmed || config.spares === 0 || config.changeRate > 0) return false;
+    return !nodes.some(({ gone }) => gone);
   }
 
   private closeLink(actor: NodeActor): void {
@@ -262,7 +289,9 @@ export class Faults {
       this.control.start();
       return;
     }
-    const down = cluster.nodes.filter((actor) => !actor.up);
+    // A node that cannot be done without is waited for, and so it comes back.
+    if (cluster.overwhelmed) for (const actor of cluster.nodes) actor.gone = false;
+    const down = cluster.nodes.filter((actor) => !actor.up && !actor.gone);
     if (down.length === 0) return;
     const actor = cluster.random.pick(down);
     actor.up = true;

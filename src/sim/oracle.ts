@@ -9,10 +9,12 @@
  */
 import { isTombstone } from '../core/shared/dedup.js';
 import type { NativeShard } from '../native.js';
+import type { OptimizerKind } from '../optimizers.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
+import type { Learner } from './learners.js';
 import { RANGES, rowsOf, type Sections, type Store } from './sections.js';
-import { adagradRow, bit } from './tables.js';
+import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
 /** Of all pools in the simulator; a writer's number is what is above. */
@@ -62,8 +64,8 @@ export class Oracle {
   private readonly doubtfulAt = new Set<string>();
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
-  /** Rows that were compared with the reference of Adagrad. */
-  compared = 0;
+  /** Rows that were compared with the reference of their optimizer, by its kind. */
+  readonly compared = new Map<OptimizerKind, number>();
 
   constructor(private readonly sections: Sections) {}
 
@@ -154,24 +156,28 @@ export class Oracle {
       tables.map(({ dim }) => dim),
     );
     const mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
-    for (const [i, { name, adds, dim }] of tables.entries()) {
+    for (const [i, { name, learner, dim }] of tables.entries()) {
       if (i === 0) continue;
-      if (adds) this.compare(name, shard, found[i]!, new Float32Array(dim).fill(mask));
-      else this.compare(name, shard, found[i]!, this.adagrad(dim, writer, shard, mask).subarray(0, dim));
+      const expected = learner
+        ? this.learnt(learner, dim, writer, shard, mask).subarray(0, dim)
+        : new Float32Array(dim).fill(mask);
+      this.compare(name, shard, found[i]!, expected);
     }
   }
 
-  private adagrad(
+  private learnt(
+    learner: Learner,
     dim: number,
     { owner, process }: { owner: number; process: number },
     shard: number,
     mask: number,
   ): Float32Array {
-    this.compared++;
+    const { kind } = learner.optimizer;
+    this.compared.set(kind, (this.compared.get(kind) ?? 0) + 1);
     const numbers: number[] = [];
     for (const [i, push] of (this.sent.get(place(owner, shard)) ?? []).entries())
       if (push.process === process && (mask & bit(i + 1)) !== 0) numbers.push(i + 1);
-    return adagradRow(dim, numbers);
+    return learner.row(dim, numbers);
   }
 
   private compare(table: string, shard: number, found: Float32Array, expected: Float32Array): void {
@@ -278,17 +284,19 @@ export class Oracle {
         owner,
         process,
       }));
-      const floats = tables.map(({ dim, adds }) => (adds ? dim : 2 * dim * writers.length));
+      const floats = tables.map(({ dim, learner }) => (learner ? learner.width(dim) * writers.length : dim));
       const rows = rowsOf(read(this.sections.wholeRows(store, number, writers)), floats);
       const mask = this.checkOwnRow(owner, here, rows[0]!, this.acknowledged(owner, here), whole);
-      for (const [i, { name, dim, adds }] of tables.entries()) {
+      for (const [i, { name, dim, learner }] of tables.entries()) {
         if (i === 0) continue;
-        if (adds) this.compare(name, here, rows[i]!, new Float32Array(dim).fill(mask));
-        else {
-          for (const [w, writer] of writers.entries()) {
-            const row = rows[i]!.subarray(2 * dim * w, 2 * dim * (w + 1));
-            this.compare(name, here, row, this.adagrad(dim, writer, here, mask));
-          }
+        if (!learner) {
+          this.compare(name, here, rows[i]!, new Float32Array(dim).fill(mask));
+          continue;
+        }
+        const width = learner.width(dim);
+        for (const [w, writer] of writers.entries()) {
+          const row = rows[i]!.subarray(width * w, width * (w + 1));
+          this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));
         }
       }
       for (const [i, { shared, amount }] of pushes.entries())

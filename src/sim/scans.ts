@@ -38,7 +38,7 @@ export class Scans {
     const store = random.pick(stores);
     const shard = random.below(shardCount(store.pool));
     const { group: g, member: m } = locate(store.pool, shard);
-    const table = random.pick(store.tables.filter(({ adds }) => adds));
+    const table = random.pick(store.tables.filter(({ learner }) => !learner));
     const key = this.sections.ownKey(store, shard, owner);
     const order = random.chance(0.5) ? 'slot' : 'key';
     const page = { order, from: 0, max: 1 + random.below(4) } as const;

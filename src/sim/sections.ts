@@ -5,7 +5,8 @@
 import { auditKeys } from '../client/audit.js';
 import type { NativeAddon, SectionPart } from '../native.js';
 import { type ClusterMap, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
-import { bit, gradient, type SimTable } from './tables.js';
+import { gradient } from './learners.js';
+import { bit, type SimTable } from './tables.js';
 
 const ONE = Uint32Array.of(0);
 const TWO = Uint32Array.of(0, 1);
@@ -52,7 +53,7 @@ export class Sections {
   }
 
   private key(table: SimTable, pool: Pool, shard: number, { owner, process }: Writer): bigint {
-    return auditKeys(this.native, pool, table.adds ? owner : PROCESSES + process)[shard]!;
+    return auditKeys(this.native, pool, table.learner ? PROCESSES + process : owner)[shard]!;
   }
 
   /** Push `number` of a writer: a bit in tables that add, else a gradient; `amount` to the shared row. */
@@ -63,12 +64,12 @@ export class Sections {
     push: { number: number; shared: bigint; amount: number },
   ): Uint8Array {
     const parts = tables.map((table, index): SectionPart => {
-      const { id, dim, adds } = table;
+      const { id, dim, learner } = table;
       const own = this.key(table, pool, shard, writer);
       if (index > 0) {
         const rows = new Float32Array(dim);
-        if (adds) rows.fill(bit(push.number));
-        else for (let i = 0; i < dim; i++) rows[i] = gradient(push.number, i);
+        if (learner) for (let i = 0; i < dim; i++) rows[i] = gradient(push.number, i);
+        else rows.fill(bit(push.number));
         return { table: id, width: dim, keys: BigUint64Array.of(own), rows, order: ONE, start: 0, end: 1 };
       }
       const rows = this.rows(dim);
@@ -101,7 +102,7 @@ export class Sections {
   /** Whole rows, with optimizer state: of the first writer in tables that add, of every writer elsewhere. */
   wholeRows({ pool, tables }: Store, shard: number, writers: readonly Writer[]): Uint8Array {
     const parts = tables.map((table) => {
-      const keys = BigUint64Array.from(table.adds ? writers.slice(0, 1) : writers, (writer) =>
+      const keys = BigUint64Array.from(table.learner ? writers : writers.slice(0, 1), (writer) =>
         this.key(table, pool, shard, writer),
       );
       const width = this.native.rowWidth(table.dim, table.optimizer);

@@ -326,8 +326,8 @@ export class Traffic implements Workload {
       }
       if (survives) for (const sink of group.sinks) this.checkEquation(group.id, sink);
     }
-    if (this.oracle.compared > 0) cluster.count('adagradCompared', this.oracle.compared);
-    this.oracle.compared = 0;
+    for (const [kind, rows] of this.oracle.compared) cluster.count(`${kind}Compared`, rows);
+    this.oracle.compared.clear();
   }
 
   private checkEquation(g: number, { sid, index, node }: { sid: number; index: number; node: number }): void {

@@ -10,7 +10,7 @@ import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { Cluster, MAX_STEPS } from './cluster.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Control } from './control.js';
-import { Faults } from './faults.js';
+import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
 import { Random } from './random.js';
 import { Replicas, replicasOf } from './replicas.js';
@@ -57,14 +57,14 @@ export class World {
     const random = new Random(seed);
     const cluster = new Cluster(
       random,
-      drawConfig(random, new Random(seed + SAVES_SEEDS), { ...replicasOf(seed), ...pinned }),
+      drawConfig(random, new Random(seed + SAVES_SEEDS), { ...replicasOf(seed), ...goneOf(seed), ...pinned }),
       native,
       trace,
     );
     this.cluster = cluster;
     this.control = new Control(cluster);
     cluster.control = this.control;
-    this.faults = new Faults(cluster, this.control);
+    this.faults = new Faults(cluster, this.control, seed);
     this.impostors = new Impostors(cluster, this.control, seed);
     this.watchers = new Watchers(cluster, this.control, seed);
     this.traffic = new Traffic(cluster, () => {
@@ -135,7 +135,14 @@ export class World {
     cluster.log(() => `** ALL ARE KILLED; restored from ${checkpoint.draft.number}`);
     for (const actor of cluster.nodes) {
       actor.node?.close();
-      Object.assign(actor, { up: true, node: undefined, identity: undefined, link: 0, awayUntil: 0 });
+      Object.assign(actor, {
+        up: true,
+        gone: false,
+        node: undefined,
+        identity: undefined,
+        link: 0,
+        awayUntil: 0,
+      });
     }
     this.faults.forget();
     this.traffic.rewind(checkpoint.draft, checkpoint.contents, checkpoint.reshaped);
@@ -203,7 +210,7 @@ export class World {
 
   private settled(): boolean {
     if (!this.faults.over || !this.control.settled) return false;
-    return this.cluster.nodes.every((actor) => actor.up && actor.node !== undefined);
+    return this.cluster.nodes.every((actor) => actor.gone || (actor.up && actor.node !== undefined));
   }
 
   private quiet(): boolean {
@@ -238,7 +245,7 @@ export class World {
     if (scheduler?.status().redundancy !== 'lost') return false;
     // A node that does not have the newest map may not know a table yet.
     const { epoch } = scheduler.map;
-    if (this.cluster.nodes.some((actor) => actor.node?.map.epoch !== epoch)) return false;
+    if (this.cluster.nodes.some(({ gone, node }) => !gone && node?.map.epoch !== epoch)) return false;
     const lost = this.calledLost;
     return scheduler.map.groups.every((group) => {
       const named = group.data.map((_, m) => lost.has(`${group.id}/${m}`));

@@ -85,6 +85,24 @@ export async function plannedMoves(client: Client, options: ChangeOptions = {}):
   return moves;
 }
 
+/**
+ * Asks for so many PS, or for a PS to be emptied, and does not wait for it: resolves with the number of the
+ * change as soon as the scheduler has it. What runs already is not begun again.
+ * @throws NOT_ENOUGH_NODES, UNREACHABLE, LIMIT, BAD_ARGUMENT, CLOSED
+ */
+export async function beginChange(
+  client: Client,
+  wanted: { kind: 'scale'; ps: number } | { kind: 'drain'; node: string },
+  timeoutMs: number,
+): Promise<number> {
+  const reply = await ask(client, timeoutMs, (id) =>
+    wanted.kind === 'scale'
+      ? { t: 'scale', id, ps: wanted.ps, timeoutMs }
+      : { t: 'drain', id, node: wanted.node, timeoutMs },
+  );
+  return reply.change;
+}
+
 type Change = MessageOf<'scale'> | MessageOf<'drain'> | MessageOf<'rebalance'>;
 
 async function change(

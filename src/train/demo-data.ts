@@ -14,9 +14,9 @@ import { createWriteStream } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
+import { CATEGORY_FIELDS, DENSE_FIELDS } from '../data/criteo.js';
 import { describe, KintsugiError } from '../errors.js';
 import { auc } from './metrics.js';
-import { CATEGORY_FIELDS, DENSE_FIELDS } from './trainer.js';
 
 export interface DemoDataOptions {
   /** Files to write; those that end in .gz are compressed. `test` may be left out. */

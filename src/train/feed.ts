@@ -5,6 +5,7 @@
  * depend on them.
  */
 import type { Lease, Outcome } from '../client/dataset.js';
+import { HeldRange, HeldRanges } from '../client/held-ranges.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { Batch, PullRequest, PushUpdate } from './trainer.js';
 
@@ -42,32 +43,32 @@ export interface RangeEnd extends Outcome {
   lease: Lease;
 }
 
-/** Reports keep a lease: so many in its time. */
-const REPORTS_PER_LEASE = 4;
-
 /** A leased range. */
-interface Work {
-  lease: Lease;
-  sequence: Sequence;
-  /** Batches read so far, trained or not, and their samples. */
-  read: number;
-  samples: number;
-  redone: number;
+class Work extends HeldRange {
+  /** Batches read so far, trained or not. */
+  read = 0;
   /** Something was read since the lease was last kept. */
-  reading: boolean;
+  reading = false;
   /** All are read. */
-  wholly: boolean;
+  wholly = false;
   /** Nothing more will be read. */
-  over: boolean;
-  /** Batches given to the loop, pushed by it, and durable: all below, and of the durable ones some beyond. */
+  over = false;
+  /** Batches given to the loop. */
   given: number;
-  pushed: number;
-  done: number;
-  durable: Set<number>;
-  /** Pushes under way. */
-  pending: number;
-  lost: boolean;
-  ended: boolean;
+  ended = false;
+
+  constructor(
+    lease: Lease,
+    readonly sequence: Sequence,
+  ) {
+    super(lease);
+    this.given = lease.done;
+    this.pushed = lease.done;
+  }
+
+  get isFinished(): boolean {
+    return this.wholly && this.pending === 0 && this.done >= this.read;
+  }
 }
 
 interface Place {
@@ -76,11 +77,10 @@ interface Place {
 }
 
 export class RangeFeed implements AsyncIterable<Batch> {
-  private readonly works = new Set<Work>();
+  private readonly works: HeldRanges<Work>;
   private readonly places = new WeakMap<Batch, Place>();
   private readonly releases = new Set<Promise<void>>();
   private readonly idle = new Set<() => void>();
-  private timer: NodeJS.Timeout | undefined;
   /** Which iteration of the batches is the valid one. */
   private pass = 0;
   private asked: Promise<Lease | undefined> | undefined;
@@ -93,16 +93,13 @@ export class RangeFeed implements AsyncIterable<Batch> {
   /** Set when asking for a range failed. Then no batch is to blame. */
   private broken = false;
   private releaseFailure: { error: unknown } | undefined;
-  /** Batches that were given to the loop and are not settled yet, and that are durable, of all ranges. */
+  /** Batches that were given to the loop and are not settled yet, of all ranges. */
   private open = 0;
-  private durable = 0;
   private allowed = -1;
-  /**
-   * Requests to the parameter server that are under way. While there are any, the worker itself is not slow.
-   */
-  private exchanging = 0;
 
-  constructor(private readonly options: FeedOptions) {}
+  constructor(private readonly options: FeedOptions) {
+    this.works = new HeldRanges(options.ranges, () => this.keepLeases());
+  }
 
   /**
    * No further range and no further batch: what was given to the loop is trained, the rest handed back by
@@ -113,13 +110,9 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.wake();
   }
 
-  /**
-   * The scheduler gave the range to another worker. Nothing more of it is begun here. Pushes that are under
-   * way do no harm, because the other worker uses the same numbers.
-   */
+  /** The scheduler gave the range to another worker. Nothing more of it is begun here. */
   lost(range: number, lease: number): void {
-    for (const work of this.works)
-      if (work.lease.id === lease && work.lease.range.number === range) work.lost = true;
+    this.works.lost(range, lease);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch, void, undefined> {
@@ -136,7 +129,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
    * An iteration that was given up may still be waiting for a range. Its answer goes to the next iteration.
    */
   private async acquire(pass: number): Promise<Lease | undefined> {
-    this.asked ??= this.options.ranges.acquire(this.durable);
+    this.asked ??= this.options.ranges.acquire(this.works.durable);
     this.asked.catch(() => {
       this.broken = true;
     });
@@ -147,15 +140,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   private begin(lease: Lease): Work {
-    const { done } = lease;
-    const work: Work = {
-      ...{ lease, sequence: this.options.open(lease.session), done, given: done, pushed: done },
-      ...{ read: 0, samples: 0, redone: 0, pending: 0, durable: new Set<number>() },
-      ...{ reading: false, wholly: false, over: false, lost: false, ended: false },
-    };
-    this.works.add(work);
-    this.timer ??= setInterval(() => this.keepLeases(), lease.leaseMs / REPORTS_PER_LEASE).unref();
-    return work;
+    return this.works.add(new Work(lease, this.options.open(lease.session)));
   }
 
   private async *batches(work: Work): AsyncGenerator<Batch, void, undefined> {
@@ -174,9 +159,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
           if (isOver()) break;
         }
         work.read += 1;
-        work.samples += batch.size;
+        work.count(index, batch.size);
         if (index < lease.done) continue;
-        if (index < lease.begun) work.redone += batch.size;
         work.given += 1;
         this.open += 1;
         this.places.set(batch, { work, index });
@@ -204,20 +188,15 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 
   private async mayBegin(): Promise<void> {
-    const begun = this.durable + this.open;
+    const begun = this.works.durable + this.open;
     if (begun <= this.allowed || this.stopping) return;
     const allowed = await this.exchange(Promise.race([this.options.ranges.advance(begun), this.stopped]));
     if (allowed !== undefined) this.allowed = allowed;
   }
 
   /** Reports that keep the leases while this worker waits for slower ones. */
-  async exchange<T>(request: Promise<T>): Promise<T> {
-    this.exchanging += 1;
-    try {
-      return await request;
-    } finally {
-      this.exchanging -= 1;
-    }
+  exchange<T>(request: Promise<T>): Promise<T> {
+    return this.works.exchange(request);
   }
 
   // ---- pushes
@@ -227,49 +206,26 @@ export class RangeFeed implements AsyncIterable<Batch> {
     const place = this.places.get(batch);
     if (!place) throw new KintsugiError('INTERNAL', 'a batch is pushed that is none of this feed');
     const { work, index } = place;
-    work.pending += 1;
-    work.pushed = index + 1;
-    if (!work.lost) this.report(work);
     try {
-      await this.exchange(work.sequence.push(updates));
-      work.durable.add(index);
-      this.durable += 1;
-      while (work.durable.delete(work.done)) work.done += 1;
-      // While other pushes are under way, nobody waits for this one; the next report includes it.
-      if (!work.lost && (work.pending === 1 || this.options.bounded)) this.report(work);
+      await this.works.push(work, index, () => work.sequence.push(updates), this.options.bounded);
     } catch (error) {
-      // The session has ended because another worker finished the range, so this push has been applied.
-      if (!work.lost && !isEnded(error)) {
-        this.failure ??= { work, index };
-        throw error;
-      }
-      work.lost = true;
+      this.failure ??= { work, index };
+      throw error;
     } finally {
       this.open -= 1;
-      work.pending -= 1;
       this.look(work);
     }
   }
 
-  private begunIn({ lease, pushed }: Work): number {
-    return Math.max(lease.begun, pushed);
-  }
-
-  private report(work: Work): void {
-    this.options.ranges.report(work.lease, work.done, this.begunIn(work), this.durable);
-  }
-
   /** What is done of the ranges that this worker has. */
   get progress(): Parameters<Ranges['report']>[] {
-    return [...this.works]
-      .filter(({ lost }) => !lost)
-      .map((work) => [work.lease, work.done, this.begunIn(work), this.durable]);
+    return this.works.progress;
   }
 
   private keepLeases(): void {
     for (const work of this.works) {
       // Reading through compressed data, or through batches that are done, may take long without a batch.
-      if ((this.exchanging > 0 || work.reading) && !work.lost) this.report(work);
+      if (this.works.isExchanging || work.reading) this.works.report(work);
       work.reading = false;
     }
   }
@@ -280,18 +236,18 @@ export class RangeFeed implements AsyncIterable<Batch> {
   private look(work: Work): void {
     if (work.pending > 0) return;
     for (const wake of [...this.idle]) wake();
-    if (isFinished(work)) this.settle(work, { outcome: 'finished' });
+    if (work.isFinished) this.settle(work, { outcome: 'finished' });
     else if (work.lost && work.over && work.given === work.pushed) this.settle(work, { outcome: 'returned' });
   }
 
   private settle(work: Work, end: Pick<Outcome, 'outcome' | 'batch' | 'code' | 'message'>): void {
     if (work.ended) return;
     work.ended = true;
-    this.works.delete(work);
+    this.works.remove(work);
     // The loop has ended, so batches that it got and has not pushed will not be pushed.
     this.open -= work.given - work.pushed;
-    const { lease, sequence, samples, redone, done } = work;
-    const outcome: Outcome = { ...end, done, begun: this.begunIn(work), samples, redone };
+    const { lease, sequence } = work;
+    const outcome = work.outcome(end);
     // Reported before it is released, so that every range that is finished has been reported.
     this.options.onRange?.({ ...outcome, lease });
     sequence.close();
@@ -320,10 +276,10 @@ export class RangeFeed implements AsyncIterable<Batch> {
       if (excused && work === first.work) {
         const code = error instanceof KintsugiError ? error.code : 'MODEL';
         this.settle(work, { outcome: 'failed', batch: first.index, code, message: describe(error) });
-      } else this.settle(work, { outcome: isFinished(work) ? 'finished' : 'returned' });
+      } else this.settle(work, { outcome: work.isFinished ? 'finished' : 'returned' });
     }
     if (excused) await this.flush();
-    return excused && this.durable > 0 && !this.stopping;
+    return excused && this.works.durable > 0 && !this.stopping;
   }
 
   /**
@@ -353,7 +309,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   /** Hands back what is not finished. Resolves when the scheduler knows. */
   async close(): Promise<void> {
-    clearInterval(this.timer);
+    this.works.close();
     this.stop();
     this.asked
       ?.then((lease) => lease && this.settle(this.begin(lease), { outcome: 'returned' }))
@@ -364,17 +320,9 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 }
 
-function isFinished({ wholly, pending, done, read }: Work): boolean {
-  return wholly && pending === 0 && done >= read;
-}
-
 /** Errors that may come from one batch. A broken job or a lost connection is not the fault of a batch. */
 function isOfTheBatch(error: unknown): boolean {
   if (!(error instanceof KintsugiError)) return true;
   const codes = ['MODEL', 'BAD_DATA', 'KEY_RESERVED', 'KEY_TYPE', 'DIM_MISMATCH', 'LENGTH_MISMATCH', 'LIMIT'];
   return codes.includes(error.code);
-}
-
-function isEnded(error: unknown): boolean {
-  return error instanceof KintsugiError && error.code === 'SESSION_EXPIRED';
 }

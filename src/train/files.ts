@@ -1,11 +1,9 @@
 /**
- * How data files are cut into ranges of samples: by their sizes and the width of their lines, so every worker
- * cuts them alike.
+ * How the parts of a source are cut into ranges of samples: by their sizes and the width of their samples, so
+ * every worker cuts them alike.
  */
-import { basename } from 'node:path';
 import type { DatasetSpec } from '../client/dataset.js';
-import { KintsugiError } from '../errors.js';
-import { isPacked, measure } from './criteo.js';
+import type { SourcePart } from '../data/source.js';
 
 /** Batches of a range: little is redone when a worker is lost, and few leases are needed. */
 export const RANGE_BATCHES = 32;
@@ -18,48 +16,35 @@ const MIN_RANGES = 16;
  * A little less than whole batches, so that the last batch of a range is nearly full instead of nearly empty.
  */
 const FILL = 0.98;
-/** Bytes of a line in a file that has none yet: about what lines of the layout have. */
-const USUAL_LINE_BYTES = 200;
-/** Reading a range of a compressed file means decompressing what comes before it. */
-const PACKED_RANGES = 8;
 
 /**
- * Files by base name and size, in ranges of about `rangeBatches` batches (default: by the size of the data).
- * @throws BAD_DATA for a file that cannot be read
+ * Parts by name and size, in ranges of about `rangeBatches` batches (default: by the size of the data;
+ * infinite: each part is one range).
  */
-export async function cutFiles(
-  files: readonly string[],
+export function cutParts(
+  parts: readonly SourcePart[],
   batch: number,
   rangeBatches?: number,
-): Promise<DatasetSpec['files']> {
-  const measures = await Promise.all(files.map(measure));
-  const batches = measures.reduce((sum, { size, lineBytes }) => sum + size / lineBytes / batch, 0);
+): DatasetSpec['files'] {
+  const batches = parts.reduce((sum, { size, perSample = 1 }) => sum + size / perSample / batch, 0);
   const several = Math.min(RANGE_BATCHES, Math.max(MIN_RANGE_BATCHES, Math.floor(batches / MIN_RANGES)));
-  return measures.map(({ size, lineBytes }, index) => {
-    const file = files[index]!;
-    const least = isPacked(file) ? Math.ceil(size / PACKED_RANGES) : 1;
-    const wanted = Math.ceil(lineBytes * batch * (rangeBatches ?? several) * FILL);
-    return { name: basename(file), size, rangeBytes: Math.max(1, least, wanted) };
+  return parts.map(({ name, size, perSample = 1, least = 1 }) => {
+    const units = Math.ceil(perSample * batch * (rangeBatches ?? several) * FILL);
+    const wanted = Number.isFinite(units) ? units : size;
+    return { name, size, rangeBytes: Math.max(1, least, wanted) };
   });
 }
 
 /**
- * The same for files that grow. What there is when somebody looks is cut anew from there, so ranges may be
+ * The same for parts that grow. What there is when somebody looks is cut anew from there, so ranges may be
  * smaller.
- * @throws BAD_DATA for a file that cannot be read, BAD_ARGUMENT for one that cannot be read from its middle
  */
-export async function cutGrowingFiles(
-  files: readonly string[],
+export function cutGrowingParts(
+  parts: readonly SourcePart[],
   batch: number,
   rangeBatches = RANGE_BATCHES,
-): Promise<DatasetSpec['files']> {
-  const packed = files.find(isPacked);
-  if (packed !== undefined) {
-    throw new KintsugiError('BAD_ARGUMENT', `--follow: ${packed} is compressed and cannot be followed`);
-  }
-  const measures = await Promise.all(files.map(measure));
-  return measures.map(({ size, lineBytes }, index) => {
-    const bytes = (size > 0 ? lineBytes : USUAL_LINE_BYTES) * batch * rangeBatches * FILL;
-    return { name: basename(files[index]!), size: 0, rangeBytes: Math.ceil(bytes) };
+): DatasetSpec['files'] {
+  return parts.map(({ name, perSample = 1 }) => {
+    return { name, size: 0, rangeBytes: Math.ceil(perSample * batch * rangeBatches * FILL) };
   });
 }

@@ -1,52 +1,35 @@
 /**
- * Files that grow, as a worker sees them. It takes ranges like those of any file. When there is none for it,
- * it looks how far the whole lines go, waits until they are on disk, and tells the scheduler. A line without
- * its newline is not counted yet. Without news it sleeps until the file system reports a change, or for a
- * while where the file system never does.
+ * A source that grows, as a worker sees it. It takes ranges like those of any data. When there is none for
+ * it, it looks how far the parts go and tells the scheduler. Without news it sleeps until the source reports
+ * a change, or for a while where the source never does.
  */
-import { type FSWatcher, watch } from 'node:fs';
-import { type FileHandle, open, stat } from 'node:fs/promises';
 import type { DatasetStatus, Lease } from '../client/dataset.js';
-import { describe, KintsugiError } from '../errors.js';
-import { MAX_LINE_BYTES } from './criteo.js';
+import type { Source } from '../data/source.js';
+import { KintsugiError } from '../errors.js';
 
-/** For file systems that do not tell, such as those of other machines. */
+/** For sources that do not tell, such as files of other machines. */
 const POLL_MS = 1000;
-/** After news: lines that are written one by one are trained together. */
+/** After news: samples that come one by one are trained together. */
 const LINGER_MS = 50;
-/** What another worker has seen of a file must show here within this time. */
+/** What another worker has seen of a part must show here within this time. */
 const LAG_MS = 10_000;
-const NEWLINE = 10;
 
-interface Seen {
-  /** End of the last whole line. */
-  whole: number;
-  /** Which file it is. */
-  inode: number | undefined;
-}
-
-/** Growing files, and word of their growth. */
-export class GrowingFiles {
-  private readonly seen: Seen[];
-  private readonly watchers: FSWatcher[] = [];
+/** A growing source, and word of its growth. */
+export class Growth {
+  private known: readonly number[] = [];
   private news = false;
   /** Ends a sleep; true: because there is news. */
   private wake: (news: boolean) => void = () => {};
+  private waiting = new AbortController();
+  /** One look after the other: an older one must not come in after a newer one. */
+  private turn: Promise<unknown> = Promise.resolve();
 
   constructor(
-    readonly files: readonly string[],
+    private readonly source: Pick<Source, 'sizes' | 'changed'>,
+    private readonly names: readonly string[],
     private readonly pollMs = POLL_MS,
     private readonly lagMs = LAG_MS,
-  ) {
-    this.seen = files.map(() => ({ whole: 0, inode: undefined }));
-    for (const file of files) {
-      try {
-        // Without a watcher the files are looked at regularly.
-        const watcher = watch(file, { persistent: false }, () => this.notify());
-        this.watchers.push(watcher.on('error', () => {}));
-      } catch {}
-    }
-  }
+  ) {}
 
   /** There is something to look at: ends a sleep, or the next one before it begins. */
   notify(): void {
@@ -54,27 +37,47 @@ export class GrowingFiles {
     this.wake(true);
   }
 
-  /**
-   * Bytes of each file up to the end of its last whole line, all of them on disk. @throws BAD_DATA for one
-   * that did not only grow
-   */
-  async look(): Promise<number[]> {
+  /** How far each part goes. @throws what the source throws, BAD_DATA for one that did not only grow */
+  look(): Promise<number[]> {
+    const look = this.turn.then(() => this.lookNow());
+    this.turn = look.catch(() => {});
+    return look;
+  }
+
+  private async lookNow(): Promise<number[]> {
     this.news = false;
-    for (const [index, file] of this.files.entries()) {
-      try {
-        await lookAt(file, this.seen[index]!);
-      } catch (error) {
-        if (error instanceof KintsugiError) throw error;
-        throw new KintsugiError('BAD_DATA', `${file}: ${describe(error)}`, { cause: error });
-      }
+    const sizes = (await this.source.sizes?.()) ?? [];
+    if (sizes.length !== this.names.length) {
+      const text = `the source has ${this.names.length} parts, and sizes() of ${sizes.length}`;
+      throw new KintsugiError('BAD_DATA', text);
     }
-    return this.seen.map(({ whole }) => whole);
+    const smaller = sizes.findIndex((size, index) => size < (this.known[index] ?? 0));
+    if (smaller >= 0) {
+      const text = `${this.names[smaller]}: goes to ${sizes[smaller]}, and went to ${this.known[smaller]}`;
+      throw new KintsugiError('BAD_DATA', `${text}; what is followed must only grow`);
+    }
+    this.known = sizes;
+    return [...sizes];
   }
 
   /** Resolves when there may be more, or at `interrupt`. */
   async change(): Promise<void> {
-    const news = this.news || (await this.sleep(this.pollMs, true));
+    const news = this.news || (await this.toldOf());
     if (news) await this.sleep(LINGER_MS, false);
+  }
+
+  /** Whether there was news before the poll was due. */
+  private async toldOf(): Promise<boolean> {
+    this.waiting = new AbortController();
+    const { signal } = this.waiting;
+    // A source that cannot tell is looked at regularly.
+    void this.source.changed?.(signal).then(
+      () => signal.aborted || this.wake(true),
+      () => {},
+    );
+    const news = await this.sleep(this.pollMs, true);
+    this.waiting.abort();
+    return news;
   }
 
   interrupt(): void {
@@ -96,63 +99,26 @@ export class GrowingFiles {
     });
   }
 
-  /** Resolves when a file has so many bytes here, too. @throws BAD_DATA when it does not get them */
+  /** Resolves when a part goes so far here, too. @throws BAD_DATA when it does not */
   async reached(index: number, size: number): Promise<void> {
-    const file = this.files[index] ?? '';
-    for (let waited = 0; ; waited += this.pollMs) {
-      const there = await stat(file).catch(() => undefined);
-      if (there && there.size >= size) return;
+    let failure: unknown;
+    for (let waited = 0; (this.known[index] ?? 0) < size; waited += this.pollMs) {
+      await this.look().catch((error: unknown) => {
+        failure = error;
+      });
+      const there = this.known[index] ?? 0;
+      if (there >= size) return;
       if (waited >= this.lagMs) {
-        const text = `${file}: has ${there?.size ?? 0} bytes here, and ${size} elsewhere or before`;
-        throw new KintsugiError('BAD_DATA', text);
+        const text = `${this.names[index]}: goes to ${there} here, and to ${size} elsewhere or before`;
+        throw new KintsugiError('BAD_DATA', text, { cause: failure });
       }
       await new Promise((resolve) => setTimeout(resolve, this.pollMs));
     }
   }
 
   close(): void {
-    for (const watcher of this.watchers) watcher.close();
+    this.waiting.abort();
   }
-}
-
-async function lookAt(file: string, seen: Seen): Promise<void> {
-  const handle = await open(file);
-  try {
-    const { size, ino } = await handle.stat();
-    // An incomplete line may still be removed: the scheduler was not told of it.
-    if (size < seen.whole || ino !== (seen.inode ?? ino)) {
-      throw new KintsugiError('BAD_DATA', `${file}: was cut or replaced; what is followed must only grow`);
-    }
-    seen.inode = ino;
-    const whole = await wholeLines(handle, file, size, seen.whole);
-    if (whole === seen.whole) return;
-    // Sync it first: the writer may not have, and the scheduler must not know of lines that a power failure
-    // would remove.
-    await handle.datasync();
-    seen.whole = whole;
-  } finally {
-    await handle.close();
-  }
-}
-
-/**
- * End of the last whole line in `size` bytes of a file, where one is known to end at `known`. @throws
- * BAD_DATA
- */
-export async function wholeLines(
-  handle: FileHandle,
-  file: string,
-  size: number,
-  known: number,
-): Promise<number> {
-  if (size === known) return known;
-  const from = Math.max(known, size - MAX_LINE_BYTES - 1);
-  const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - from), 0, size - from, from);
-  const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
-  if (newline < 0 && from > known) {
-    throw new KintsugiError('BAD_DATA', `${file}: ends in a line of more than ${MAX_LINE_BYTES} bytes`);
-  }
-  return newline < 0 ? known : from + newline + 1;
 }
 
 /** What following needs of the data set. */
@@ -179,8 +145,7 @@ export interface Feeding {
 }
 
 /**
- * Asks for a range, and as long as there is none looks for what has grown. @throws BAD_DATA, see
- * `GrowingFiles.look`
+ * Asks for a range, and as long as there is none looks for what has grown. @throws what `Growth.look` throws
  */
 export class Follower {
   /** What the scheduler knows. */
@@ -188,23 +153,24 @@ export class Follower {
 
   constructor(
     private readonly dataset: Extendable,
-    private readonly files: GrowingFiles,
+    private readonly growth: Growth,
+    parts: number,
     private readonly feeding?: Feeding,
   ) {
-    this.known = files.files.map(() => 0);
+    this.known = Array.from({ length: parts }, () => 0);
   }
 
   async acquire(clock: number): Promise<Lease | undefined> {
     let waits = true;
     const asked = this.dataset.acquire(clock).finally(() => {
       waits = false;
-      this.files.interrupt();
+      this.growth.interrupt();
     });
     asked.catch(() => {});
     const { inlet } = this.feeding ?? {};
     while (waits) {
       const last = inlet?.ended;
-      const sizes = await this.files.look();
+      const sizes = await this.growth.look();
       if (waits && sizes.some((size, file) => size > this.known[file]!)) {
         this.known = await this.dataset.extend(sizes);
       }
@@ -219,7 +185,7 @@ export class Follower {
           break;
         }
       }
-      if (waits) await this.files.change();
+      if (waits) await this.growth.change();
     }
     const lease = await asked;
     if (lease) inlet?.taken(lease.range.end);

@@ -4,7 +4,7 @@
  * meanwhile: see compute.ts.
  */
 import type { InferenceSession, Tensor } from 'onnxruntime-node';
-import { describe, KintsugiError } from '../errors.js';
+import { importOptional } from '../optional.js';
 
 export type GraphName = 'trainer' | 'predictor';
 
@@ -28,18 +28,9 @@ export type NamedValues = Record<string, Values>;
 
 type Runtime = Pick<typeof import('onnxruntime-node'), 'InferenceSession' | 'Tensor'>;
 
-async function importRuntime(name: string): Promise<Runtime> {
-  try {
-    const module = (await import(name)) as Runtime & { default?: Runtime };
-    return module.default ?? module;
-  } catch (error) {
-    throw new KintsugiError(
-      'DEPENDENCY_MISSING',
-      `DLRM needs the package ${name} (${describe(error).slice(0, 160)}); ` +
-        `run "npm install ${name}", or pass --model`,
-      { cause: error },
-    );
-  }
+async function importRuntime(name?: string): Promise<Runtime> {
+  const module = await importOptional<Runtime & { default?: Runtime }>('onnxruntime-node', name);
+  return module.default ?? module;
 }
 
 export class OnnxSessions {
@@ -50,7 +41,7 @@ export class OnnxSessions {
 
   /** @throws DEPENDENCY_MISSING without the package */
   static async create({ trainer, predictor, threads, runtime: name }: Graphs): Promise<OnnxSessions> {
-    const runtime = await importRuntime(name ?? 'onnxruntime-node');
+    const runtime = await importRuntime(name);
     const session = (graph: Uint8Array) =>
       runtime.InferenceSession.create(graph, {
         executionProviders: ['cpu'],

@@ -1,10 +1,10 @@
 /**
  * The few ONNX messages that a graph needs, and a builder for them. The field numbers are those of
- * onnx.proto3 (ONNX IR); protobufjs encodes them. Only standard operators of one opset are used, so that any
+ * onnx.proto3 (ONNX IR). Only standard operators of one opset are used, so that any
  * ONNX runtime can run the graph.
  */
-import protobuf from 'protobufjs';
 import { invariant } from '../errors.js';
+import { delimited, float32, integer, integers, text } from '../protobuf.js';
 
 const IR_VERSION = 8;
 const OPSET = 17;
@@ -13,84 +13,55 @@ const INT64 = 7;
 /** AttributeProto.AttributeType */
 const ATTRIBUTE = { float: 1, int: 2, ints: 7 } as const;
 
-const SCHEMA = `
-syntax = "proto3";
-message Model {
-  int64 ir_version = 1;
-  string producer_name = 2;
-  Graph graph = 7;
-  repeated OperatorSet opset_import = 8;
-}
-message OperatorSet { string domain = 1; int64 version = 2; }
-message Graph {
-  repeated Node node = 1;
-  string name = 2;
-  repeated Tensor initializer = 5;
-  repeated ValueInfo input = 11;
-  repeated ValueInfo output = 12;
-}
-message Node {
-  repeated string input = 1;
-  repeated string output = 2;
-  string name = 3;
-  string op_type = 4;
-  repeated Attribute attribute = 5;
-}
-message Attribute {
-  string name = 1;
-  float f = 2;
-  int64 i = 3;
-  repeated int64 ints = 8;
-  int32 type = 20;
-}
-message Tensor {
-  repeated int64 dims = 1;
-  int32 data_type = 2;
-  string name = 8;
-  bytes raw_data = 9;
-}
-message ValueInfo { string name = 1; Type type = 2; }
-message Type { TensorType tensor_type = 1; }
-message TensorType { int32 elem_type = 1; Shape shape = 2; }
-message Shape { repeated Dimension dim = 1; }
-message Dimension { oneof value { int64 dim_value = 1; string dim_param = 2; } }
-`;
-
-const Model = protobuf.parse(SCHEMA, { keepCase: true }).root.lookupType('Model');
+// Numbers of the fields, by message.
+const MODEL = { irVersion: 1, producerName: 2, graph: 7, opsetImport: 8 } as const;
+const OPERATOR_SET = { version: 2 } as const;
+const GRAPH = { node: 1, name: 2, initializer: 5, input: 11, output: 12 } as const;
+const NODE = { input: 1, output: 2, name: 3, opType: 4, attribute: 5 } as const;
+const ATTRIBUTE_FIELDS = { name: 1, f: 2, i: 3, ints: 8, type: 20 } as const;
+const TENSOR = { dims: 1, dataType: 2, name: 8, rawData: 9 } as const;
+const VALUE_INFO = { name: 1, type: 2 } as const;
+const TYPE = { tensorType: 1 } as const;
+const TENSOR_TYPE = { elemType: 1, shape: 2 } as const;
+const SHAPE = { dim: 1 } as const;
+const DIMENSION = { value: 1, param: 2 } as const;
 
 /** A number is fixed, a name is a size known only at run time. */
 export type Extent = number | string;
 
-interface Attribute {
-  name: string;
-  type: number;
-  f?: number;
-  i?: number;
-  ints?: number[];
-}
-
 /** `{ float: x }` marks a float attribute; plain numbers are integers. */
 export type AttributeValue = number | readonly number[] | { float: number };
 
-function attribute(name: string, value: AttributeValue): Attribute {
-  if (typeof value === 'number') return { name, type: ATTRIBUTE.int, i: value };
-  if ('float' in value) return { name, type: ATTRIBUTE.float, f: value.float };
-  return { name, type: ATTRIBUTE.ints, ints: [...value] };
+function attribute(name: string, value: AttributeValue): Buffer {
+  const fields = (content: readonly Buffer[], type: number): Buffer =>
+    Buffer.concat([text(ATTRIBUTE_FIELDS.name, name), ...content, integer(ATTRIBUTE_FIELDS.type, type)]);
+  // What is zero is left out, as proto3 has it.
+  if (typeof value === 'number')
+    return fields(value === 0 ? [] : [integer(ATTRIBUTE_FIELDS.i, value)], ATTRIBUTE.int);
+  if ('float' in value)
+    return fields(value.float === 0 ? [] : [float32(ATTRIBUTE_FIELDS.f, value.float)], ATTRIBUTE.float);
+  return fields([integers(ATTRIBUTE_FIELDS.ints, value)], ATTRIBUTE.ints);
 }
 
-function valueInfo(name: string, shape: readonly Extent[]) {
-  const dim = shape.map((extent) =>
-    typeof extent === 'number' ? { dim_value: extent } : { dim_param: extent },
+function valueInfo(name: string, shape: readonly Extent[]): Buffer {
+  const dims = shape.map((extent) =>
+    delimited(
+      SHAPE.dim,
+      typeof extent === 'number' ? integer(DIMENSION.value, extent) : text(DIMENSION.param, extent),
+    ),
   );
-  return { name, type: { tensor_type: { elem_type: FLOAT, shape: { dim } } } };
+  const type = [integer(TENSOR_TYPE.elemType, FLOAT), delimited(TENSOR_TYPE.shape, dims)];
+  const tensor = delimited(TYPE.tensorType, type);
+  return Buffer.concat([text(VALUE_INFO.name, name), delimited(VALUE_INFO.type, tensor)]);
 }
 
 /** Builds a graph in execution order; every value is known by its name. */
 export class GraphBuilder {
-  private readonly nodes: object[] = [];
-  private readonly constants: object[] = [];
-  private readonly inputs: object[] = [];
-  private readonly outputs: object[] = [];
+  // Encoded.
+  private readonly nodes: Buffer[] = [];
+  private readonly constants: Buffer[] = [];
+  private readonly inputs: Buffer[] = [];
+  private readonly outputs: Buffer[] = [];
   private readonly names = new Set<string>();
 
   constructor(private readonly name: string) {}
@@ -128,7 +99,14 @@ export class GraphBuilder {
 
   private constant(name: string, dims: readonly number[], dataType: number, values: ArrayBufferView): string {
     const raw = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    this.constants.push({ name: this.define(name), dims: [...dims], data_type: dataType, raw_data: raw });
+    this.constants.push(
+      Buffer.concat([
+        integers(TENSOR.dims, dims),
+        integer(TENSOR.dataType, dataType),
+        text(TENSOR.name, this.define(name)),
+        delimited(TENSOR.rawData, raw),
+      ]),
+    );
     return name;
   }
 
@@ -152,31 +130,33 @@ export class GraphBuilder {
     for (const input of inputs)
       invariant(this.names.has(input), 'an operand of the graph is not defined', input);
     for (const output of outputs) this.define(output);
-    this.nodes.push({
-      name: outputs[0]!,
-      op_type: op,
-      input: [...inputs],
-      output: [...outputs],
-      attribute: Object.entries(attributes).map(([key, value]) => attribute(key, value)),
-    });
+    this.nodes.push(
+      Buffer.concat([
+        ...inputs.map((input) => text(NODE.input, input)),
+        ...outputs.map((output) => text(NODE.output, output)),
+        text(NODE.name, outputs[0]!),
+        text(NODE.opType, op),
+        ...Object.entries(attributes).map(([key, value]) => delimited(NODE.attribute, attribute(key, value))),
+      ]),
+    );
   }
 
   /** The bytes of the ONNX model. */
   encode(): Uint8Array {
-    const message = {
-      ir_version: IR_VERSION,
-      producer_name: 'kintsugi',
-      opset_import: [{ domain: '', version: OPSET }],
-      graph: {
-        name: this.name,
-        node: this.nodes,
-        initializer: this.constants,
-        input: this.inputs,
-        output: this.outputs,
-      },
-    };
-    const problem = Model.verify(message);
-    invariant(problem === null, 'the graph does not fit the ONNX schema', problem);
-    return Model.encode(Model.create(message)).finish();
+    const graph = [
+      ...this.nodes.map((node) => delimited(GRAPH.node, node)),
+      text(GRAPH.name, this.name),
+      ...this.constants.map((tensor) => delimited(GRAPH.initializer, tensor)),
+      ...this.inputs.map((input) => delimited(GRAPH.input, input)),
+      ...this.outputs.map((output) => delimited(GRAPH.output, output)),
+    ];
+    // Without a domain: that of the standard operators.
+    const opset = integer(OPERATOR_SET.version, OPSET);
+    return Buffer.concat([
+      integer(MODEL.irVersion, IR_VERSION),
+      text(MODEL.producerName, 'kintsugi'),
+      delimited(MODEL.graph, graph),
+      delimited(MODEL.opsetImport, opset),
+    ]);
   }
 }

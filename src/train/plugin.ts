@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { parseSchema, readSchema } from '../data/parse-schema.js';
 import { describe, KintsugiError } from '../errors.js';
 import type { Model, ModelFactory, ModelOptions } from './trainer.js';
 
@@ -57,19 +58,39 @@ export function checkModel(value: unknown, where: string): Model {
   return value as unknown as Model;
 }
 
+/** What a file of the user exports. @throws MODEL, BAD_ARGUMENT for a source */
+export async function moduleOf(path: string, kind: 'model' | 'source'): Promise<Record<string, unknown>> {
+  const file = resolve(path);
+  const refuse = (message: string, cause?: unknown) =>
+    kind === 'model'
+      ? wrong(path, message, cause)
+      : new KintsugiError('BAD_ARGUMENT', `--source ${path}: ${message}`, { cause });
+  if (!existsSync(file)) throw refuse(`no such ${kind} file`);
+  try {
+    return (await import(pathToFileURL(file).href)) as Record<string, unknown>;
+  } catch (error) {
+    throw refuse(`the ${kind} file could not be loaded: ${describe(error)}`, error);
+  }
+}
+
+/**
+ * The schema of the data: that of a file of JSON, or what a model file exports as `schema`. Undefined: the
+ * Criteo layout. @throws BAD_ARGUMENT, MODEL
+ */
+export async function loadSchema(file: string | undefined, model: string | undefined) {
+  const exported = model === undefined ? undefined : (await moduleOf(model, 'model')).schema;
+  if (file === undefined)
+    return exported === undefined ? undefined : parseSchema(exported, `${model}: schema`);
+  if (exported === undefined) return readSchema(file);
+  throw new KintsugiError('BAD_ARGUMENT', `--schema ${file}: the model file ${model} exports a schema, too`);
+}
+
 /**
  * The factory in a model file. Throws MODEL with the path when it is missing, fails to load or exports
  * something else.
  */
 export async function loadModelFactory(path: string): Promise<ModelFactory> {
-  const file = resolve(path);
-  if (!existsSync(file)) throw wrong(path, 'no such model file');
-  let module: Record<string, unknown>;
-  try {
-    module = (await import(pathToFileURL(file).href)) as Record<string, unknown>;
-  } catch (error) {
-    throw wrong(path, `the model file could not be loaded: ${describe(error)}`, error);
-  }
+  const module = await moduleOf(path, 'model');
   if (typeof module.default !== 'function') {
     throw wrong(path, 'the default export must be a function (options) => model');
   }

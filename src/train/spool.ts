@@ -8,10 +8,11 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
+import { wholeLines } from '../data/growing.js';
+import { MAX_LINE_BYTES } from '../data/lines.js';
 import { describe, KintsugiError } from '../errors.js';
 import { syncDirectory } from '../storage/sync.js';
-import { MAX_LINE_BYTES } from './criteo.js';
-import { type Inlet, wholeLines } from './follow.js';
+import type { Inlet } from './follow.js';
 
 /** Bytes that may be spooled and not taken by any worker. */
 export const MAX_SPOOL_LEAD = 64 * 2 ** 20;

@@ -4,11 +4,11 @@
  *
  * Shapes: B is the size of a batch (the last one of a pass may be smaller); matrices are row-major.
  */
+import type { Batch } from '../data/batch.js';
+import type { Schema } from '../data/schema.js';
 import type { InitializerSpec, OptimizerSpec } from '../native.js';
 
-/** Number of integer fields and of category fields of a row in the Criteo layout. */
-export const DENSE_FIELDS = 13;
-export const CATEGORY_FIELDS = 26;
+export type { Batch, SparseValues } from '../data/batch.js';
 
 /** An embedding table, sharded over the PS nodes and erasure coded. */
 export interface SparseTable {
@@ -24,20 +24,6 @@ export interface DenseTensor {
   shape: number[];
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
-}
-
-/** Samples that are trained together; B is their number. */
-export interface Batch {
-  /** B */
-  size: number;
-  /** B labels, 0 or 1 */
-  labels: Float32Array;
-  /** B x 13, log1p of the integer fields */
-  dense: Float32Array;
-  /**
-   * B x 26: (column + 1) << 32 | value; a missing value is a key of its own, see `missingKey` in criteo.ts
-   */
-  keys: BigUint64Array;
 }
 
 /**
@@ -80,6 +66,8 @@ export interface ModelOptions {
   denseOptimizer: OptimizerSpec;
   /** Threads for dense math in this worker */
   threads: number;
+  /** What the data hold; undefined: the Criteo layout */
+  schema?: Schema | undefined;
   /** Flags that only the model knows */
   [flag: string]: unknown;
 }

@@ -31,6 +31,8 @@ export interface ServerTls {
 export interface ClientTls {
   /** Only certificates of these authorities are accepted; default: the public ones that Node knows. */
   caFile?: string | undefined;
+  /** The same as text (PEM), for those who have no file. */
+  ca?: string | undefined;
   /** The name or IP address that must be in the certificate; default: the host that is dialed. */
   serverName?: string | undefined;
 }
@@ -38,7 +40,7 @@ export interface ClientTls {
 /** A role that listens and dials. */
 export type RoleTls = ServerTls & ClientTls;
 
-export const CLIENT_TLS = { caFile: true, serverName: true } satisfies OptionKeys<ClientTls>;
+export const CLIENT_TLS = { caFile: true, ca: true, serverName: true } satisfies OptionKeys<ClientTls>;
 export const ROLE_TLS = { ...CLIENT_TLS, certFile: true, keyFile: true } satisfies OptionKeys<RoleTls>;
 
 export const MIN_TLS_VERSION = 'TLSv1.2' as const;
@@ -65,10 +67,13 @@ export function readServerTls({ certFile, keyFile }: ServerTls): { cert: Buffer;
 }
 
 /** Options for `tls.connect`. @throws BAD_ARGUMENT for a CA file that is missing or holds no certificate */
-export function clientTlsOptions({ caFile, serverName }: ClientTls, host: string): ConnectionOptions {
+export function clientTlsOptions({ caFile, ca, serverName }: ClientTls, host: string): ConnectionOptions {
   const name = serverName ?? host;
+  const authorities = caFile === undefined ? ca : read('TLS authority', caFile);
   return {
-    ...(caFile === undefined ? {} : { ca: readAuthorities(caFile) }),
+    ...(authorities === undefined
+      ? {}
+      : { ca: checkAuthorities(authorities, caFile ?? 'the TLS authority') }),
     // Named, so that NODE_TLS_REJECT_UNAUTHORIZED in the environment cannot switch verification off.
     rejectUnauthorized: true,
     minVersion: MIN_TLS_VERSION,
@@ -82,12 +87,11 @@ export function clientTlsOptions({ caFile, serverName }: ClientTls, host: string
  * Node ignores what it does not understand in a list of authorities; then every server would look like a
  * stranger.
  */
-function readAuthorities(file: string): Buffer {
-  const ca = read('TLS authority', file);
+function checkAuthorities<T extends Buffer | string>(ca: T, where: string): T {
   try {
     new X509Certificate(ca);
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `${file} holds no certificate: ${describe(error)}`);
+    throw new KintsugiError('BAD_ARGUMENT', `${where} holds no certificate: ${describe(error)}`);
   }
   return ca;
 }

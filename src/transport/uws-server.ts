@@ -20,7 +20,7 @@
  */
 import { STATUS_CODES } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
-import { describe, KintsugiError } from '../errors.js';
+import { importOptional } from '../optional.js';
 import { Acceptor, listenError } from './accept.js';
 import { GATE_HEADER } from './auth.js';
 import type { Connection, Socket } from './connection.js';
@@ -96,15 +96,8 @@ export interface Uws {
 
 /** @throws DEPENDENCY_MISSING when it is not installed or has no binary for this Node and platform. */
 export async function loadUws(): Promise<Uws> {
-  // A variable, so that the compiler does not resolve a package that may be missing.
-  const name = 'uWebSockets.js';
-  try {
-    const module = (await import(name)) as { default?: Uws } & Uws;
-    return module.default ?? module;
-  } catch (error) {
-    const text = `uWebSockets.js cannot be loaded (${describe(error).slice(0, 120)}); use the server "ws"`;
-    throw new KintsugiError('DEPENDENCY_MISSING', text, { cause: error });
-  }
+  const module = await importOptional<{ default?: Uws } & Uws>('uWebSockets.js');
+  return module.default ?? module;
 }
 
 /**

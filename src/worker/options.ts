@@ -1,7 +1,7 @@
 /** What `kintsugi worker` can be told, and the checks that need no job. */
+import { isPacked } from '../data/bytes.js';
 import { KintsugiError } from '../errors.js';
 import type { Logger } from '../runtime/log.js';
-import { isPacked } from '../train/criteo.js';
 import { MAX_SPOOL_LEAD } from '../train/spool.js';
 import type { ModelOptions } from '../train/trainer.js';
 import type { ClientTls, ServerTls } from '../transport/index.js';
@@ -27,6 +27,10 @@ export interface WorkerOptions {
   name: string;
   data: string[];
   test: string[];
+  /** A file of JSON that says what the columns of the data are; default: the Criteo layout. */
+  schema: string | undefined;
+  /** A file whose default export makes the source of the data; default: `data` and `test` are files. */
+  source: string | undefined;
   epochs: number;
   /** The files grow: train what is there, and then what comes, until `signal`. */
   follow: boolean;

@@ -6,14 +6,15 @@
  */
 import { type Client, connect } from '../client/client.js';
 import type { DatasetSpec } from '../client/dataset.js';
+import { countSamples, readAll, type Source } from '../data/source.js';
 import { loadNative } from '../native.js';
 import { formatAddress, parseAddress } from '../runtime/address.js';
 import { type EndpointOptions, serveEndpoints } from '../runtime/endpoints.js';
-import { countRows, readBatches } from '../train/criteo.js';
 import { createDlrm } from '../train/dlrm.js';
-import { cutFiles, cutGrowingFiles } from '../train/files.js';
+import { cutGrowingParts, cutParts, RANGE_BATCHES } from '../train/files.js';
 import { createTables, evaluate } from '../train/loop.js';
-import { loadModel } from '../train/plugin.js';
+import { loadModel, loadSchema } from '../train/plugin.js';
+import { openSource } from '../train/source.js';
 import { Spool } from '../train/spool.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 import type { WorkerOptions } from './options.js';
@@ -36,6 +37,7 @@ function storeOf(client: Client): ParameterStore {
 
 async function trainAll(
   options: WorkerOptions,
+  source: Source,
   files: DatasetSpec['files'],
   model: Model,
   store: ParameterStore,
@@ -43,15 +45,15 @@ async function trainAll(
   spool: Spool | undefined,
   watched: Watched,
 ) {
-  const { log, data, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
+  const { log, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
   const { seed } = options.modelOptions;
   const bar = options.bar && !follow;
-  const progress = new Progress(log, watched.clock, bar ? (await countRows(data)) * epochs : undefined);
+  const progress = new Progress(log, watched.clock, bar ? (await countSamples(source)) * epochs : undefined);
   watched.progress = progress;
   log.info('worker.training', { client: client.id });
   const reporting = startReporting(client, () => watched.report());
   const end = await trainRanges({
-    ...{ client, model, store, log, files: data, run, inFlight, deterministic, stop: signal, spool },
+    ...{ client, model, store, log, source, run, inFlight, deterministic, stop: signal, spool },
     spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
     clock: watched.clock,
@@ -82,14 +84,52 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
   }
 }
 
-async function runWith(options: WorkerOptions, spool: Spool | undefined): Promise<void> {
-  const { log, test, signal } = options;
+/**
+ * Batches of a range. One worker that takes ranges in order needs no more of them. With a schema each file is
+ * one for it, so that batches do not depend on the format.
+ */
+function rangeBatchesOf({ rangeBatches, deterministic, follow, modelOptions }: WorkerOptions) {
+  const inOrder = modelOptions.schema && !follow ? Number.POSITIVE_INFINITY : RANGE_BATCHES;
+  return rangeBatches ?? (deterministic ? inOrder : undefined);
+}
+
+/** How the data are cut. What cannot be read is an error before the job is changed. */
+async function cutSource(source: Source, options: WorkerOptions): Promise<DatasetSpec['files']> {
+  const { batch, follow } = options;
+  if (!follow) return cutParts(await source.list(), batch, rangeBatchesOf(options));
+  await source.sizes!();
+  return cutGrowingParts(await source.list(), batch, rangeBatchesOf(options));
+}
+
+async function runWith(given: WorkerOptions, spool: Spool | undefined): Promise<void> {
+  const schema = await loadSchema(given.schema, given.model);
+  const options = { ...given, modelOptions: { ...given.modelOptions, schema } };
+  const { source: file, data, test, epochs, follow } = options;
+  const opened: Source[] = [];
+  const open = async (paths: string[], follow?: boolean) => {
+    const source = await openSource({ file, paths, schema, follow });
+    opened.push(source);
+    return source;
+  };
+  try {
+    const source = epochs > 0 ? await open(data, follow) : undefined;
+    const tests = test.length > 0 ? await open(test) : undefined;
+    await runOver(options, source, tests, spool);
+  } finally {
+    for (const source of opened) await source.close?.();
+  }
+}
+
+async function runOver(
+  options: WorkerOptions,
+  source: Source | undefined,
+  tests: Source | undefined,
+  spool: Spool | undefined,
+): Promise<void> {
+  const { log, signal, epochs, batch } = options;
   const helpers = loadNative();
-  // Read the files first: one that cannot be read is an error before the job is changed.
-  const { epochs, batch } = options;
-  const cut = options.follow ? cutGrowingFiles : cutFiles;
-  const files = epochs > 0 ? await cut(options.data, batch, options.rangeBatches) : [];
-  if (test.length > 0) await countRows(test);
+  const files = source ? await cutSource(source, options) : [];
+  await tests?.list();
   const model =
     options.model === undefined
       ? await createDlrm(options.modelOptions)
@@ -123,11 +163,11 @@ async function runWith(options: WorkerOptions, spool: Spool | undefined): Promis
     watched.client = client;
     const store = storeOf(client);
     await createTables(model, store, options.modelOptions.seed, helpers);
-    if (epochs > 0) {
-      await trainAll(options, files, model, store, client, spool, watched);
+    if (source) {
+      await trainAll(options, source, files, model, store, client, spool, watched);
     }
-    if (test.length > 0 && !(epochs > 0 && signal.aborted)) {
-      const batches = readBatches({ files: test, batch });
+    if (tests && !(epochs > 0 && signal.aborted)) {
+      const batches = readAll(tests, batch);
       const evaluation = await evaluate({ model, store, helpers, signal, batches });
       log.info('worker.test', { ...evaluation });
       board?.tested(evaluation);

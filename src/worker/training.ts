@@ -6,13 +6,13 @@
 import type { Client } from '../client/client.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../client/dataset.js';
 import { PushSequence } from '../client/sequence.js';
+import type { Source } from '../data/source.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative } from '../native.js';
 import type { Logger } from '../runtime/log.js';
-import { readRange } from '../train/criteo.js';
 import { Exchanger } from '../train/exchange.js';
 import { type RangeEnd, RangeFeed } from '../train/feed.js';
-import { Follower, GrowingFiles } from '../train/follow.js';
+import { Follower, Growth } from '../train/follow.js';
 import { train } from '../train/loop.js';
 import type { Spool } from '../train/spool.js';
 import type { StepClock } from '../train/step-clock.js';
@@ -26,8 +26,8 @@ export interface TrainingOptions {
   model: Model;
   store: ParameterStore;
   log: Logger;
-  /** Paths of the files of `spec`, in its order. */
-  files: readonly string[];
+  /** What it lists are the files of `spec`, in its order. */
+  source: Source;
   /** Name of the data set: workers that give the same share it. */
   run: string;
   spec: DatasetSpec;
@@ -62,10 +62,12 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   const { batch, staleness } = dataset.spec;
   const sequences = new Map<number, PushSequence>();
   const exchanger = new Exchanger(model, options.store, helpers);
-  const growing = options.spec.follow ? new GrowingFiles(options.files) : undefined;
+  const { source } = options;
+  const names = options.spec.files.map(({ name }) => name);
+  const growth = options.spec.follow ? new Growth(source, names) : undefined;
   const status = () => Dataset.status(client, options.run);
   const feeding = spool && { inlet: spool, status, onEnd: () => feed.stop() };
-  const follower = growing && new Follower(dataset, growing, feeding);
+  const follower = growth && new Follower(dataset, growth, names.length, feeding);
   const feed = new RangeFeed({
     ranges: {
       acquire: (clock) => options.clock.starving((follower ?? dataset).acquire(clock)),
@@ -73,7 +75,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       release: async (...outcome) => {
         await dataset.release(...outcome);
         // It may have been the last one.
-        growing?.notify();
+        growth?.notify();
       },
       advance: (clock) => dataset.advance(clock),
     },
@@ -84,8 +86,8 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       return sequence;
     },
     read: async function* ({ range: { file, begin, end } }, onRead) {
-      await growing?.reached(file, end);
-      yield* readRange({ file: options.files[file] ?? '', begin, end, batch, onRead });
+      await growth?.reached(file, end);
+      yield* source.read({ part: file, begin, end, batch, onRead });
     },
     touched: (each) => exchanger.touched(each),
     onRange: (end) => {
@@ -98,10 +100,10 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   dataset.onHold(() => feed.progress);
   if (stop.aborted) feed.stop();
   stop.addEventListener('abort', () => feed.stop(), { once: true });
-  if (spool && growing) {
+  if (spool && growth) {
     const [known] = await dataset.extend([0]);
     spool.resume(known ?? 0);
-    void spool.fill(process.stdin, () => growing.notify()).then(() => tellInput(log, spool));
+    void spool.fill(process.stdin, () => growth.notify()).then(() => tellInput(log, spool));
   }
   const store: ParameterStore = {
     createTables: (specs) => options.store.createTables(specs),
@@ -137,7 +139,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       if (goesOn) continue;
       const late = new Promise<void>((resolve) => setTimeout(resolve, HAND_BACK_MS).unref());
       await Promise.race([feed.close().catch(() => {}), late]);
-      growing?.close();
+      growth?.close();
       throw error;
     } finally {
       samples += latest.samples;
@@ -145,7 +147,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
     }
   }
   await feed.close();
-  growing?.close();
+  growth?.close();
   if (spool?.failure) throw spool.failure;
   return { samples, seconds, trainLoss: samples > 0 ? lossSum / samples : null };
 }

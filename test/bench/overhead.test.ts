@@ -45,16 +45,26 @@ it('a smoke compares a job that is watched with one that is not', async () => {
     results: { name: string; values: Record<string, number> }[];
     goals: { name: string }[];
   };
-  const watched = results.find(({ name }) => name === 'pushes: none/watched, of unwatched')!;
-  expect(watched.values.throughput).toBeGreaterThan(0);
-  expect(watched.values['processor time']).toBeGreaterThan(0);
-  expect(goals.map(({ name }) => name)).toContain('pushes: none/watched, of unwatched');
+  const of = (what: string) =>
+    results.find(({ name }) => name === `pushes: none/watched, of unwatched: ${what}`)!;
+  for (const what of ['throughput', 'processor time of the job']) {
+    const { median, from, to } = of(what).values;
+    expect(from).toBeGreaterThan(0);
+    expect([median! >= from!, median! <= to!]).toEqual([true, true]);
+  }
+  expect(of('processor time beside it').values['who looks']).toBeGreaterThan(0);
+  expect(goals.map(({ name }) => name)).toEqual([
+    'pushes: none/watched, of unwatched: throughput',
+    'pushes: none/watched, of unwatched: processor time of the job',
+  ]);
+  // Who reads the metrics of what is not to be looked at would look.
+  expect(results.map(({ name }) => name)).not.toContain('pushes: sent by PS');
 });
 
 it('compares within a round, so that a slow moment of the machine meets both sides', () => {
   const round = (samplesPerSecond: number): Round => {
     const sent = { bytesPerStep: 1, messagesPerStep: 1, framesPerStep: 1 };
-    return { samplesPerSecond, psCpu: 1, workerCpu: 1, schedulerCpu: 0, ...sent };
+    return { samplesPerSecond, psCpu: 1, workerCpu: 1, schedulerCpu: 0, ownCpu: 0, ...sent };
   };
   const base = [100, 10, 50].map(round);
   const coded = [80, 8, 45].map(round);
@@ -67,6 +77,21 @@ it('measures the wide code where there are nodes for it, and checkpoints at two 
     parseOverheadOptions(flags).modes.map(({ name }) => name);
   expect(modes({})).toEqual(['none', '4+1', '4+2', '1+1', 'checkpoint/5s', 'checkpoint/20s']);
   expect(modes({ ps: '10' })).toContain('8+2');
+  expect(modes({ modes: 'none/page,checkpoint/watched,4+1' })).toEqual([
+    'none/page',
+    'checkpoint/5s/watched',
+    'checkpoint/20s/watched',
+    '4+1',
+  ]);
+  expect(() => modes({ modes: 'none/nobody' })).toThrow(/nobody/);
+});
+
+it('a round in which somebody looks trains longer', () => {
+  const light = (modes: string, epochs?: string) =>
+    parseOverheadOptions({ jobs: 'light', modes, epochs }).jobs[0]!;
+  const { samples } = light('none');
+  expect(light('none,none/watched')).toMatchObject({ epochs: 4, samples: 4 * samples });
+  expect(light('none,none/watched', '2')).toMatchObject({ epochs: 2, samples: 2 * samples });
 });
 
 it('runs the jobs that are named, or all that begin so', () => {

@@ -62,7 +62,7 @@ test('model options become numbers and booleans where they are some', () => {
 test('every optimizer has its constants', () => {
   expect(optimizerSpec('sgd', 0.1)).toEqual({ kind: 'sgd', lr: 0.1 });
   expect(optimizerSpec('adam', 0.1)).toEqual({ kind: 'adam', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 });
-  expect(() => optimizerSpec('adamw', 0.1)).toThrow(expect.objectContaining(refusal));
+  expect(() => optimizerSpec('lamb', 0.1)).toThrow(expect.objectContaining(refusal));
 });
 
 test('a launcher hands the training flags on to its workers', () => {

@@ -28,21 +28,27 @@ test('a kubeconfig that names no cluster is refused', async () => {
   expect(other[0]).toMatch(/^kintsugi: BAD_ARGUMENT: the kubeconfig cannot be read: /);
 });
 
+/** An API server, and what starts an operator beside it. */
+async function cluster() {
+  const certificates = makeCertificates();
+  onTestFinished(() => certificates.remove());
+  const server = new MemoryServer(Math.random);
+  const { config, close } = await serve(server, certificates);
+  onTestFinished(close);
+  server.put('Node', nodeOf('n1'));
+  const env = kubeconfig(config);
+  const begin = () => {
+    const running = start(['operator', '--log-format', 'json'], env);
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    return running;
+  };
+  return { server, begin };
+}
+
 test.skipIf(!hasOpenssl)(
   'one of two leads and makes what a job needs; at its end the other one leads',
   async () => {
-    const certificates = makeCertificates();
-    onTestFinished(() => certificates.remove());
-    const server = new MemoryServer(Math.random);
-    const { config, close } = await serve(server, certificates);
-    onTestFinished(close);
-    server.put('Node', nodeOf('n1'));
-    const env = kubeconfig(config);
-    const begin = () => {
-      const running = start(['operator', '--log-format', 'json'], env);
-      onTestFinished(() => void running.process.kill('SIGKILL'));
-      return running;
-    };
+    const { server, begin } = await cluster();
     const first = begin();
     await record(first, 'operator.leads');
     const second = begin();
@@ -77,3 +83,22 @@ test.skipIf(!hasOpenssl)(
     expect(await second.ended).toMatchObject({ code: 0, said: [] });
   },
 );
+
+test.skipIf(!hasOpenssl)('one that another has deposed stands by, and leads again after it', async () => {
+  const { server, begin } = await cluster();
+  const operator = begin();
+  await record(operator, 'operator.leads');
+  const [lease] = server.of<KubeObject & { spec: object }>('Lease');
+  const held = (holderIdentity: string) =>
+    server.put('Lease', { ...lease!, spec: { ...lease!.spec, holderIdentity } } as KubeObject);
+  held('another');
+  await record(operator, 'operator.deposed');
+  server.put('TrainingJob', jobOf());
+  held('');
+  const begun = new Promise<void>((resolve) => {
+    server.onChange = (kind) => kind === 'Pod' && resolve();
+  });
+  await begun;
+  operator.process.kill('SIGTERM');
+  expect(await operator.ended).toMatchObject({ code: 0, said: [] });
+});

@@ -1,6 +1,8 @@
 /** Signals to a PS that has not joined yet: real processes. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { expect, onTestFinished, test } from 'vitest';
-import { record, start } from './support.js';
+import { CLI, record, start } from './support.js';
 
 /** Nobody listens at this port. */
 const SCHEDULER = ['--scheduler', '127.0.0.1:9', '--connect-timeout', '10m'];
@@ -19,4 +21,31 @@ test('PS under a supervisor that look for their scheduler end with it at SIGTERM
   await record(all, 'ps.listening');
   all.process.kill('SIGTERM');
   expect(await all.ended).toMatchObject({ code: 0, said: [] });
+});
+
+/** Sends the process SIGTERM when it begins to take it. */
+const AT_ONCE = `process.on('newListener', (name) => name === 'SIGTERM' && process.kill(process.pid, name));`;
+
+async function endOf(command: string[]): Promise<{ how: unknown; said: string }> {
+  const [program = '', ...before] = command;
+  const args = [...before, `--import=data:text/javascript,${AT_ONCE}`, CLI, 'ps', ...SCHEDULER];
+  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  let said = '';
+  child.stderr.on('data', (part: Buffer) => {
+    said += part.toString('utf8');
+  });
+  const [code, signal] = await once(child, 'close');
+  return { how: signal ?? code, said };
+}
+
+test('SIGTERM ends a program that still loads', async () => {
+  expect(await endOf([process.execPath])).toEqual({ how: 'SIGTERM', said: '' });
+});
+
+const ALONE = ['unshare', '--pid', '--fork', '--kill-child'];
+const canBeAlone = spawnSync('unshare', [...ALONE.slice(1), 'true']).status === 0;
+if (!canBeAlone) console.error('LEFT OUT: the first process of a container: unshare needs root');
+test.skipIf(!canBeAlone)('also when it is the first process of a container', async () => {
+  expect(await endOf([...ALONE, process.execPath])).toEqual({ how: 128 + 15, said: '' });
 });

@@ -33,6 +33,7 @@ export interface Running {
 
 /**
  * `stdin`: "pipe" to write to it, by `process.stdin`. `fileBytes`: no file that it writes can grow beyond it.
+ * `node`: another one than this.
  */
 export function start(
   args: string[],
@@ -40,15 +41,11 @@ export function start(
   stdin: 'ignore' | 'pipe' = 'ignore',
   fileBytes?: number,
   cwd?: string,
+  node = process.execPath,
 ): Running {
   // Ignored, the signal of the limit becomes an error of the write, as on a full disk.
-  const limited = [
-    '-c',
-    `trap '' XFSZ; ulimit -f ${(fileBytes ?? 0) / 512}; exec "$@"`,
-    'sh',
-    process.execPath,
-  ];
-  const [command, before] = fileBytes === undefined ? [process.execPath, []] : ['/bin/sh', limited];
+  const limited = ['-c', `trap '' XFSZ; ulimit -f ${(fileBytes ?? 0) / 512}; exec "$@"`, 'sh', node];
+  const [command, before] = fileBytes === undefined ? [node, []] : ['/bin/sh', limited];
   const child = spawn(command, [...before, CLI, ...args], {
     cwd,
     env: { ...process.env, KINTSUGI_TOKEN: '', KINTSUGI_NODE_TOKEN: '', ...env },

@@ -16,6 +16,8 @@ const ROWS = 20_000;
 const DIM = 16;
 const SOON = { timeout: PATIENCE_MS, interval: 50 };
 const TOKEN = 'token of the job';
+/** Names are text, whatever is in them. */
+const HOSTILE = '<img src=x onerror="document.title=\'taken\'"><script>document.title=1</script>&amp;';
 
 let browser: Browser;
 let address: string;
@@ -79,6 +81,7 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     const items = await client.createTable({ name: 'items', dim: DIM });
     const keys = BigUint64Array.from({ length: ROWS }, (_, i) => BigInt(i));
     await items.push(keys, new Float32Array(ROWS * DIM).fill(1));
+    await client.createTable({ name: HOSTILE, dim: DIM });
     stopped = false;
     working = work(items);
     dashboard = await serve();
@@ -99,6 +102,8 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
       await isFull(each);
     }
     expect(await page.locator(`${node('ps-1')} .cell[data-state="whole"]`).count()).toBeGreaterThan(4);
+    await page.getByRole('rowheader', { name: HOSTILE, exact: true }).waitFor();
+    expect(await page.locator('th img, th script').count()).toBe(0);
     await shot(page, 'full');
 
     await expect.poll(() => rate(page), SOON).toBeGreaterThan(1000);
@@ -155,10 +160,11 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     expect(await focused.getAttribute('aria-label')).toMatch(/^\w+ group \d+, data \d+: whole$/);
     await page.getByRole('button', { name: 'Rebalance…' }).focus();
     await page.keyboard.press('Enter');
-    await page.keyboard.press('Escape');
-    await page.getByRole('dialog').waitFor({ state: 'detached' });
-    await page.keyboard.press('Enter');
     const dialog = page.getByRole('dialog');
+    await dialog.waitFor();
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'detached' });
+    await page.keyboard.press('Enter');
     expect(await dialog.locator('.command').textContent()).toBe(`kintsugi rebalance --scheduler ${address}`);
     await shot(page, 'dialog');
     await dialog.getByRole('button', { name: 'Rebalance' }).press('Enter');

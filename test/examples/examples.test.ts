@@ -1,6 +1,6 @@
 /** The programs of examples/ run as they stand, against the compiled package under its own name. */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -49,6 +49,51 @@ test('a model of your own trains in a job that loses a PS, and predicts better t
   expect(report.testAuc).toBeGreaterThan(0.55);
 });
 
+test('a source of your own: each record is trained once, though a worker and a PS are killed', async () => {
+  const [data, schema, json] = ['ratings.bin', 'schema.json', 'source.json'].map((name) =>
+    join(directory, name),
+  );
+  const records = 6000;
+  const bytes = Buffer.alloc(16 * records + 7);
+  for (let index = 0; index < records; index++) {
+    const [user, item] = [(index * 7) % 300, (index * 13) % 500];
+    bytes.writeUInt32LE(user, 16 * index);
+    bytes.writeUInt32LE(item, 16 * index + 4);
+    bytes.writeUInt32LE(index % 24, 16 * index + 8);
+    bytes.writeFloatLE(1 + ((user + item) % 5), 16 * index + 12);
+  }
+  writeFileSync(data!, bytes);
+  const key = { key: 'integer' };
+  const sparse = [
+    { column: 'user', table: 'users', ...key },
+    { column: 'item', table: 'items', ...key },
+    'hour',
+  ];
+  writeFileSync(schema!, JSON.stringify({ label: { column: 'rating', atLeast: 4 }, sparse }));
+  const flags = ['--data', data!, '--source', join(EXAMPLES, 'source.mjs'), '--schema', schema!];
+  const shape = [
+    '--ps',
+    '3',
+    '--code',
+    '2+1',
+    '--dim',
+    '8',
+    '--bottom',
+    '8',
+    '--top',
+    '8-1',
+    '--batch',
+    '64',
+  ];
+  const kills = ['--kill', 'worker@30%', '--kill', 'ps@60%', '--respawn', '200ms'];
+  const run = await kintsugi(['local', ...flags, ...shape, ...kills, '--json', json!, '--quiet']);
+  expect(run.said).toEqual([]);
+  expect(run.code).toBe(0);
+  const report = JSON.parse(readFileSync(json!, 'utf8')) as Record<'samples' | 'pushes', object>;
+  expect(report.samples).toMatchObject({ expected: records, trained: records, exactlyOnce: true });
+  expect(report.pushes).toMatchObject({ lost: 0, duplicated: 0 });
+});
+
 test('online learning: every click of the stream is trained, and the loss falls', async () => {
   const { code, stdout } = await example('online-learning.mjs', '5000');
   expect(code).toBe(0);
@@ -69,11 +114,14 @@ test('recovery: no value that is pulled around a loss is wrong, and redundancy i
 test('no example is left out', async () => {
   const programs = (await readdir(EXAMPLES)).filter((name) => name.endsWith('.mjs'));
   expect(programs.sort()).toEqual([
+    // test/kafka runs it.
+    'kafka.mjs',
     'logistic.mjs',
     'online-learning.mjs',
     'quickstart.mjs',
     // test/checkpoint/reader.test.ts runs it.
     'read-checkpoint.mjs',
     'recovery.mjs',
+    'source.mjs',
   ]);
 });

@@ -3,7 +3,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { listCheckpoints } from '../../src/checkpoint/checkpoints.js';
+import { checkpointNumbers, listCheckpoints } from '../../src/checkpoint/checkpoints.js';
+import type { Place } from '../../src/checkpoint/place.js';
 import { verifyCheckpoint } from '../../src/checkpoint/verify.js';
 import { type Client, connect } from '../../src/client/client.js';
 import type { KilledReport } from '../../src/local/killed.js';
@@ -56,11 +57,28 @@ async function whole(url: string): Promise<number[]> {
   const place = await s3Place(url);
   const numbers: number[] = [];
   for (const { number, problem } of await listCheckpoints(place)) {
-    expect(problem).toBeUndefined();
-    expect(await verifyCheckpoint(place, number)).toMatchObject({ bad: [] });
+    const found = problem ?? (await problemsOf(place, number));
+    // Older ones are removed after the answer to a newer one, each manifest before its files.
+    if (found !== undefined && !(await checkpointNumbers(place)).includes(number)) continue;
+    expect(found, `checkpoint ${number}`).toBeUndefined();
     numbers.push(number);
   }
   return numbers;
+}
+
+async function problemsOf(place: Place, number: number): Promise<string | undefined> {
+  try {
+    const { bad } = await verifyCheckpoint(place, number);
+    return bad.length === 0 ? undefined : JSON.stringify(bad);
+  } catch (error) {
+    return String(error);
+  }
+}
+
+/** One may be complete of which the job did not hear any more when it ended. */
+function expectNewest({ checkpoints }: Pick<Report, 'checkpoints'>, numbers: readonly number[]): void {
+  const { newest } = checkpoints!;
+  expect([newest, newest! + 1]).toContain(numbers.at(-1));
 }
 
 describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () => {
@@ -71,7 +89,7 @@ describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () =
     const [killed, before] = await local<KilledReport>('killed', endpoint, [...place, '--kill', 'all@60%']);
     expect(killed).toMatchObject({ code: 137, stderr: '' });
     const listed = await whole(url);
-    expect(before.checkpoints!.newest).toBe(listed.at(-1));
+    expectNewest(before, listed);
 
     const [output, report] = await local<Report>('restored', endpoint, ['--restore', url, ...place]);
     expect(output).toMatchObject({ code: 0, stderr: '' });
@@ -80,7 +98,7 @@ describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () =
     expect(samples).toMatchObject({ trained: 18_000, expected: 18_000, exactlyOnce: true, problems: [] });
     expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
     expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
-    expect((await whole(url)).at(-1)).toBe(checkpoints!.newest);
+    expectNewest(report, await whole(url));
     // Every kind of failure was seen, and none cost a checkpoint.
     expect(Object.keys(counts).sort()).toEqual(['busy', 'failed', 'halfAnswer', 'halfRequest', 'lost']);
     expect(checkpoints!.failed).toEqual([]);
@@ -94,7 +112,8 @@ describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () =
     const jobs = await Promise.all([1, 2].map(() => jobIn(url)));
     const winners = new Map<number, number>();
     let taken = 0;
-    for (let round = 0; round < 8; round++) {
+    // Whether two meet at a number is a matter of moments, so they go on until they did, and both have won.
+    for (let round = 0; round < 8 || taken === 0 || new Set(winners.values()).size < 2; round++) {
       const outcomes = await Promise.allSettled(jobs.map((job) => job.checkpoint()));
       for (const [index, outcome] of outcomes.entries()) {
         if (outcome.status === 'rejected') {
@@ -109,8 +128,6 @@ describe.skipIf(!ENDPOINT)('a job with its checkpoints in an object store', () =
         }
       }
     }
-    expect(taken).toBeGreaterThan(0);
-    expect(new Set(winners.values())).toEqual(new Set([0, 1]));
     await whole(url);
   }, 120_000);
 });

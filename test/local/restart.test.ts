@@ -38,6 +38,9 @@ beforeEach(async () => {
     optimizer: { kind: 'sgd', lr: -1 },
     initializer: { kind: 'zeros' },
   });
+  // A job that was just formed has yet to hear from everybody.
+  const redundancy = async () => (await client.status()).redundancy;
+  await expect.poll(redundancy, { timeout: 60_000 }).toBe('full');
 });
 afterEach(async () => {
   await client.close();

@@ -7,27 +7,31 @@ import { writeDemoData } from '../../src/train/demo-data.js';
 import { kintsugi } from '../cli/support.js';
 import { PYTHON, readScalars } from '../observe/python.js';
 
-it.skipIf(!PYTHON)('loss, AUC, throughput and load of every process can be read', async () => {
-  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-tensorboard-'));
-  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
-  const [train, test, board] = ['train.tsv', 'test.tsv', 'board'].map((name) => join(directory, name));
-  await writeDemoData({ train: train!, test: test!, rows: 30_000, testRows: 500, keys: 5000, seed: 1 });
-  const data = ['--data', train!, '--test', test!, '--epochs', '2', '--batch', '64', '--quiet'];
-  const job = ['--ps', '3', '--code', '2+1', '--workers', '1', '--dim', '8', '--bottom', '16-8'];
-  const { stderr, code } = await kintsugi(['local', ...data, ...job, '--tensorboard', board!]);
-  expect([stderr, code]).toEqual(['', 0]);
+it.skipIf(!PYTHON)(
+  'loss, AUC, throughput and load of every process can be read',
+  { timeout: 240_000 },
+  async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'kintsugi-tensorboard-'));
+    onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+    const [train, test, board] = ['train.tsv', 'test.tsv', 'board'].map((name) => join(directory, name));
+    await writeDemoData({ train: train!, test: test!, rows: 30_000, testRows: 500, keys: 5000, seed: 1 });
+    const data = ['--data', train!, '--test', test!, '--epochs', '2', '--batch', '64', '--quiet'];
+    const job = ['--ps', '3', '--code', '2+1', '--workers', '1', '--dim', '8', '--bottom', '16-8'];
+    const { stderr, code } = await kintsugi(['local', ...data, ...job, '--tensorboard', board!]);
+    expect([stderr, code]).toEqual(['', 0]);
 
-  expect(readdirSync(board!).sort()).toEqual(['job', 'ps-0', 'ps-1', 'ps-2', 'worker-0']);
-  const names = ['job', 'ps-0', 'worker-0'].map((name) => join(board!, name));
-  const [whole, ps, worker] = Object.values(readScalars(names));
-  const last = (values: [number, number][] | undefined) => values?.at(-1)?.[1];
-  expect(last(whole!['test/auc'])).toBeGreaterThan(0.5);
-  expect(last(whole!['throughput/samples_per_second'])).toBeGreaterThanOrEqual(0);
-  expect(last(ps!['process/rss_bytes'])).toBeGreaterThan(1 << 20);
-  expect(last(ps!['memory/variable_bytes'])).toBeGreaterThan(1 << 16);
-  expect(last(ps!['process/cpu_percent'])).toBeGreaterThan(0);
-  expect(worker!.loss!.at(-1)![0]).toBe(60_000);
-  expect(last(worker!.loss)).toBeLessThan(1);
-  for (const tag of ['throughput/samples_per_second', 'step/compute_seconds', 'process/cpu_percent'])
-    expect([tag, last(worker![tag])! > 0]).toEqual([tag, true]);
-});
+    expect(readdirSync(board!).sort()).toEqual(['job', 'ps-0', 'ps-1', 'ps-2', 'worker-0']);
+    const names = ['job', 'ps-0', 'worker-0'].map((name) => join(board!, name));
+    const [whole, ps, worker] = Object.values(readScalars(names));
+    const last = (values: [number, number][] | undefined) => values?.at(-1)?.[1];
+    expect(last(whole!['test/auc'])).toBeGreaterThan(0.5);
+    expect(last(whole!['throughput/samples_per_second'])).toBeGreaterThanOrEqual(0);
+    expect(last(ps!['process/rss_bytes'])).toBeGreaterThan(1 << 20);
+    expect(last(ps!['memory/variable_bytes'])).toBeGreaterThan(1 << 16);
+    expect(last(ps!['process/cpu_percent'])).toBeGreaterThan(0);
+    expect(worker!.loss!.at(-1)![0]).toBe(60_000);
+    expect(last(worker!.loss)).toBeLessThan(1);
+    for (const tag of ['throughput/samples_per_second', 'step/compute_seconds', 'process/cpu_percent'])
+      expect([tag, last(worker![tag])! > 0]).toEqual([tag, true]);
+  },
+);

@@ -1,7 +1,7 @@
 /** An operator beside an API server that is late, forgets, refuses and breaks off: jobs come to their end. */
 import { expect, it } from 'vitest';
 import type { Pod } from '../../src/operator/objects.js';
-import { jobOf } from './support.js';
+import { jobOf, scalerOf } from './support.js';
 import { World } from './world.js';
 
 const FAULTS = { errors: 0.05, breaks: 0.03, forgets: 0.1, late: 6 };
@@ -21,7 +21,16 @@ async function disturb(world: World): Promise<void> {
   else if (roll < 0.5 && worker) world.evict(worker);
   // Each further failure of a worker is replaced later: three take four seconds.
   else if (roll < 0.7 && worker && (world.job().status?.restartCount ?? 0) < 3) world.end(worker, 137);
-  else if (roll < 0.85) {
+  else if (roll < 0.8 && world.scalers().length < 12) {
+    const kind = world.random() < 0.5 ? ('ScaleOut' as const) : ('ScaleIn' as const);
+    const count = 1 + Math.floor(world.random() * 2);
+    const names = world
+      .active('ps')
+      .slice(0, count)
+      .map(({ metadata }) => metadata.name);
+    const toDelete = world.random() < 0.5 ? { count } : { podNames: names };
+    world.ask(scalerOf(kind, kind === 'ScaleOut' ? { toAdd: { count } } : { toDelete }));
+  } else if (roll < 0.9) {
     const replicas = 4 + Math.floor(world.random() * 3);
     world.edit((job) => {
       job.spec.replicaSpecs.ps.replicas = replicas;
@@ -43,6 +52,12 @@ it.each([1, 2, 3, 4])('seed %i', { timeout: 60_000 }, async (seed) => {
     if (round === 6) world.lose('n1');
     if (world.random() < 0.5) await world.until(() => world.job().status?.phase === 'Running');
   }
+  const done = ['ScaleSucceeded', 'ScaleFailed'];
+  const over = () =>
+    world
+      .scalers()
+      .every(({ status, metadata }) => done.includes(status?.phase ?? '') && !metadata.finalizers?.length);
+  await world.until(over);
   const wanted = world.job().spec.replicaSpecs.ps.replicas ?? 4;
   await world.until(settled(world, wanted, 2));
   // No index was used twice, and none was wasted without end.

@@ -15,7 +15,8 @@ it('deploy/crds has every custom resource as the types declare it', async () => 
   for (const crd of crds()) {
     const head = '# Written from src/operator/types.ts (test/operator/crds.test.ts).';
     const text = `${head}\n${dump(crd, { lineWidth: 108, noRefs: true })}`;
-    await expect(text).toMatchFileSnapshot(join(ROOT, `deploy/crds/${crd.metadata.name}.yaml`));
+    for (const folder of ['crds', 'chart/crds'])
+      await expect(text).toMatchFileSnapshot(join(ROOT, `deploy/${folder}/${crd.metadata.name}.yaml`));
   }
 });
 
@@ -30,6 +31,15 @@ it('the operator may do what it does, and no more', () => {
   const named = documents.flatMap(({ rules = [] }) => rules.flatMap(({ resources }) => resources));
   const used = Object.values(RESOURCES).map(({ plural }) => plural);
   expect([...new Set(named.map((name) => name.split('/')[0]))].sort()).toEqual([...used].sort());
+});
+
+it('the chart has the same rights', async () => {
+  const role = (loadAll(operatorYaml) as { kind: string; rules?: object[] }[]).find(
+    ({ kind }) => kind === 'Role',
+  );
+  const head = '# Those of the Role in deploy/operator.yaml (test/operator/crds.test.ts writes it).';
+  const text = `${head}\n${dump(role!.rules, { lineWidth: 108 })}`;
+  await expect(text).toMatchFileSnapshot(join(ROOT, 'deploy/chart/rules.yaml'));
 });
 
 /** What the API server demands of a structural schema, and of defaults. */

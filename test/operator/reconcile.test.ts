@@ -43,7 +43,7 @@ describe('a new job', () => {
     const actions = reconcile(observedOf());
     expect(actions[0]!.kind).toBe('status');
     const [secret] = actionsOf(actions, 'secret');
-    expect(secret!.keys).toEqual(['token', 'nodeToken']);
+    expect(secret!.keys).toEqual(['token', 'nodeToken', 'metricsToken']);
     const applied = actionsOf(actions, 'apply').map(({ object }) => object);
     expect(applied.map(({ kind, metadata }) => `${kind}/${metadata.name}`)).toEqual([
       'Service/movies-scheduler',
@@ -161,10 +161,12 @@ describe('fewer PS', () => {
   it('are what the job is asked for; it empties some, and only those that ended are deleted', () => {
     const observed = fewer(running());
     const actions = reconcile(observed);
-    expect(actionsOf(actions, 'scale')).toEqual([{ kind: 'scale', ps: 3, timeoutMs: 30_000 }]);
+    expect(actionsOf(actions, 'ask')).toEqual([
+      { kind: 'ask', key: 'scale 3', change: { kind: 'scale', ps: 3 }, timeoutMs: 30_000 },
+    ]);
     expect(deleted(actions)).toEqual([]);
-    const asked = { ps: 3, at: START, underWay: true };
-    expect(actionsOf(reconcile({ ...observed, asked }), 'scale')).toEqual([]);
+    const asked = [{ key: 'scale 3', at: START, underWay: true }];
+    expect(actionsOf(reconcile({ ...observed, asked }), 'ask')).toEqual([]);
     const drained = withPod(observed, 'movies-ps-3', (pod) =>
       lived(pod, { phase: 'Succeeded', exit: { exitCode: 0 } }),
     );
@@ -175,16 +177,16 @@ describe('fewer PS', () => {
   });
 
   it('that the job takes back are asked for again, later, and the reason is told', () => {
-    const asked = { ps: 3, at: START, underWay: false, problem: 'TIMEOUT: no progress' };
+    const asked = [{ key: 'scale 3', at: START, underWay: false, problem: 'no progress' }];
     const observed = { ...fewer(running()), asked };
     const actions = reconcile(observed);
-    expect(actionsOf(actions, 'scale')).toEqual([]);
+    expect(actionsOf(actions, 'ask')).toEqual([]);
     expect(actionsOf(actions, 'wake')).toEqual([{ kind: 'wake', at: START + 30_000 }]);
-    expect(actionsOf(reconcile({ ...observed, now: START + 30_000 }), 'scale')).toHaveLength(1);
+    expect(actionsOf(reconcile({ ...observed, now: START + 30_000 }), 'ask')).toHaveLength(1);
     const scaling = actionsOf(actions, 'status')[0]!.status.conditions!.find(
       ({ type }) => type === 'Scaling',
     );
-    expect(scaling).toMatchObject({ reason: 'TakenBack', message: 'TIMEOUT: no progress' });
+    expect(scaling).toMatchObject({ reason: 'TakenBack', message: 'no progress' });
   });
 
   it('do not start the scheduler again', () => {

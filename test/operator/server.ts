@@ -12,7 +12,7 @@ import {
   type WatchEvent,
 } from '../../src/operator/api/api.js';
 import type { Kind } from '../../src/operator/api/resources.js';
-import type { KubeObject, Manifest } from '../../src/operator/objects.js';
+import type { Condition, KubeObject, Manifest } from '../../src/operator/objects.js';
 
 type Any = KubeObject & Record<string, unknown>;
 interface Change {
@@ -52,6 +52,8 @@ export class MemoryServer implements Api {
   readonly requests = new Map<string, number>();
   readonly objects = new Map<string, Any>();
   faults: Faults = {};
+  /** Kinds that nobody has defined. */
+  readonly undefinedKinds = new Set<Kind>();
   /** Told of every change, at once. */
   onChange: (kind: Kind, object: KubeObject, gone: boolean) => void = () => {};
   private version = 0;
@@ -91,6 +93,7 @@ export class MemoryServer implements Api {
 
   async list<T extends KubeObject>(kind: Kind, { namespace, labels }: Selection): Promise<Listed<T>> {
     await this.request('list');
+    if (this.undefinedKinds.has(kind)) throw new ApiError(404, 'NotFound', 'the server has no such resource');
     const items = this.of<T>(kind).filter((one) => fits(one, namespace, labels));
     return { items: structuredClone(items), resourceVersion: String(this.version) };
   }
@@ -145,7 +148,24 @@ export class MemoryServer implements Api {
     const there = this.need(kind, namespace, name);
     if (there.metadata.resourceVersion !== resourceVersion) throw new ApiError(409, 'Conflict', name);
     const status = (object as Any).status;
-    this.put(kind, subresource ? ({ ...there, status } as Any) : object);
+    const stored = subresource ? { ...there, status } : { ...(object as Any), status: there.status };
+    const freed = stored.metadata.deletionTimestamp !== undefined && !stored.metadata.finalizers?.length;
+    this.put(kind, stored as Any);
+    if (!freed || kind === 'Pod') return this.told(kind, namespace, name);
+    this.drop(kind, stored.metadata);
+    return structuredClone(stored) as unknown as T;
+  }
+
+  async patchStatus<T extends KubeObject>(kind: Kind, object: KubeObject, status: object): Promise<T> {
+    await this.request('patch');
+    const { namespace, name, uid } = object.metadata;
+    const there = this.need(kind, namespace, name);
+    if (there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
+    const before = (there.status ?? {}) as { conditions?: Condition[] };
+    const { conditions = [] } = status as { conditions?: Condition[] };
+    const others =
+      before.conditions?.filter((one) => !conditions.some(({ type }) => type === one.type)) ?? [];
+    this.put(kind, { ...there, status: { ...before, conditions: [...others, ...conditions] } } as Any);
     return this.told(kind, namespace, name);
   }
 
@@ -158,11 +178,14 @@ export class MemoryServer implements Api {
     return this.told(kind, namespace, name);
   }
 
-  async delete(kind: Kind, namespace: string, name: string, { uid }: DeleteOptions = {}): Promise<void> {
+  async delete(kind: Kind, namespace: string, name: string, options: DeleteOptions = {}): Promise<void> {
     await this.request('delete');
+    const { uid, resourceVersion } = options;
     const there = this.need(kind, namespace, name);
     if (uid !== undefined && there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
-    if (kind !== 'Pod') return this.drop(kind, there.metadata);
+    if (resourceVersion !== undefined && there.metadata.resourceVersion !== resourceVersion)
+      throw new ApiError(409, 'Conflict', name);
+    if (kind !== 'Pod' && !there.metadata.finalizers?.length) return this.drop(kind, there.metadata);
     // Its kubelet ends it.
     if (there.metadata.deletionTimestamp === undefined)
       this.put(kind, { ...there, metadata: { ...there.metadata, deletionTimestamp: 'now' } });

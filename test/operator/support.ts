@@ -1,7 +1,7 @@
 /** Jobs, Pods and nodes that are made up. */
 import type { KubeNode, KubeObject, Manifest, Pod, Terminated } from '../../src/operator/objects.js';
-import type { Action, JobReport, Observed } from '../../src/operator/reconcile/observed.js';
-import type { TrainingJob, TrainingJobSpec } from '../../src/operator/types.js';
+import type { Action, ChangeReport, JobReport, Observed } from '../../src/operator/reconcile/observed.js';
+import type { Scaler, ScalerStatus, TrainingJob, TrainingJobSpec } from '../../src/operator/types.js';
 
 export const START = Date.parse('2026-01-01T00:00:00Z');
 
@@ -20,9 +20,10 @@ export function jobOf({ ps, worker, runPolicy, ...spec }: Given = {}, name = 'mo
     metadata: { name, namespace: 'ml', uid: `uid-${name}`, generation: 1, resourceVersion: '1' },
     spec: {
       ...{ image: 'kintsugi:1', code: { k: 2, r: 1 }, failureDomain: 'node', drainTimeoutSeconds: 30 },
-      scheduler: { store: { size: '1Gi' } },
+      scheduler: { store: { size: '1Gi', deletionPolicy: 'Delete' } },
+      networkPolicy: { mode: 'None' },
       replicaSpecs: { scheduler: {}, ps: { ...ps }, worker: { replicas: 2, ...worker } },
-      runPolicy: { cleanPodPolicy: 'Running', backoffLimit: 2, ...runPolicy },
+      runPolicy: { cleanPodPolicy: 'Running', backoffLimit: 2, suspend: false, ...runPolicy },
       ...spec,
     },
   };
@@ -41,15 +42,30 @@ interface Life {
   deleting?: boolean;
   ready?: boolean;
   exit?: Partial<Terminated>;
+  /** It runs again, in the same Pod. */
+  again?: boolean;
+  restarts?: number;
   disrupted?: boolean;
+  /** Reason of a container that has not begun. */
+  waiting?: string;
 }
 
 /** What became of a Pod that was created. */
 export function lived(object: KubeObject, life: Life = {}): Pod {
-  const { phase = 'Running', node = 'n1', deleting, ready = phase === 'Running', exit, disrupted } = life;
+  const { phase = 'Running', deleting, ready = phase === 'Running', disrupted, waiting } = life;
+  const { exit, again = false, restarts: restartCount = 0 } = life;
+  // One that is pending has no machine, unless it is named.
+  const node = life.node ?? (phase === 'Pending' ? undefined : 'n1');
   const condition = (type: string, on: boolean) => ({ type, status: on ? 'True' : 'False' });
   const terminated = exit && { exitCode: 0, ...exit };
+  const state = waiting
+    ? { waiting: { reason: waiting } }
+    : terminated && !again
+      ? { terminated }
+      : { running: {} };
+  const lastState = terminated && (again || waiting) ? { lastState: { terminated } } : {};
   const pod = object as Pod;
+  const { nodeName: _, ...spec } = pod.spec ?? {};
   return {
     ...pod,
     metadata: {
@@ -57,24 +73,41 @@ export function lived(object: KubeObject, life: Life = {}): Pod {
       uid: `uid-${pod.metadata.name}`,
       ...(deleting ? { deletionTimestamp: new Date(START).toISOString() } : {}),
     },
-    spec: { ...pod.spec, nodeName: node },
+    spec: { ...spec, ...(node === undefined ? {} : { nodeName: node }) },
     status: {
       phase,
       conditions: [condition('Ready', ready), condition('DisruptionTarget', disrupted ?? false)],
-      containerStatuses: [
-        { name: 'kintsugi', ready, restartCount: 0, state: terminated ? { terminated } : { running: {} } },
-      ],
+      containerStatuses: [{ name: 'kintsugi', ready, restartCount, state, ...lastState }],
     },
   };
 }
 
 export const reportOf = (pods: readonly Pod[], more: Partial<JobReport> = {}): JobReport => ({
-  ...{ redundancy: 'full', reasons: [], changing: false },
+  ...{ redundancy: 'full', reasons: [], changing: false, changes: [] },
   nodes: pods
     .filter(({ metadata }) => metadata.labels?.['kintsugi.dev/role'] === 'ps')
     .map(({ metadata }) => ({ name: metadata.name, alive: true })),
   ...more,
 });
+
+export const changeOf = (change: Partial<ChangeReport> & Pick<ChangeReport, 'kind'>): ChangeReport => ({
+  ...{ id: 1, from: 4, to: 4, state: 'running', reason: '', leaving: [] },
+  ...{ shardsMoved: 0, bytesMoved: 0, shardsLeft: 0 },
+  ...change,
+});
+
+let made = 0;
+/** Later ones are younger. As the API server gives it. */
+export function scalerOf(kind: Scaler['kind'], given: object, status?: ScalerStatus): Scaler {
+  const name = `${kind.toLowerCase()}-${++made}`;
+  const creationTimestamp = new Date(START + made * 1000).toISOString();
+  return {
+    ...{ apiVersion: 'kintsugi.dev/v1alpha1', kind },
+    metadata: { name, namespace: 'ml', uid: `uid-${name}`, resourceVersion: '1', creationTimestamp },
+    spec: { selector: { name: 'movies' }, role: 'ps', timeoutSeconds: 60, backoffLimit: 0, ...given },
+    ...(status ? { status } : {}),
+  } as Scaler;
+}
 
 export function observedOf(more: Partial<Observed> = {}): Observed {
   return { now: START, job: jobOf(), pods: [], owned: [], nodes: [nodeOf('n1')], secret: false, ...more };
@@ -94,20 +127,46 @@ export const names = (objects: readonly KubeObject[]): string[] =>
 export const deleted = (actions: readonly Action[]): string[] =>
   names(actionsOf(actions, 'delete').map(({ object }) => object as KubeObject));
 
-/** The job as it is after the actions, without what others would do. */
+/** A Pod whose readiness gate was written. */
+function gated(pod: Pod, actions: readonly Action[]): Pod {
+  const gate = actionsOf(actions, 'gate').find((one) => one.pod.metadata.name === pod.metadata.name);
+  if (!gate) return pod;
+  const others = pod.status?.conditions?.filter(({ type }) => type !== 'kintsugi.dev/redundant') ?? [];
+  const condition = { type: 'kintsugi.dev/redundant', status: gate.open ? 'True' : 'False' };
+  return { ...pod, status: { ...pod.status, conditions: [...others, condition] } };
+}
+
+/** A ScaleOut or ScaleIn after the actions. */
+function scalerAfter(scaler: Scaler, actions: readonly Action[]): Scaler[] {
+  const isIts = (one: { scaler: Scaler }) => one.scaler.metadata.uid === scaler.metadata.uid;
+  const { metadata } = scaler;
+  if (actionsOf(actions, 'letGo').some(isIts)) {
+    const { finalizers: _, ...rest } = metadata;
+    return metadata.deletionTimestamp === undefined ? [{ ...scaler, metadata: rest }] : [];
+  }
+  if (actionsOf(actions, 'adopt').some(isIts))
+    return [{ ...scaler, metadata: { ...metadata, finalizers: ['kintsugi.dev/scaling'] } }];
+  const status = actionsOf(actions, 'scalerStatus').find(isIts)?.status;
+  return [status ? ({ ...scaler, status } as Scaler) : scaler];
+}
+
+/** What is there after the actions, without what others would do. */
 export function step(observed: Observed, actions: readonly Action[]): Observed {
   const [written] = actionsOf(actions, 'status');
-  const job = written ? { ...observed.job, status: written.status } : observed.job;
+  const [resized] = actionsOf(actions, 'resize');
+  const job = structuredClone(written ? { ...observed.job, status: written.status } : observed.job);
+  if (resized) job.spec.replicaSpecs[resized.role].replicas = resized.replicas;
   const gone = new Set(deleted(actions));
   const applied = actionsOf(actions, 'apply').map(({ object }) => object);
   const others = observed.owned.filter((one) => !applied.some((it) => it.kind === one.kind));
   return {
     ...observed,
     job,
+    ...(observed.scalers ? { scalers: observed.scalers.flatMap((one) => scalerAfter(one, actions)) } : {}),
     secret: observed.secret || actionsOf(actions, 'secret').length > 0,
     owned: [...others, ...applied],
     pods: [
-      ...observed.pods.filter(({ metadata }) => !gone.has(metadata.name)),
+      ...observed.pods.filter(({ metadata }) => !gone.has(metadata.name)).map((pod) => gated(pod, actions)),
       ...created(actions).map((object) => lived(object)),
     ],
   };

@@ -2,10 +2,10 @@
 import type { KubeObject, Manifest, Pod } from '../../src/operator/objects.js';
 import { type JobLink, Operator } from '../../src/operator/operator.js';
 import { INDEX_LABEL, JOB_LABEL, ROLE_LABEL } from '../../src/operator/reconcile/names.js';
-import type { Asked, JobReport } from '../../src/operator/reconcile/observed.js';
-import type { TrainingJob } from '../../src/operator/types.js';
+import type { Action, Asked, ChangeReport, JobReport, Saved } from '../../src/operator/reconcile/observed.js';
+import type { Scaler, TrainingJob } from '../../src/operator/types.js';
 import { MemoryServer, randomOf } from './server.js';
-import { jobOf, nodeOf } from './support.js';
+import { changeOf, jobOf, nodeOf } from './support.js';
 
 const QUIET = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
 
@@ -18,7 +18,12 @@ export class World {
   private readonly dead = new Set<string>();
   private readonly waiting = new Set<() => void>();
   private readonly links = new Set<() => void>();
-  private asked: Asked | undefined;
+  private readonly asked = new Map<string, Asked>();
+  private changes: ChangeReport[] = [];
+  /** PS that the job is asked for are not made: what it is asked for is taken back. */
+  stuck = false;
+  private saved: Saved | undefined;
+  checkpoints = 0;
   operator: Operator;
 
   constructor(seed: number, nodes = 4) {
@@ -28,10 +33,16 @@ export class World {
     const { server } = this;
     const remove = server.delete.bind(server);
     server.delete = async (kind, namespace, name, options) => {
-      const doing = kind === 'Pod' && this.serving.has(name) && this.machineOf(name) && !this.over();
-      if (doing) this.problems.push(`${name} is deleted while it serves`);
       if (namespace !== 'ml') this.problems.push(`${kind} ${namespace}/${name} is not its own`);
+      // What was observed may be out of date: then the server refuses.
       await remove(kind, namespace, name, options);
+      const doing =
+        kind === 'Pod' &&
+        this.serving.has(name) &&
+        this.machineOf(name) &&
+        !this.over() &&
+        !this.job().status?.suspended;
+      if (doing) this.problems.push(`${name} is deleted while it serves`);
     };
     server.onChange = (kind, object, gone) => {
       setImmediate(() => this.react(kind, object as Pod, gone));
@@ -95,6 +106,15 @@ export class World {
     this.changed();
   }
 
+  scalers(): Scaler[] {
+    return [...this.server.of<Scaler>('ScaleOut'), ...this.server.of<Scaler>('ScaleIn')];
+  }
+
+  /** As users make it. */
+  ask(scaler: Scaler): void {
+    this.server.put(scaler.kind, scaler);
+  }
+
   evict(pod: Pod): void {
     if (pod.metadata.deletionTimestamp !== undefined) return;
     this.server.put('Pod', { ...pod, metadata: { ...pod.metadata, deletionTimestamp: 'now' } });
@@ -140,7 +160,11 @@ export class World {
       return;
     }
     if (pod.status?.phase) return;
-    const nodes = this.server.of<KubeObject>('Node').filter((one) => !this.dead.has(one.metadata.name));
+    // A scheduler comes back when the Node object of its machine is deleted. Here that machine is never lost.
+    const scheduler = pod.metadata.labels?.[ROLE_LABEL] === 'scheduler';
+    const nodes = this.server
+      .of<KubeObject>('Node')
+      .filter((one) => !this.dead.has(one.metadata.name) && !(scheduler && one.metadata.name === 'n1'));
     const node = nodes[Math.floor(this.random() * nodes.length)]!;
     if (pod.metadata.labels?.[ROLE_LABEL] === 'ps') this.serving.add(name);
     this.server.put('Pod', {
@@ -169,13 +193,19 @@ export class World {
 
   private changed(): void {
     setImmediate(() => {
+      for (const change of this.changes) if (change.kind === 'scale') this.advance(change);
       for (const tell of this.links) tell();
     });
   }
 
-  /** The job knows at once who serves, and empties the newest PS when it is asked to. */
+  /**
+   * The job knows at once who serves. It empties PS when it is asked to, a turn later, and takes back what it
+   * can never do.
+   */
   private link(options: JobLink['options']): JobLink {
     this.links.add(options.onChange);
+    // Who asks now knows nothing of what was asked before.
+    this.asked.clear();
     const world = this;
     return {
       options,
@@ -183,25 +213,73 @@ export class World {
         const nodes = world
           .pods('ps')
           .map(({ metadata: { name } }) => ({ name, alive: world.serving.has(name) }));
-        return { redundancy: 'full', reasons: [], nodes, changing: world.asked?.underWay ?? false };
+        const changing = world.changes.some(({ state }) => state === 'running');
+        return { redundancy: 'full', reasons: [], nodes, changing, changes: structuredClone(world.changes) };
       },
       get asked() {
-        return world.asked;
+        return [...world.asked.values()];
       },
-      scale: (ps) => {
-        world.asked = { ps, at: Date.now(), underWay: true };
-        setImmediate(() => world.shrink(ps));
+      ask: (ask) => world.take(ask),
+      ...{ planned: undefined, plan: () => {} },
+      get saved() {
+        return world.saved;
       },
+      save: (generation) => {
+        world.saved = { generation, at: Date.now(), underWay: true };
+        setImmediate(() => {
+          world.saved = { generation, at: Date.now(), underWay: false, number: ++world.checkpoints };
+          world.changed();
+        });
+      },
+      observe: async () => Promise.reject(new Error('not here')),
+      ...{ rebalance: async () => {}, tell: () => {} },
       close: async () => void this.links.delete(options.onChange),
     };
   }
 
-  private shrink(ps: number): void {
+  private take({ key, change }: Omit<Extract<Action, { kind: 'ask' }>, 'kind'>): void {
+    if (this.asked.get(key)?.underWay) return;
+    const goesOn = ({ state, kind }: ChangeReport) => state === 'running' && kind === change.kind;
+    const same = this.changes.find(
+      (one) =>
+        goesOn(one) && (change.kind === 'scale' ? one.to === change.ps : one.leaving.includes(change.node)),
+    );
+    if (change.kind === 'scale' && !same)
+      for (const one of this.changes.filter(goesOn)) this.finish(one, 'cancelled', 'another number');
+    const to = change.kind === 'scale' ? change.ps : this.serving.size - 1;
+    const leaving = change.kind === 'drain' ? [change.node] : [];
+    const begun = same ?? changeOf({ id: this.changes.length + 1, kind: change.kind, to, leaving });
+    if (!same) this.changes.push(begun);
+    this.asked.set(key, { key, id: begun.id, at: Date.now(), underWay: true });
+    this.changed();
+    setImmediate(() => setImmediate(() => this.advance(begun)));
+  }
+
+  /** A step of every change. */
+  private advance(change: ChangeReport): void {
+    if (change.state !== 'running') return;
     const indexOf = ({ metadata }: Pod) => Number(metadata.labels?.[INDEX_LABEL]);
-    const serving = this.active('ps').filter(({ metadata }) => this.serving.has(metadata.name));
-    const newest = serving.sort((a, b) => indexOf(b) - indexOf(a));
-    for (const pod of newest.slice(0, Math.max(0, serving.length - ps))) this.end(pod, 0);
-    this.asked = { ps, at: Date.now(), underWay: false };
+    const serving = this.active('ps')
+      .filter(({ metadata }) => this.serving.has(metadata.name))
+      .sort((a, b) => indexOf(b) - indexOf(a));
+    if (change.kind === 'drain') {
+      for (const pod of serving.filter(({ metadata }) => change.leaving.includes(metadata.name)))
+        this.end(pod, 0);
+      return this.finish(change, 'done');
+    }
+    if (serving.length < change.to)
+      return this.stuck ? this.finish(change, 'cancelled', 'no progress') : undefined;
+    for (const pod of serving.slice(0, serving.length - change.to)) this.end(pod, 0);
+    this.finish(change, 'done');
+  }
+
+  private finish(change: ChangeReport, state: 'done' | 'cancelled', reason = ''): void {
+    Object.assign(change, { state, reason });
+    for (const one of this.asked.values()) {
+      if (one.id !== change.id) continue;
+      const problem = state === 'cancelled' ? { problem: reason } : {};
+      this.asked.set(one.key, { ...one, ...problem, at: Date.now(), underWay: false });
+    }
     this.changed();
   }
 }

@@ -16,7 +16,7 @@ import type { Client } from '../../src/client/client.js';
 import { MAX_CHECKPOINT, type SavedShard } from '../../src/protocol/checkpoints.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import { PlaceFiles } from '../../src/runtime/place-files.js';
-import { openLmdbStore } from '../../src/storage/lmdb.js';
+import { openDirectoryStore } from '../../src/storage/directory.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import { digest } from '../../src/tools/digest.js';
 import { save } from '../../src/tools/save.js';
@@ -159,13 +159,13 @@ it('two jobs in one place: every checkpoint that stays is whole', async () => {
 
 it('the scheduler is started with a plan; a job that has one keeps it', async () => {
   const [store, ...urls] = [temporaryDirectory(), temporaryDirectory(), temporaryDirectory()];
-  const first = await scheduler({ store: openLmdbStore(store), checkpoint: plan(urls[0]!) });
+  const first = await scheduler({ store: openDirectoryStore(store), checkpoint: plan(urls[0]!) });
   await ps({ scheduler: first.address });
   const job = await client(first.address);
   await statusWhere(job, 'the plan', ({ saving }) => saving?.[0]?.url === urls[0]);
   await first.close();
   const log = new EventLog();
-  const again = { listen: first.address, store: openLmdbStore(store), log };
+  const again = { listen: first.address, store: openDirectoryStore(store), log };
   await scheduler({ ...again, checkpoint: plan(urls[1]!) });
   await fill(job, 10);
   expect(await job.checkpoint()).toMatchObject({ number: 1 });

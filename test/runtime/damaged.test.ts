@@ -6,7 +6,7 @@ import { readManifest } from '../../src/checkpoint/checkpoints.js';
 import { openPlace } from '../../src/checkpoint/open.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import type { RunningScheduler } from '../../src/runtime/scheduler-options.js';
-import { openLmdbStore } from '../../src/storage/lmdb.js';
+import { openDirectoryStore } from '../../src/storage/directory.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import {
   COUNTING,
@@ -74,7 +74,7 @@ it.each(DAMAGES)(
 
       const store = temporaryDirectory();
       const shape = { nodes: 1, pools: poolsFor({ k: 1, r: 0 }, 1), restore: { url } };
-      const begin = () => scheduler({ ...shape, store: openLmdbStore(store) });
+      const begin = () => scheduler({ ...shape, store: openDirectoryStore(store) });
       let running: RunningScheduler;
       if (damaged?.length === bytes.length) {
         // Its content is looked at when it is loaded: its shard does not serve.

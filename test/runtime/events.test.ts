@@ -1,7 +1,7 @@
 /** What happened to a job, read by clients: also by one that comes later, and from the next scheduler. */
 import { expect, it } from 'vitest';
 import type { EventKind, JobEvent } from '../../src/protocol/events.js';
-import { openLmdbStore } from '../../src/storage/lmdb.js';
+import { openDirectoryStore } from '../../src/storage/directory.js';
 import { client, cluster, ps, redundant, rejection, scheduler, temporaryDirectory } from './support.js';
 
 async function until(events: AsyncIterable<JobEvent>, ...kinds: EventKind[]): Promise<JobEvent[]> {
@@ -42,13 +42,13 @@ it('a follower hears of a loss and of what became of it; who comes later reads t
 
 it('events survive the scheduler, and a follower goes on where it was', async () => {
   const store = temporaryDirectory();
-  const first = await scheduler({ store: openLmdbStore(store) });
+  const first = await scheduler({ store: openDirectoryStore(store) });
   await ps({ scheduler: first.address });
   const reader = await client(first.address);
   const events = reader.events({ follow: true });
   const before = await until(events, 'node.joined');
   await first.close();
-  await scheduler({ store: openLmdbStore(store), listen: first.address });
+  await scheduler({ store: openDirectoryStore(store), listen: first.address });
   const after = await until(
     reader.events({ since: before.at(-1)!.number, follow: true }),
     'scheduler.resumed',

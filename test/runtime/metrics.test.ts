@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest';
 import { Durations } from '../../src/core/shared/meter.js';
 import { METRICS, type Metric, type MetricRole } from '../../src/runtime/metrics/declared.js';
+import { Lateness } from '../../src/runtime/metrics/process.js';
 import { scraper } from '../../src/runtime/metrics/registry.js';
 import { COUNTING, client, cluster, firstKeys, redundant } from './support.js';
 
@@ -106,6 +107,39 @@ it('buckets of durations have everything up to their bound', async () => {
   expect(lines).toContain(`${name}_bucket${where('10')} 3`);
   expect(lines).toContain(`${name}_bucket${where('+Inf')} 4`);
   expect(lines).toContain(`${name}_count{role="ps",name="ps-0"} 4`);
+});
+
+it('labels and numbers are written as Prometheus reads them', async () => {
+  const hostile = 'a"b\\c\nd';
+  const { text } = scraper('worker', hostile, () => ({
+    kintsugi_loss: Number.NaN,
+    kintsugi_samples_total: Number.POSITIVE_INFINITY,
+    kintsugi_wait_seconds_total: new Map([[hostile, 1e-7]]),
+  }));
+  const found = parse(await text());
+  const common = 'role="worker",name="a\\"b\\\\c\\nd"';
+  expect(found.get('kintsugi_loss')!.lines).toEqual([`kintsugi_loss{${common}} NaN`]);
+  expect(found.get('kintsugi_samples_total')!.lines).toEqual([`kintsugi_samples_total{${common}} +Inf`]);
+  expect(found.get('kintsugi_wait_seconds_total')!.lines).toEqual([
+    `kintsugi_wait_seconds_total{for="a\\"b\\\\c\\nd",${common}} 1e-7`,
+  ]);
+  for (const name of ['nodejs_heap_size_used_bytes', 'nodejs_gc_duration_seconds', 'process_open_fds'])
+    for (const line of found.get(name)!.lines) expect(line).toContain(common);
+});
+
+it('the lag of the event loop is that of the newest samples', () => {
+  const lateness = new Lateness();
+  expect(lateness.read()).toMatchObject({ now: 0, min: 0, max: 0, mean: 0, stddev: 0 });
+  for (let i = 0; i < 1000; i++) lateness.add(7);
+  for (let i = 1; i <= 150; i++) lateness.add(i / 100);
+  const read = lateness.read();
+  expect(read).toMatchObject({ now: 1.5, min: 0.01, max: 1.5 });
+  expect(read.mean).toBeCloseTo(0.755, 9);
+  expect(read.stddev).toBeCloseTo(Math.sqrt((150 ** 2 - 1) / 12) / 100, 9);
+  expect([0.5, 0.9, 0.99].map(read.of)).toEqual([0.75, 1.35, 1.49]);
+  // A timer never comes early enough to count.
+  lateness.add(-1e-4);
+  expect(lateness.read()).toMatchObject({ now: 0, min: 0 });
 });
 
 it('a name of the release before is told once more', async () => {

@@ -37,7 +37,7 @@ it('connect', async () => {
   // The time limit of a connect is called as the PS and the command line call it.
   await refuses(() => connect(address, { timeoutMs: 1 } as never), 'timeoutMs');
   await client(address, { connectTimeoutMs: 60_000 });
-  await refuses(() => connect(address, { tls: { ca: 'x' } } as never), 'ca');
+  await refuses(() => connect(address, { tls: { file: 'x' } } as never), 'file');
   await refuses(() => connect(address, { policy: { retry: 1 } } as never), 'retry');
 });
 

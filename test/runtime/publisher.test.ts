@@ -9,6 +9,23 @@ import { Publisher } from '../../src/runtime/publisher.js';
 import { draftOf, temporaryDirectory, writeShards } from '../checkpoint/support.js';
 import { EventLog } from './support.js';
 
+test('a first checkpoint that adds to files is refused where another job came between', async () => {
+  const url = temporaryDirectory();
+  const place = new DirectoryPlace(url);
+  const before = await writeShards(place, 1);
+  await publishCheckpoint(place, draftOf(1, before));
+  // The other job keeps one checkpoint, and is about to remove what it does not list.
+  const other = { ...draftOf(2, await writeShards(place, 2)), attempt: 'bbbbbbbb' };
+  await publishCheckpoint(place, other);
+  const { createdAt: _, ...draft } = draftOf(3, before);
+  const answer = await new Promise<PublishAnswer>((resolve) => {
+    const publisher = new Publisher(new EventLog(), resolve);
+    publisher.publish({ kind: 'publish', token: 7, url, keep: 1, ageMs: 0, draft });
+  });
+  expect(answer).toMatchObject({ kind: 'publishFailed', token: 7, code: 'CHECKPOINT_TAKEN', newest: 2 });
+  expect(await checkpointNumbers(place)).toEqual([1, 2]);
+});
+
 test('a manifest that another job has overtaken meanwhile is taken back', async () => {
   const url = temporaryDirectory();
   const place = new DirectoryPlace(url);

@@ -1,13 +1,12 @@
 // The scheduler dies and comes back on its durable state, on the same port, while pushes go on.
 import { join } from 'node:path';
-import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
 import { stateOf } from '../../src/core/scheduler/scheduler.js';
 import type { KintsugiError } from '../../src/errors.js';
 import { poolsFor } from '../../src/runtime/job.js';
 import type { SchedulerOptions } from '../../src/runtime/scheduler.js';
+import { openDirectoryStore } from '../../src/storage/directory.js';
 import { MemoryStore, type StateStore } from '../../src/storage/index.js';
-import { openLmdbStore } from '../../src/storage/lmdb.js';
 import {
   COUNTING,
   client,
@@ -22,7 +21,7 @@ import {
 } from './support.js';
 
 const job = (directory: string): Partial<SchedulerOptions> => ({
-  store: openLmdbStore(directory),
+  store: openDirectoryStore(directory),
   nodes: 3,
   pools: poolsFor({ k: 2, r: 1 }, 3),
 });
@@ -123,8 +122,8 @@ describe('a scheduler that restarts', () => {
 describe('a store', () => {
   it('of another format is refused', async () => {
     const directory = temporaryDirectory();
-    const other = open({ path: directory, encoding: 'msgpack' });
-    await other.put('state', { format: 99, value: {} });
+    const other = openDirectoryStore(directory);
+    await other.write(new Map([['state', { format: 99, value: {} }]]));
     await other.close();
     const options = job(directory);
     expect((await rejection(scheduler(options))).code).toBe('BAD_ARGUMENT');
@@ -133,7 +132,7 @@ describe('a store', () => {
 
   it('of the format before is rewritten in one transaction, and the job goes on', async () => {
     const directory = temporaryDirectory();
-    const first = openLmdbStore(directory);
+    const first = openDirectoryStore(directory);
     let running = await scheduler({ ...job(directory), store: first });
     await Promise.all([0, 1, 2].map((index) => node(running.address, index)));
     const trainer = await client(running.address);
@@ -141,7 +140,7 @@ describe('a store', () => {
     const before = await redundant(trainer, 3);
     await running.close();
 
-    const second = openLmdbStore(directory);
+    const second = openDirectoryStore(directory);
     const { state } = stateOf(await second.load())!;
     const entries = [...(await second.load()).keys()];
     const sessions = [...state.sessions.values()];
@@ -155,7 +154,7 @@ describe('a store', () => {
     const after = await redundant(trainer, 3);
     expect([after.job, after.nodes.length, after.tables]).toEqual([before.job, 3, before.tables]);
     await running.close();
-    const third = openLmdbStore(directory);
+    const third = openDirectoryStore(directory);
     expect((await third.load()).get('state')).toEqual({ format: 3 });
     expect(stateOf(await third.load())!.state.map.tables).toEqual(state.map.tables);
     await third.close();

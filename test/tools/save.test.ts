@@ -11,7 +11,7 @@ import { digest } from '../../src/tools/digest.js';
 import { load } from '../../src/tools/load.js';
 import { save, saveTo } from '../../src/tools/save.js';
 import { ENDPOINT, makeBucket } from '../checkpoint/s3-server.js';
-import { fill, keysOf, redundancy, startJob, temporaryDirectory } from './support.js';
+import { fill, keysOf, redundancy, startJob, TABLES, temporaryDirectory } from './support.js';
 
 async function saved(rows = 300): Promise<{ client: Client; directory: string }> {
   const { client } = await startJob({ ps: 3, code: '2+1' }, { audit: true });
@@ -38,7 +38,7 @@ describe('save and load', () => {
   ])('the digest is the same in a job of $ps nodes and code $code', async (options) => {
     const { client, directory } = await saved();
     const other = (await startJob(options)).client;
-    expect(await load(other, directory)).toEqual({ tables: 6, rows: 1800 });
+    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300 });
     expect(await digest(other)).toEqual(await digest(client));
     expect(other.tables().map(({ id: _, ...spec }) => spec)).toEqual(
       expect.arrayContaining(client.tables().map(({ id: _, ...spec }) => spec)),
@@ -57,7 +57,7 @@ describe('save and load', () => {
     const { rows, lost } = await save(client, join(folder, 'partial'), { partial: true });
     expect(lost).toBeGreaterThan(0);
     expect(rows).toBeGreaterThan(0);
-    expect(rows).toBeLessThan(1800);
+    expect(rows).toBeLessThan(TABLES * 300);
     expect((await manifestOf(join(folder, 'partial'))).lost).toHaveLength(lost);
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
     expect((await load(other, join(folder, 'partial'))).rows).toBe(rows);
@@ -114,10 +114,10 @@ describe('save and load', () => {
     const { files, rows } = await saveTo(new DirectoryPlace(directory), client, {}, 4000);
     const { shards } = await manifestOf(directory);
     expect(shards.some(({ segments }) => segments.length > 2)).toBe(true);
-    expect(rows).toBe(1800);
+    expect(rows).toBe(TABLES * 300);
     expect(stored(directory)).toHaveLength(files + 1);
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
-    expect(await load(other, directory)).toEqual({ tables: 6, rows: 1800 });
+    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300 });
     expect(await digest(other)).toEqual(await digest(client));
   });
 
@@ -280,10 +280,10 @@ test.skipIf(!ENDPOINT)('an object store', async () => {
   vi.stubEnv('AWS_REGION', 'us-east-1');
   onTestFinished(() => void vi.unstubAllEnvs());
   const { shards } = await manifestOf(directory);
-  expect(await save(client, url)).toMatchObject({ rows: 1800, files: shards.length });
+  expect(await save(client, url)).toMatchObject({ rows: TABLES * 300, files: shards.length });
   await expect(save(client, url)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
   const other = (await startJob({ ps: 2, code: '1+1' })).client;
-  expect(await load(other, url)).toEqual({ tables: 6, rows: 1800 });
+  expect(await load(other, url)).toEqual({ tables: TABLES, rows: TABLES * 300 });
   expect(await digest(other)).toEqual(await digest(client));
 });
 
@@ -320,5 +320,5 @@ test('values and state of a file are those that the job has', async () => {
       rows += keys.length;
     }
   }
-  expect(rows).toBe(6 * 60);
+  expect(rows).toBe(TABLES * 60);
 });

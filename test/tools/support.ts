@@ -7,11 +7,29 @@ import { type Client, type ConnectOptions, connect } from '../../src/client/clie
 import { OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../../src/optimizers.js';
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from '../../src/runtime/cluster.js';
 
-/** Every optimizer, with accumulators that do not begin at zero. */
-const ALL = OPTIMIZER_KINDS.map((kind): OptimizerSpec => {
-  const spec = optimizerOf(kind, 0.1);
-  return 'initialAccumulator' in spec ? { ...spec, initialAccumulator: 0.1 } : spec;
+const tableOf = (name: string, spec: OptimizerSpec, i: number) => ({
+  name: `t/${name}`,
+  dim: 3 + i,
+  // Accumulators do not begin at zero.
+  optimizer: 'initialAccumulator' in spec ? { ...spec, initialAccumulator: 0.1 } : spec,
+  seed: 7,
 });
+
+/** A table per optimizer, and one whose rows count steps for a schedule. */
+const ALL = [
+  ...OPTIMIZER_KINDS.map((kind, i) => tableOf(kind, optimizerOf(kind, 0.1), i)),
+  tableOf(
+    'scheduled',
+    { ...optimizerOf('momentum', 0.1), clipNorm: 1, schedule: { kind: 'cosine', warmup: 1, steps: 5 } },
+    0,
+  ),
+];
+
+/** What `fill` makes. */
+export const TABLES = ALL.length + 1;
+
+/** Tables of the first version, whose digest does not change. */
+export const FIRST_TABLES = ALL.slice(0, 5);
 
 export function temporaryDirectory(): string {
   const path = mkdtempSync(join(tmpdir(), 'kintsugi-tools-'));
@@ -39,14 +57,8 @@ export function keysOf(count: number): BigUint64Array {
   return keys;
 }
 
-/** One table per optimizer in the embedding pool, one in the mirrored pool; some rows are pushed twice. */
-export async function fill(client: Client, rows = 300): Promise<void> {
-  const tables = ALL.map((optimizer, i) => ({
-    name: `t/${optimizer.kind}`,
-    dim: 3 + i,
-    optimizer,
-    seed: 7,
-  }));
+/** These tables in the embedding pool, one in the mirrored pool; some rows are pushed twice. */
+export async function fill(client: Client, rows = 300, tables = ALL): Promise<void> {
   await client.createTables([
     ...tables,
     { name: 'copied', dim: 5, pool: 'mirrored', optimizer: optimizerOf('adagrad', 0.1) },

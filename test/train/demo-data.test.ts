@@ -2,9 +2,12 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { countRows, missingKey, readBatches } from '../../src/train/criteo.js';
+import { criteo, missingKey } from '../../src/data/criteo.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
+import { readBatches } from '../data/read.js';
 import { temporaryDirectory } from './rows.js';
+
+const { countRows } = criteo;
 
 test('the same options give the same bytes, another seed gives others, test rows differ', async () => {
   const directory = temporaryDirectory();
@@ -29,7 +32,7 @@ test('the rows can be read, with missing values, hot keys and at most the asked 
   expect(await countRows([train])).toBe(20_000);
   const counts = new Map<bigint, number>();
   let positives = 0;
-  for await (const { keys, labels } of readBatches({ files: [train], batch: 500 })) {
+  for await (const { keys, labels } of readBatches(criteo, { files: [train], batch: 500 })) {
     for (const key of keys) counts.set(key, (counts.get(key) ?? 0) + 1);
     positives += labels.reduce((sum, label) => sum + label, 0);
   }

@@ -4,7 +4,7 @@ import { dlrmParameters } from '../../src/train/dlrm-graph.js';
 import type { Batch, Model } from '../../src/train/trainer.js';
 import { dlrm, numbers, options, randomBatch } from './rows.js';
 
-const SHAPE = { dim: 4, bottom: [5, 4], top: [6, 3, 1] };
+const SHAPE = { dense: 13, embeddings: 26, weighted: false, dim: 4, bottom: [5, 4], top: [6, 3, 1] };
 const SMALL = { dim: 4, batch: 3, bottom: '5-4', top: '6-3-1' };
 const parameters = dlrmParameters(SHAPE);
 

@@ -8,20 +8,27 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { DatasetStatus, Lease } from '../../src/client/dataset.js';
-import { cutGrowingFiles } from '../../src/train/files.js';
-import { type Feeding, Follower, GrowingFiles } from '../../src/train/follow.js';
+import { criteo } from '../../src/data/criteo.js';
+import { fileSource } from '../../src/data/file-source.js';
+import { GrowingFiles } from '../../src/data/growing.js';
+import type { Source } from '../../src/data/source.js';
+import { cutGrowingParts } from '../../src/train/files.js';
+import { type Feeding, Follower, Growth } from '../../src/train/follow.js';
 
 let directory = '';
 let file = '';
-let growing: GrowingFiles;
+let files: GrowingFiles;
+let growing: Growth;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'kintsugi-follow-'));
   file = join(directory, 'a.tsv');
   writeFileSync(file, '');
-  growing = new GrowingFiles([file]);
+  files = new GrowingFiles([file]);
+  growing = new Growth(files, ['a.tsv']);
 });
 afterEach(() => {
   growing.close();
+  files.close();
   rmSync(directory, { recursive: true, force: true });
 });
 
@@ -56,7 +63,7 @@ describe('growing files', () => {
     await expect(growing.look()).rejects.toMatchObject({ code: 'BAD_DATA' });
     const wide = join(directory, 'wide.tsv');
     writeFileSync(wide, 'x'.repeat(70_000));
-    await expect(new GrowingFiles([wide]).look()).rejects.toMatchObject({ code: 'BAD_DATA' });
+    await expect(new GrowingFiles([wide]).sizes()).rejects.toMatchObject({ code: 'BAD_DATA' });
   });
 
   it('may take back half a line, which nobody was told of', async () => {
@@ -93,26 +100,70 @@ describe('growing files', () => {
     appendFileSync(file, 'one\n');
     await change;
     expect(await growing.look()).toEqual([4]);
-    const unwatched = new GrowingFiles([file], 5);
-    unwatched.close();
+    files.close();
+    const unwatched = new Growth(files, ['a.tsv'], 5);
     await unwatched.change();
     expect(await unwatched.look()).toEqual([4]);
   });
 
   it('are waited for where another worker has seen more', async () => {
-    const quick = new GrowingFiles([file], 5, 500);
+    const quick = new Growth(files, ['a.tsv'], 5, 500);
     const reached = quick.reached(0, 4);
     appendFileSync(file, 'one\n');
     await reached;
-    await expect(quick.reached(0, 5)).rejects.toMatchObject({ code: 'BAD_DATA', message: /4 bytes here/ });
+    await expect(quick.reached(0, 5)).rejects.toMatchObject({
+      code: 'BAD_DATA',
+      message: /a\.tsv: goes to 4 here, and to 5/,
+    });
     quick.close();
   });
 
-  it('that are compressed cannot be followed; empty ones are cut as others are', async () => {
-    await expect(cutGrowingFiles(['a.tsv.gz'], 4)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
-    expect(await cutGrowingFiles([file], 10, 10)).toEqual([{ name: 'a.tsv', size: 0, rangeBytes: 19_600 }]);
+  it('that are compressed or parquet cannot be followed; empty ones are cut as others are', async () => {
+    const sizes = fileSource(criteo, ['a.tsv.gz']).sizes!();
+    await expect(sizes).rejects.toMatchObject({ code: 'BAD_ARGUMENT', message: /is compressed/ });
+    const cut = async () => cutGrowingParts(await fileSource(criteo, [file]).list(), 10, 10);
+    expect(await cut()).toEqual([{ name: 'a.tsv', size: 0, rangeBytes: 19_600 }]);
     writeFileSync(file, '123456789\n');
-    expect(await cutGrowingFiles([file], 10, 10)).toEqual([{ name: 'a.tsv', size: 0, rangeBytes: 980 }]);
+    expect(await cut()).toEqual([{ name: 'a.tsv', size: 0, rangeBytes: 980 }]);
+  });
+});
+
+describe('a source that grows', () => {
+  it('is asked one time after the other, and must only grow', async () => {
+    const answers = [[5], [7], [6], [1, 2]];
+    let asked = 0;
+    const source: Pick<Source, 'sizes'> = {
+      async sizes() {
+        expect(++asked).toBe(1);
+        await new Promise((resolve) => setImmediate(resolve));
+        asked -= 1;
+        return answers.shift()!;
+      },
+    };
+    const growth = new Growth(source, ['p'], 5);
+    const looks = await Promise.allSettled([growth.look(), growth.look(), growth.look(), growth.look()]);
+    expect(looks.map((each) => (each.status === 'fulfilled' ? each.value : each.reason.message))).toEqual([
+      ...[[5], [7]],
+      'p: goes to 6, and went to 7; what is followed must only grow',
+      'the source has 1 parts, and sizes() of 2',
+    ]);
+  });
+
+  it('ends a sleep with its word, and none that fails to give it', async () => {
+    let tell: () => void = () => {};
+    const told = new Growth({ changed: () => new Promise((resolve) => (tell = resolve)) }, ['p'], 60_000);
+    const change = told.change();
+    tell();
+    await change;
+    const fails = new Growth({ changed: () => Promise.reject(new Error('no')) }, ['p'], 5);
+    await fails.change();
+    const stopped = new Growth(
+      { changed: (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve())) },
+      ['p'],
+      5,
+    );
+    await stopped.change();
+    stopped.close();
   });
 });
 
@@ -143,7 +194,7 @@ describe('a follower', () => {
 
   it('tells what has grown as long as it waits, once each time', async () => {
     const scheduler = new Scheduler();
-    const follower = new Follower(scheduler, growing);
+    const follower = new Follower(scheduler, growing, 1);
     const asked = follower.acquire(0);
     for (const line of ['one\n', 'two\n']) {
       const told = scheduler.next();
@@ -178,7 +229,7 @@ describe('a follower', () => {
     it('makes room by what it takes, and by what is left for nobody', async () => {
       const scheduler = new Scheduler();
       const { fed, told } = feeding({ paused: true }, [{ finished: 0, ranges: 1 }]);
-      const follower = new Follower(scheduler, growing, fed);
+      const follower = new Follower(scheduler, growing, 1, fed);
       appendFileSync(file, 'one\n');
       const room = new Promise<void>((resolve) => {
         fed.inlet.taken = (end) => {
@@ -198,7 +249,7 @@ describe('a follower', () => {
       const open = { finished: 1, ranges: 3 };
       const over = { finished: 2, ranges: 3, setAside: [{}] as DatasetStatus['setAside'] };
       const { fed, told, statuses } = feeding({ ended: true }, [open, over]);
-      const quick = new GrowingFiles([file], 5);
+      const quick = new Growth(files, ['a.tsv'], 5);
       appendFileSync(file, 'one\n');
       const ended = new Promise<void>((resolve) => {
         fed.onEnd = () => {
@@ -206,7 +257,7 @@ describe('a follower', () => {
           resolve();
         };
       });
-      const asked = new Follower(scheduler, quick, fed).acquire(0);
+      const asked = new Follower(scheduler, quick, 1, fed).acquire(0);
       await ended;
       expect(scheduler.told).toEqual([[4]]);
       expect([told, statuses]).toEqual([[4, 4, 'end'], []]);
@@ -219,7 +270,7 @@ describe('a follower', () => {
   });
 
   it('fails with its files', async () => {
-    const follower = new Follower(new Scheduler(), growing);
+    const follower = new Follower(new Scheduler(), growing, 1);
     rmSync(file);
     await expect(follower.acquire(0)).rejects.toMatchObject({ code: 'BAD_DATA' });
   });

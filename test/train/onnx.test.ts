@@ -1,5 +1,7 @@
+import { createHash } from 'node:crypto';
 import ort from 'onnxruntime-node';
 import { expect, test } from 'vitest';
+import { buildDlrm } from '../../src/train/dlrm-graph.js';
 import { GraphBuilder } from '../../src/train/onnx.js';
 
 test('a graph with constants, attributes of each kind and a size known at run time', async () => {
@@ -20,6 +22,16 @@ test('a graph with constants, attributes of each kind and a size known at run ti
   expect([...(turned!.data as Float32Array)]).toEqual([1, 2, -1, 0, 3, -0.25]);
   expect([...(sums!.data as Float32Array)]).toEqual([0, 1]);
   await session.release();
+});
+
+const CRITEO = { dense: 13, embeddings: 26, weighted: false };
+
+test('a graph has the bytes that another writer of Protocol Buffers gave it', () => {
+  const shape = { ...CRITEO, dim: 16, bottom: [64, 16], top: [256, 64, 1] };
+  const hashes = [true, false].map((training) =>
+    createHash('sha256').update(buildDlrm(shape, training)).digest('hex').slice(0, 16),
+  );
+  expect(hashes).toEqual(['ee898134cb9e9e63', 'e765c5399533827f']);
 });
 
 test('mistakes are found when the graph is built', () => {

@@ -2,10 +2,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { readBatches } from '../../src/train/criteo.js';
+import { criteo } from '../../src/data/criteo.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
 import { createTables, evaluate, train } from '../../src/train/loop.js';
 import { checkModel, loadModel } from '../../src/train/plugin.js';
+import { readBatches } from '../data/read.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
 import { options, randomBatch, temporaryDirectory } from './rows.js';
 
@@ -25,15 +26,15 @@ describe("the example, a user's own logistic regression", () => {
       model,
       store,
       helpers,
-      batches: readBatches({ files: [testFile], batch }),
+      batches: readBatches(criteo, { files: [testFile], batch }),
     });
     expect(before.auc).toBe(0.5);
-    await train({ model, store, helpers, batches: readBatches({ files: [file], batch }) });
+    await train({ model, store, helpers, batches: readBatches(criteo, { files: [file], batch }) });
     const after = await evaluate({
       model,
       store,
       helpers,
-      batches: readBatches({ files: [testFile], batch }),
+      batches: readBatches(criteo, { files: [testFile], batch }),
     });
     expect(after.samples).toBe(4000);
     expect(after.auc).toBeGreaterThan(0.72);

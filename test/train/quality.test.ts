@@ -6,9 +6,12 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { readBatches } from '../../src/train/criteo.js';
+import { criteo } from '../../src/data/criteo.js';
+import { CTR_MODELS } from '../../src/train/ctr-graphs.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
+import type { ModelName } from '../../src/train/dlrm.js';
 import { createTables, evaluate, train } from '../../src/train/loop.js';
+import { readBatches } from '../data/read.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
 import { dlrm, options, temporaryDirectory } from './rows.js';
 
@@ -22,6 +25,7 @@ interface Run {
   delay?: number;
   workers?: number;
   deterministic?: boolean;
+  modelName?: ModelName;
 }
 
 /** Every n-th batch. */
@@ -31,21 +35,22 @@ async function* share<T>(all: AsyncIterable<T>, index: number, count: number): A
 }
 
 async function aucOf(trainFile: string, testFile: string, run: Run): Promise<number> {
-  const { delay = 0, workers = 1, deterministic = false } = run;
+  const { delay = 0, workers = 1, deterministic = false, modelName = 'dlrm' } = run;
+  const bottom = modelName === 'dlrm' && { bottom: '64-16' };
   const { batch, seed } = options;
   const store = new FakeStore(delay);
   const models = await Promise.all(
-    Array.from({ length: workers }, () => dlrm({ bottom: '64-16', top: '256-64-1' })),
+    Array.from({ length: workers }, () => dlrm({ modelName, ...bottom, top: '256-64-1' })),
   );
   await createTables(models[0]!, store, seed, helpers);
   await Promise.all(
     models.map((model, index) => {
-      const batches = share(readBatches({ files: [trainFile], batch }), index, workers);
+      const batches = share(readBatches(criteo, { files: [trainFile], batch }), index, workers);
       return train({ model, store, helpers, batches, deterministic });
     }),
   );
   store.settle();
-  const batches = readBatches({ files: [testFile], batch });
+  const batches = readBatches(criteo, { files: [testFile], batch });
   const result = await evaluate({ model: models[0]!, store, helpers, batches });
   await Promise.all(models.map((model) => model.close?.()));
   return result.auc;
@@ -64,6 +69,14 @@ test.skipIf(!present).each<[string, Run]>([
   },
   120_000,
 );
+
+test.each(CTR_MODELS)('%s learns generated data', async (modelName) => {
+  const directory = temporaryDirectory();
+  const [file, testFile] = [join(directory, 'train.tsv'), join(directory, 'test.tsv')];
+  await writeDemoData({ train: file, test: testFile, rows: 6000, testRows: 2000, keys: 1000, seed: 7 });
+  // Chance is 0.5.
+  expect(await aucOf(file, testFile, { deterministic: true, modelName })).toBeGreaterThan(0.65);
+});
 
 test('generated data', async () => {
   const directory = temporaryDirectory();

@@ -4,7 +4,7 @@ import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { MAX_LINE_BYTES } from '../../src/train/criteo.js';
+import { MAX_LINE_BYTES } from '../../src/data/lines.js';
 import { Spool } from '../../src/train/spool.js';
 import { temporaryDirectory } from './rows.js';
 

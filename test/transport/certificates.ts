@@ -13,14 +13,14 @@ if (!hasOpenssl) {
 }
 
 export interface Certificates {
-  /** For localhost, node.test and 127.0.0.1, signed by `caFile`. */
+  /** For the names, signed by `caFile`. */
   tls: Required<Pick<RoleTls, 'certFile' | 'keyFile'>> & { caFile: string };
   /** An authority that signed nothing of this. */
   otherCa: string;
   remove(): void;
 }
 
-export function makeCertificates(): Certificates {
+export function makeCertificates(names = 'DNS:localhost,DNS:node.test,IP:127.0.0.1'): Certificates {
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-tls-'));
   const file = (name: string): string => join(directory, name);
   const openssl = (...args: string[]): void => {
@@ -35,7 +35,7 @@ export function makeCertificates(): Certificates {
   authority('ca');
   authority('other');
   openssl('req', ...curve, '-keyout', 'node.key', '-out', 'node.csr', '-subj', '/CN=node');
-  writeFileSync(file('names'), 'subjectAltName=DNS:localhost,DNS:node.test,IP:127.0.0.1\n');
+  writeFileSync(file('names'), `subjectAltName=${names}\n`);
   const signer = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial'];
   openssl(
     'x509',

@@ -11,9 +11,13 @@ export interface Mode {
   idle?: boolean;
   /** Seconds between two checkpoints; undefined: this mode takes none. */
   intervalSeconds?: number;
-  /** Everything that can look at the job does. */
-  watched?: boolean;
+  /** What looks at the job; undefined: nothing does. */
+  watched?: readonly Look[];
 }
+
+/** What can look at a job: a page of the dashboard, `kintsugi top`, who follows events, who reads metrics. */
+export const LOOKS = ['page', 'top', 'events', 'metrics', 'tensorboard'] as const;
+export type Look = (typeof LOOKS)[number];
 
 /** @throws BAD_ARGUMENT */
 export function modeOf(name: string, intervals: readonly number[]): Mode[] {

@@ -3,7 +3,7 @@
  * of what the scheduler knows of the nodes.
  */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
-import { hasMove, isParted, parities } from '../../protocol/map.js';
+import { hasMove, isParted, mirrorOf, parities } from '../../protocol/map.js';
 
 /** What the scheduler knows, by the latest reports. */
 export interface ClusterView {
@@ -44,14 +44,24 @@ export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean 
   return true;
 }
 
+/**
+ * True if the node of a shard has a complete mirror of it. That is so after a cut-over: the mirror has all
+ * bytes of the shard while the new owner takes them over.
+ */
+export function isMirrored(group: Group, m: number, view: ClusterView): boolean {
+  const mirror = mirrorOf(group, m);
+  return mirror !== undefined && mirror.node === group.data[m]?.node && view.sinkComplete(mirror.sid);
+}
+
 /** True if every parity is there and every member has a node of its own. */
 export function isSpread(group: Group, pool: Pool): boolean {
   return parities(group).length === pool.r && isParted(group);
 }
 
 /**
- * Number of members that are incomplete or missing, by the latest reports. `without`: a node that counts as
- * gone.
+ * Number of members that are incomplete or missing, by the latest reports. A shard that is being handed over
+ * is there: who counted it as missing would wait for a dead sink of it, while its new owner does, too.
+ * `without`: a node that counts as gone.
  */
 export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
   const nodes = nodesById(view.nodes);
@@ -61,7 +71,8 @@ export function lackingMembers(group: Group, pool: Pool, view: ClusterView, with
     // It is not lost with its node: another one loads it.
     if (entry.restore) continue;
     const there = entry.node !== without && present(entry.node);
-    if (!there || !view.shardComplete(group.id, m, entry.gen)) lacking++;
+    const complete = view.shardComplete(group.id, m, entry.gen) || isMirrored(group, m, view);
+    if (!there || !complete) lacking++;
   }
   for (let index = 0; index < pool.r; index++) {
     const complete = group.sinks.some(

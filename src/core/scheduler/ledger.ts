@@ -120,6 +120,8 @@ export class Ledger {
   /** Events alone, at the store. */
   private noting: { version: number; events: number } | undefined;
   readonly events: EventLog;
+  /** Told of every change of groups, when the map has it and before anything else is sent. */
+  onGroups: (before: readonly Group[], after: readonly Group[]) => void = () => {};
 
   constructor(
     readonly state: DurableState,
@@ -247,6 +249,7 @@ export class Ledger {
       { kind: 'broadcast', message: diffOf(before, map) },
       { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
     );
+    if (changes.groups) this.onGroups(before.groups, map.groups);
   }
 
   /**

@@ -124,7 +124,8 @@ export class Recoveries {
   private isHandedOver(before: Group, after: Group, m: number): boolean {
     const owner = before.data[m]!;
     const mirror = mirrorOf(before, m);
-    const isTarget = mirror?.node === after.data[m]!.node && this.host.isSinkComplete(mirror.sid);
+    const { node } = after.data[m]!;
+    const isTarget = node !== owner.node && mirror?.node === node && this.host.isSinkComplete(mirror.sid);
     return isTarget && this.host.isAlive(owner.node, owner.inc);
   }
 

@@ -95,6 +95,7 @@ export class Scheduler {
       isSinkComplete: (sid) => this.reports.isSinkComplete(sid),
     });
     const { ledger, reports, recoveries } = this;
+    ledger.onGroups = (before, after) => recoveries.decided(before, after);
     this.waking = new Waking({ ledger, policy, isAlive, reports, recoveries }, restarted);
     this.sessions = new Sessions(this.ledger, policy, (client) => {
       this.samples.ended(client);
@@ -417,7 +418,6 @@ export class Scheduler {
     const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, nextSid, this.groups);
     this.unsettled = groups !== undefined;
     if (groups) this.ledger.setMap({ groups }, reason, fields);
-    if (groups) this.recoveries.decided(map.groups, groups);
     else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
   }
 

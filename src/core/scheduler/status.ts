@@ -1,5 +1,5 @@
 /** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
-import { type ClusterMap, type Group, mirrorOf, type PeerId, parities } from '../../protocol/map.js';
+import { type ClusterMap, type Group, type PeerId, parities } from '../../protocol/map.js';
 import type {
   Heartbeat,
   JobStatus,
@@ -12,7 +12,14 @@ import type {
 import type { SavedCopy } from '../../protocol/status.js';
 import { crowdingProblem } from '../placement/crowding.js';
 import { domainsProblem } from '../placement/domains.js';
-import { type ClusterView, canImprove, isHealthy, isSpread, shardsPerNode } from '../placement/health.js';
+import {
+  type ClusterView,
+  canImprove,
+  isHealthy,
+  isMirrored,
+  isSpread,
+  shardsPerNode,
+} from '../placement/health.js';
 import type { LostShard } from './reports.js';
 import type { DurableState } from './state.js';
 
@@ -79,12 +86,9 @@ export function flawOf(group: Group, input: StatusInput, view: ClusterView): Fla
  * while the owner takes them over.
  */
 export function withMirrors(groups: readonly Group[], view: ClusterView): ClusterView {
-  const mirrored = (g: number, m: number): boolean => {
-    const group = groups[g];
-    const mirror = group && mirrorOf(group, m);
-    return mirror?.node === group?.data[m]?.node && mirror !== undefined && view.sinkComplete(mirror.sid);
-  };
-  return { ...view, shardComplete: (g, m, gen) => view.shardComplete(g, m, gen) || mirrored(g, m) };
+  const shardComplete: ClusterView['shardComplete'] = (g, m, gen) =>
+    view.shardComplete(g, m, gen) || isMirrored(groups[g]!, m, view);
+  return { ...view, shardComplete };
 }
 
 /** True if every data shard and every parity in use is complete. Targets of moves do not count. */

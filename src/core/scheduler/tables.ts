@@ -2,7 +2,7 @@
 
 import type { ErrorCode } from '../../errors.js';
 import type { InitializerSpec } from '../../native.js';
-import { optimizerParameters, optimizerProblem, quoted } from '../../optimizers.js';
+import { onlyKnownOptimizer, optimizerProblem, quoted } from '../../optimizers.js';
 import type { ClusterMap, PeerId, Pool, TableSpec } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { Ledger } from './ledger.js';
@@ -70,7 +70,7 @@ export function onlyKnown(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
     name,
     pool,
     dim,
-    optimizer: pick(optimizer, optimizerParameters(optimizer.kind)),
+    optimizer: onlyKnownOptimizer(optimizer),
     initializer: pick(initializer, INITIALIZERS[initializer.kind]!),
     seed,
   };

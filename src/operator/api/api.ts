@@ -36,6 +36,8 @@ export interface Selection {
 export interface DeleteOptions {
   /** Another object of this name is left alone. */
   uid?: string | undefined;
+  /** One that has changed since is left alone. */
+  resourceVersion?: string | undefined;
   graceSeconds?: number | undefined;
 }
 
@@ -53,6 +55,8 @@ export interface Api {
   create<T extends KubeObject>(kind: Kind, object: Manifest): Promise<T>;
   /** Replaces it, if it is still of the version that `object` names. */
   replace<T extends KubeObject>(kind: Kind, object: KubeObject, subresource?: 'status'): Promise<T>;
+  /** What is named of its status becomes so. */
+  patchStatus<T extends KubeObject>(kind: Kind, object: KubeObject, status: object): Promise<T>;
   /** Server-side apply: what is named becomes so, what is not named is left to others. */
   apply<T extends KubeObject>(kind: Kind, object: Manifest): Promise<T>;
   delete(kind: Kind, namespace: string, name: string, options?: DeleteOptions): Promise<void>;

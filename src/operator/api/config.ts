@@ -6,7 +6,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { Agent, type RequestOptions } from 'node:https';
 import { describe, KintsugiError } from '../../errors.js';
+import { importOptional } from '../../optional.js';
 
+const PACKAGE = '@kubernetes/client-node';
 const ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
 /** Tokens of Pods are replaced in time, those of users at any time: both are looked up again after it. */
 const REFRESH_MS = 60_000;
@@ -51,20 +53,8 @@ function ofPod(host: string, port: number): ApiConfig {
   };
 }
 
-async function load(): Promise<typeof import('@kubernetes/client-node')> {
-  const name = '@kubernetes/client-node';
-  try {
-    return (await import(name)) as typeof import('@kubernetes/client-node');
-  } catch (error) {
-    throw new KintsugiError(
-      'DEPENDENCY_MISSING',
-      `a kubeconfig needs the package "${name}" (${describe(error).slice(0, 120)}): npm install ${name}`,
-    );
-  }
-}
-
 async function ofKubeconfig(): Promise<ApiConfig> {
-  const { KubeConfig } = await load();
+  const { KubeConfig } = await importOptional<typeof import('@kubernetes/client-node')>(PACKAGE);
   const config = new KubeConfig();
   try {
     config.loadFromDefault();

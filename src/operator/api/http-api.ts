@@ -102,6 +102,15 @@ export class HttpApi implements Api {
     return this.json({ method: 'PUT', path, body: object, silentMs: REQUEST_MS }, 'update');
   }
 
+  patchStatus<T extends KubeObject>(kind: Kind, object: KubeObject, status: object): Promise<T> {
+    const { namespace, name, uid } = object.metadata;
+    const path = `${pathOf(kind, namespace, name)}/status`;
+    // Another one of this name is left alone.
+    const body = { metadata: { uid }, status };
+    const type = 'application/strategic-merge-patch+json';
+    return this.json({ method: 'PATCH', path, body, type, silentMs: REQUEST_MS }, 'patch');
+  }
+
   apply<T extends KubeObject>(kind: Kind, object: Manifest): Promise<T> {
     const { namespace, name } = object.metadata;
     const query = new URLSearchParams({ fieldManager: FIELD_MANAGER, force: 'true' });
@@ -111,10 +120,14 @@ export class HttpApi implements Api {
   }
 
   async delete(kind: Kind, namespace: string, name: string, options: DeleteOptions = {}): Promise<void> {
-    const { uid, graceSeconds } = options;
+    const { uid, resourceVersion, graceSeconds } = options;
+    const preconditions = {
+      ...(uid === undefined ? {} : { uid }),
+      ...(resourceVersion === undefined ? {} : { resourceVersion }),
+    };
     const body = {
       ...{ apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background' },
-      ...(uid === undefined ? {} : { preconditions: { uid } }),
+      preconditions,
       ...(graceSeconds === undefined ? {} : { gracePeriodSeconds: graceSeconds }),
     };
     const path = pathOf(kind, namespace, name);

@@ -4,12 +4,15 @@
  */
 import { describe } from '../../errors.js';
 import type { KubeObject } from '../objects.js';
+import { JOB_LABEL } from '../reconcile/names.js';
 import { type Api, hasStatus, type Selection } from './api.js';
 import { pause } from './pause.js';
-import type { Kind } from './resources.js';
+import { isOptional, type Kind } from './resources.js';
 
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 5_000;
+/** Whether a kind that is not there is there now. */
+const LOOK_AGAIN_MS = 60_000;
 
 export interface MirrorOptions<T> {
   api: Api;
@@ -22,11 +25,17 @@ export interface MirrorOptions<T> {
 
 const keyOf = ({ metadata }: KubeObject): string => `${metadata.namespace ?? ''}/${metadata.name}`;
 
+const jobKeyOf = ({ metadata }: KubeObject): string =>
+  `${metadata.namespace ?? ''}/${metadata.labels?.[JOB_LABEL] ?? ''}`;
+
 export class Mirror<T extends KubeObject> {
   private readonly objects = new Map<string, T>();
+  /** The same ones, by namespace and job. */
+  private readonly byJob = new Map<string, Map<string, T>>();
   private readonly stopping = new AbortController();
   private running: Promise<void> | undefined;
   private listed = false;
+  private there = true;
   private tellListed: () => void = () => {};
   /** Resolves when everything was listed once. */
   readonly ready = new Promise<void>((resolve) => {
@@ -35,12 +44,26 @@ export class Mirror<T extends KubeObject> {
 
   constructor(private readonly options: MirrorOptions<T>) {}
 
+  get kind(): Kind {
+    return this.options.kind;
+  }
+
   get isReady(): boolean {
     return this.listed;
   }
 
+  /** Its custom resource is there. */
+  get exists(): boolean {
+    return this.there;
+  }
+
   get(namespace: string | undefined, name: string): T | undefined {
     return this.objects.get(`${namespace ?? ''}/${name}`);
+  }
+
+  /** Those whose label names the job. */
+  ofJob(namespace: string | undefined, job: string): T[] {
+    return [...(this.byJob.get(`${namespace ?? ''}/${job}`)?.values() ?? [])];
   }
 
   all(): T[] {
@@ -81,6 +104,11 @@ export class Mirror<T extends KubeObject> {
         if (signal.aborted) return;
         // Whatever it was: the next list tells the truth.
         version = undefined;
+        if (isOptional(this.options.kind) && (hasStatus(error, 404) || hasStatus(error, 403))) {
+          this.missing();
+          await pause(LOOK_AGAIN_MS, signal);
+          continue;
+        }
         if (!hasStatus(error, 410)) this.options.onError(`${this.options.kind}: ${describe(error)}`);
         await pause(pauseMs, signal);
         pauseMs = Math.min(MAX_PAUSE_MS, 2 * pauseMs);
@@ -96,9 +124,18 @@ export class Mirror<T extends KubeObject> {
     for (const [key, object] of this.objects)
       if (!seen.has(key) && !newer(object.metadata.resourceVersion, resourceVersion)) this.take(object, true);
     for (const item of items) this.take(item, false);
+    this.there = true;
     this.listed = true;
     this.tellListed();
     return resourceVersion;
+  }
+
+  /** Nobody has defined the kind, or this program may not see it: that is as if there were none. */
+  private missing(): void {
+    this.there = false;
+    for (const object of this.all()) this.take(object, true);
+    this.listed = true;
+    this.tellListed();
   }
 
   /** An object as the server has answered it: a write is seen by its writer before the watch has it. */
@@ -114,9 +151,27 @@ export class Mirror<T extends KubeObject> {
     if (gone ? before === undefined : before?.resourceVersion === resourceVersion) return;
     if (!gone && before?.uid === uid && newer(before?.resourceVersion, resourceVersion)) return;
     if (gone && before?.uid !== uid) return;
-    if (gone) this.objects.delete(key);
-    else this.objects.set(key, object);
+    this.forget(key);
+    if (!gone) this.keep(key, object);
     this.options.onChange(object);
+  }
+
+  private keep(key: string, object: T): void {
+    this.objects.set(key, object);
+    const job = jobKeyOf(object);
+    const known = this.byJob.get(job);
+    if (known) known.set(key, object);
+    else this.byJob.set(job, new Map([[key, object]]));
+  }
+
+  private forget(key: string): void {
+    const before = this.objects.get(key);
+    if (!before) return;
+    this.objects.delete(key);
+    const job = jobKeyOf(before);
+    const known = this.byJob.get(job);
+    known?.delete(key);
+    if (known?.size === 0) this.byJob.delete(job);
   }
 }
 

@@ -1,5 +1,5 @@
 /** Where the API server has the kinds that the operator reads and writes. */
-import { GROUP, TRAINING_JOB, VERSION } from '../types.js';
+import { GROUP, SCALE_IN, SCALE_OUT, TRAINING_JOB, VERSION } from '../types.js';
 
 interface Resource {
   apiVersion: string;
@@ -7,10 +7,14 @@ interface Resource {
   plural: string;
   /** It belongs to no namespace. */
   cluster?: true;
+  /** Others define it, and may not have. */
+  optional?: true;
 }
 
 export const RESOURCES = {
   TrainingJob: { apiVersion: `${GROUP}/${VERSION}`, kind: TRAINING_JOB.kind, plural: TRAINING_JOB.plural },
+  ScaleOut: { apiVersion: `${GROUP}/${VERSION}`, kind: 'ScaleOut', plural: SCALE_OUT.plural },
+  ScaleIn: { apiVersion: `${GROUP}/${VERSION}`, kind: 'ScaleIn', plural: SCALE_IN.plural },
   Pod: { apiVersion: 'v1', kind: 'Pod', plural: 'pods' },
   Service: { apiVersion: 'v1', kind: 'Service', plural: 'services' },
   Secret: { apiVersion: 'v1', kind: 'Secret', plural: 'secrets' },
@@ -21,6 +25,23 @@ export const RESOURCES = {
     apiVersion: 'policy/v1',
     kind: 'PodDisruptionBudget',
     plural: 'poddisruptionbudgets',
+  },
+  NetworkPolicy: {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'NetworkPolicy',
+    plural: 'networkpolicies',
+  },
+  PodMonitor: {
+    apiVersion: 'monitoring.coreos.com/v1',
+    kind: 'PodMonitor',
+    plural: 'podmonitors',
+    optional: true,
+  },
+  PodGroup: {
+    apiVersion: 'scheduling.volcano.sh/v1beta1',
+    kind: 'PodGroup',
+    plural: 'podgroups',
+    optional: true,
   },
   Lease: { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', plural: 'leases' },
 } as const satisfies Record<string, Resource>;
@@ -34,5 +55,7 @@ export function pathOf(kind: Kind, namespace?: string, name?: string): string {
   const inside = cluster || namespace === undefined ? '' : `/namespaces/${namespace}`;
   return `${root}${inside}/${plural}${name === undefined ? '' : `/${name}`}`;
 }
+
+export const isOptional = (kind: Kind): boolean => (RESOURCES[kind] as Resource).optional ?? false;
 
 export const isKind = (kind: string): kind is Kind => kind in RESOURCES;

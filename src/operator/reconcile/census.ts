@@ -1,6 +1,7 @@
 /** What the Pods of a job are: which count, which have ended, and how. */
-import type { KubeNode, Pod, Terminated } from '../objects.js';
-import { INDEX_LABEL, ROLE_LABEL, type Role } from './names.js';
+import type { Condition, KubeNode, Pod, Terminated } from '../objects.js';
+import { type Starved, starvedOf } from './memory.js';
+import { CONTAINER, INDEX_LABEL, ROLE_LABEL, type Role } from './names.js';
 import type { JobReport, Observed } from './observed.js';
 
 /**
@@ -16,26 +17,38 @@ export interface Member {
   name: string;
   index: number;
   state: MemberState;
+  /** Its machine answers, or it has none yet. */
+  reachable: boolean;
   ready: boolean;
   /** How its process ended; of one that runs again, how the one before it did. */
   exit?: Terminated | undefined;
+  /** So often its process has begun again in this Pod. */
+  restarts: number;
+  /** Its container runs, or is about to for the first time. */
+  runs: boolean;
+  /** It was killed for want of memory, and may still be started again in its Pod. */
+  starved?: Starved | undefined;
   /** Whoever made room for something else has ended it. That is no failure of its own. */
   disrupted: boolean;
 }
 
 export type Census = Record<Role, Member[]>;
 
-const CONTAINER = 'kintsugi';
+type Watched = Pick<Observed, 'job' | 'nodes' | 'report'>;
 
 function nodeReady(node: KubeNode): boolean {
   return node.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') ?? false;
 }
 
-function onLostMachine(pod: Pod, nodes: readonly KubeNode[], report: JobReport | undefined): boolean {
+function reachable(pod: Pod, nodes: readonly KubeNode[]): boolean {
   const name = pod.spec.nodeName;
-  if (name === undefined) return false;
+  if (name === undefined) return true;
   const node = nodes.find((one) => one.metadata.name === name);
-  if (node && nodeReady(node)) return false;
+  return node !== undefined && nodeReady(node);
+}
+
+function onLostMachine(pod: Pod, nodes: readonly KubeNode[], report: JobReport | undefined): boolean {
+  if (reachable(pod, nodes)) return false;
   // A machine that only Kubernetes does not hear may go on serving: the job knows.
   return report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false;
 }
@@ -47,28 +60,39 @@ function stateOf(pod: Pod, { nodes, report }: Pick<Observed, 'nodes' | 'report'>
   return onLostMachine(pod, nodes, report) ? 'lost' : 'active';
 }
 
-function memberOf(pod: Pod, observed: Pick<Observed, 'nodes' | 'report'>): Member {
+/** Its process serves. Whether the Pod is ready depends on gates, too. */
+function isReady(conditions: readonly Condition[]): boolean {
+  const told = (type: string) => conditions.find((one) => one.type === type)?.status;
+  return (told('ContainersReady') ?? told('Ready')) === 'True';
+}
+
+function memberOf(pod: Pod, role: Role, observed: Watched): Member {
   const container = pod.status?.containerStatuses?.find((one) => one.name === CONTAINER);
   const conditions = pod.status?.conditions ?? [];
+  const exit = container?.state?.terminated ?? container?.lastState?.terminated;
   return {
     pod,
     name: pod.metadata.name,
     index: Number(pod.metadata.labels?.[INDEX_LABEL] ?? 0),
     state: stateOf(pod, observed),
-    ready: conditions.some((one) => one.type === 'Ready' && one.status === 'True'),
-    exit: container?.state?.terminated ?? container?.lastState?.terminated,
+    reachable: reachable(pod, observed.nodes),
+    ready: isReady(conditions),
+    exit,
+    restarts: container?.restartCount ?? 0,
+    runs: exit === undefined || container?.state?.running !== undefined,
+    starved: role === 'scheduler' ? undefined : starvedOf(observed.job, role, pod, exit),
     disrupted:
       conditions.some((one) => one.type === 'DisruptionTarget' && one.status === 'True') ||
       ['Evicted', 'NodeShutdown', 'Terminated', 'NodeLost', 'Preempting'].includes(pod.status?.reason ?? ''),
   };
 }
 
-export function censusOf(observed: Pick<Observed, 'pods' | 'nodes' | 'report'>): Census {
+export function censusOf(observed: Watched & Pick<Observed, 'pods'>): Census {
   const census: Census = { scheduler: [], ps: [], worker: [] };
   for (const pod of observed.pods) {
     const role = pod.metadata.labels?.[ROLE_LABEL];
     if (role === 'scheduler' || role === 'ps' || role === 'worker')
-      census[role].push(memberOf(pod, observed));
+      census[role].push(memberOf(pod, role, observed));
   }
   for (const members of Object.values(census)) members.sort((a, b) => a.index - b.index);
   return census;

@@ -2,8 +2,10 @@
 import { createHash } from 'node:crypto';
 import type { KubeObject, Manifest } from '../objects.js';
 import type { TrainingJob } from '../types.js';
+import { extrasOf } from './extras.js';
 import {
   APPLIED,
+  JOB_LABEL,
   labelsOf,
   metaOf,
   psName,
@@ -11,9 +13,8 @@ import {
   schedulerName,
   secretName,
   selectorOf,
-  wantedPs,
 } from './names.js';
-import { podMeta, podSpecOf, STATE_VOLUME } from './pods.js';
+import { type Beginning, podMeta, podSpecOf, STATE_VOLUME } from './pods.js';
 
 /** The address of the scheduler. It leads there before the scheduler is ready: PS wait for it. */
 function serviceOf(job: TrainingJob): Manifest {
@@ -32,46 +33,64 @@ function serviceOf(job: TrainingJob): Manifest {
 
 /**
  * A StatefulSet, because two processes must never write the same volume: it starts none while the machine of
- * the one before is only out of reach.
+ * the one before is only out of reach. With etcd there are several, of which one leads.
  */
-function schedulerOf(job: TrainingJob, replicas: number, startPs: number): Manifest {
+function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): Manifest {
   const name = schedulerName(job);
   const labels = selectorOf(job, 'scheduler');
   const { name: _, ...metadata } = podMeta(job, 'scheduler', { name, labels: labelsOf(job, 'scheduler') });
-  const { size, storageClassName } = job.spec.scheduler.store;
+  const { size, storageClassName, claimName, deletionPolicy, etcd } = job.spec.scheduler.store;
+  const ownClaim = claimName === undefined && !etcd;
   return {
     apiVersion: 'apps/v1',
     kind: 'StatefulSet',
     metadata: metaOf(job, name),
     spec: {
       ...{ replicas, serviceName: name, selector: { matchLabels: labels } },
-      persistentVolumeClaimRetentionPolicy: { whenDeleted: 'Delete', whenScaled: 'Retain' },
+      ...(etcd ? { podManagementPolicy: 'Parallel' } : {}),
+      persistentVolumeClaimRetentionPolicy: { whenDeleted: deletionPolicy, whenScaled: 'Retain' },
       template: {
         metadata,
-        spec: podSpecOf(job, 'scheduler', labels, startPs),
+        spec: podSpecOf(job, 'scheduler', labels, start),
       },
-      volumeClaimTemplates: [
-        {
-          metadata: { name: STATE_VOLUME },
-          spec: {
-            accessModes: ['ReadWriteOnce'],
-            resources: { requests: { storage: size } },
-            ...(storageClassName === undefined ? {} : { storageClassName }),
-          },
-        },
-      ],
+      ...(ownClaim ? { volumeClaimTemplates: [claimOf(size, storageClassName)] } : {}),
+    },
+  };
+}
+
+const claimOf = (size: string, storageClassName: string | undefined) => ({
+  metadata: { name: STATE_VOLUME },
+  spec: {
+    accessModes: ['ReadWriteOnce'],
+    resources: { requests: { storage: size } },
+    ...(storageClassName === undefined ? {} : { storageClassName }),
+  },
+});
+
+/** Only Pods of the job reach its Pods, and the operator does. */
+function networkPolicyOf(job: TrainingJob): Manifest {
+  const inside = { matchLabels: { [JOB_LABEL]: job.metadata.name } };
+  const operator = { matchLabels: { 'app.kubernetes.io/name': 'kintsugi-operator' } };
+  return {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'NetworkPolicy',
+    metadata: metaOf(job, job.metadata.name),
+    spec: {
+      podSelector: inside,
+      policyTypes: ['Ingress'],
+      ingress: [{ from: [{ podSelector: inside }, { namespaceSelector: {}, podSelector: operator }] }],
     },
   };
 }
 
 /** Evictions take at most r PS at once. */
-function budgetOf(job: TrainingJob): Manifest {
+function budgetOf(job: TrainingJob, ps: number): Manifest {
   return {
     apiVersion: 'policy/v1',
     kind: 'PodDisruptionBudget',
     metadata: metaOf(job, psName(job)),
     spec: {
-      minAvailable: Math.max(0, wantedPs(job) - job.spec.code.r),
+      minAvailable: Math.max(0, ps - job.spec.code.r),
       selector: { matchLabels: selectorOf(job, 'ps') },
     },
   };
@@ -83,11 +102,21 @@ export function secretOf(job: TrainingJob): Manifest {
 }
 
 /**
- * Objects of the job, without Pods and Secret. `schedulers`: 0 when it has ended. `startPs`: PS that it began
- * with; another number would only start its scheduler again.
+ * Objects of the job, without Pods and Secret. `schedulers`: 0 when it has ended. `start` stays the same for
+ * a life: anything else would only start its scheduler again. `leastPs`: PS that there are at least.
+ * `there`: kinds of others whose custom resource is there.
  */
-export function fixturesOf(job: TrainingJob, schedulers: number, startPs: number): Manifest[] {
-  return [serviceOf(job), schedulerOf(job, schedulers, startPs), budgetOf(job)].map((object) => {
+export function fixturesOf(
+  job: TrainingJob,
+  schedulers: number,
+  start: Beginning,
+  leastPs: number,
+  there: ReadonlySet<string>,
+): Manifest[] {
+  const policies = job.spec.networkPolicy.mode === 'Job' ? [networkPolicyOf(job)] : [];
+  const own = [serviceOf(job), schedulerOf(job, schedulers, start), budgetOf(job, leastPs)];
+  const all = [...own, ...policies, ...extrasOf(job, there)];
+  return all.map((object) => {
     const digest = createHash('sha256').update(JSON.stringify(object)).digest('hex').slice(0, 16);
     const metadata = { ...object.metadata, annotations: { [APPLIED]: digest } };
     return { ...object, metadata };

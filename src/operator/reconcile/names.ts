@@ -3,9 +3,16 @@ import type { Meta, OwnerReference } from '../objects.js';
 import { GROUP, TRAINING_JOB, type TrainingJob, VERSION } from '../types.js';
 
 export type Role = 'scheduler' | 'ps' | 'worker';
+/** Roles whose Pods the operator makes. */
+export type Replicated = 'ps' | 'worker';
+export const REPLICATED: readonly Replicated[] = ['ps', 'worker'];
+/** The container that runs the role. */
+export const CONTAINER = 'kintsugi';
 export const JOB_LABEL = `${GROUP}/job`;
 export const ROLE_LABEL = `${GROUP}/role`;
 export const INDEX_LABEL = `${GROUP}/index`;
+/** Condition of a PS Pod, and readiness gate. */
+export const REDUNDANT_GATE = `${GROUP}/redundant`;
 /** Digest of what was applied: what is the same is not applied again. */
 export const APPLIED = `${GROUP}/applied`;
 
@@ -14,7 +21,9 @@ export const PS_PORT = 7100;
 export const WORKER_PORT = 7200;
 
 /** Keys of the Secret with tokens. */
-export const TOKEN_KEYS = ['token', 'nodeToken'] as const;
+/** The one that opens /metrics. */
+export const METRICS_KEY = 'metricsToken';
+export const TOKEN_KEYS = ['token', 'nodeToken', METRICS_KEY] as const;
 
 export const schedulerName = (job: TrainingJob): string => `${job.metadata.name}-scheduler`;
 export const psName = (job: TrainingJob): string => `${job.metadata.name}-ps`;
@@ -22,8 +31,16 @@ export const podName = (job: TrainingJob, role: Role, index: number): string =>
   `${job.metadata.name}-${role}-${index}`;
 export const secretName = (job: TrainingJob): string =>
   job.spec.auth?.secretName ?? `${job.metadata.name}-tokens`;
-export const schedulerAddress = (job: TrainingJob): string =>
-  `${schedulerName(job)}.${job.metadata.namespace}.svc:${SCHEDULER_PORT}`;
+/** Schedulers that run at the same time. */
+export const schedulersOf = ({ spec }: TrainingJob): number => spec.scheduler.store.etcd?.schedulers ?? 1;
+
+/** Of several each has a name of its own. */
+export function schedulerAddress(job: TrainingJob): string {
+  const service = `${schedulerName(job)}.${job.metadata.namespace}.svc:${SCHEDULER_PORT}`;
+  const count = schedulersOf(job);
+  if (count === 1) return service;
+  return Array.from({ length: count }, (_, index) => `${schedulerName(job)}-${index}.${service}`).join(',');
+}
 
 export const labelsOf = (job: TrainingJob, role?: Role): Record<string, string> => ({
   'app.kubernetes.io/managed-by': 'kintsugi-operator',

@@ -1,20 +1,25 @@
 /** Pods of PS, workers and the scheduler: what users give, completed. */
 import type { Container, EnvVar, Manifest, Meta, PodSpec, PodTemplate } from '../objects.js';
-import type { TrainingJob } from '../types.js';
+import type { TrainingJob, TrainingJobStatus } from '../types.js';
 import {
+  CONTAINER,
   INDEX_LABEL,
+  METRICS_KEY,
   metaOf,
   PS_PORT,
   podName,
+  REDUNDANT_GATE,
   type Role,
   SCHEDULER_PORT,
   schedulerAddress,
   secretName,
   WORKER_PORT,
 } from './names.js';
+import { gangAnnotations, placement, queueLabels } from './placing.js';
+import { planFlags } from './plan.js';
 import { bytesOf } from './quantity.js';
+import { tlsEnvironment, tlsFlags, tlsMounts, tlsVolumes } from './tls.js';
 
-const CONTAINER = 'kintsugi';
 export const STATE_VOLUME = 'state';
 const STATE_DIR = '/var/lib/kintsugi';
 /** A role waits so long for the scheduler, and for the job to form. Its Pod is there earlier than others. */
@@ -31,9 +36,9 @@ const fromField = (name: string, fieldPath: string): EnvVar => ({
   name,
   valueFrom: { fieldRef: { fieldPath } },
 });
-const fromSecret = (name: string, secret: string, key: string): EnvVar => ({
+const fromSecret = (name: string, secret: string, key: string, optional?: true): EnvVar => ({
   name,
-  valueFrom: { secretKeyRef: { name: secret, key } },
+  valueFrom: { secretKeyRef: { name: secret, key, ...(optional ? { optional } : {}) } },
 });
 
 /** Environment of every role. Clients and workers do not get the token of nodes. */
@@ -49,13 +54,10 @@ function environment(job: TrainingJob, role: Role): EnvVar[] {
     { name: 'KINTSUGI_SCHEDULER', value: schedulerAddress(job) },
     fromSecret('KINTSUGI_TOKEN', secret, 'token'),
     ...(role === 'worker' ? [] : [fromSecret('KINTSUGI_NODE_TOKEN', secret, 'nodeToken')]),
+    // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
+    ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
+    ...tlsEnvironment(job),
   ];
-}
-
-function checkpointFlags({ spec }: TrainingJob): string[] {
-  if (!spec.checkpoint) return [];
-  const { url, everySeconds, keep } = spec.checkpoint;
-  return ['--checkpoint', url, '--every', `${everySeconds}s`, '--keep', String(keep)];
 }
 
 /** What a PS may hold, of the memory that its container may have. */
@@ -67,16 +69,36 @@ export function memoryBudget(template: PodTemplate | undefined): number | undefi
   return Math.floor(limit - overhead);
 }
 
-function flagsOf(job: TrainingJob, role: Role, startPs: number): string[] {
+/** What the scheduler is told of the beginning of its life. */
+export interface Beginning {
+  startPs: number;
+  /** 1 and more. Each has a place of its own for its state. */
+  life: number;
+  /** Place of the checkpoint that it begins with. */
+  restore?: string | undefined;
+  checkpoint?: TrainingJobStatus['startCheckpoint'];
+}
+
+/** Each life has a place of its own. */
+function storeFlags({ spec }: TrainingJob, life: number): string[] {
+  const { etcd } = spec.scheduler.store;
+  const inside = life === 1 ? '' : `/life-${life}`;
+  if (!etcd) return ['--dir', `${STATE_DIR}${inside}`];
+  return ['--store', `${etcd.url.replace(/\/$/, '')}${inside}`, '--advertise', `$(POD_IP):${SCHEDULER_PORT}`];
+}
+
+function flagsOf(job: TrainingJob, role: Role, start: Beginning): string[] {
   const { spec } = job;
+  const { startPs, life, restore, checkpoint } = start;
   const reach = ['--scheduler', '$(KINTSUGI_SCHEDULER)', '--connect-timeout', CONNECT_TIMEOUT];
   switch (role) {
     case 'scheduler':
       return [
         ...['scheduler', '--listen', `0.0.0.0:${SCHEDULER_PORT}`, '--ps', String(startPs)],
-        ...['--code', `${spec.code.k}+${spec.code.r}`, '--dir', STATE_DIR],
+        ...['--code', `${spec.code.k}+${spec.code.r}`, ...storeFlags(job, life)],
         ...(spec.groups === undefined ? [] : ['--groups', String(spec.groups)]),
-        ...checkpointFlags(job),
+        ...planFlags(checkpoint ?? {}),
+        ...(restore === undefined ? [] : ['--restore', restore]),
       ];
     case 'ps': {
       const memory = memoryBudget(spec.replicaSpecs.ps.template);
@@ -100,21 +122,26 @@ function flagsOf(job: TrainingJob, role: Role, startPs: number): string[] {
 const PORTS: Record<Role, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT, worker: WORKER_PORT };
 
 /** The container of a role. What the user's template says of it counts. */
-function containerOf(job: TrainingJob, role: Role, startPs: number, given: Container | undefined): Container {
+function containerOf(
+  job: TrainingJob,
+  role: Role,
+  start: Beginning,
+  given: Container | undefined,
+): Container {
   const { spec } = job;
-  const command = role === 'worker' ? spec.replicaSpecs.worker.command : undefined;
+  const { command } = spec.replicaSpecs[role];
   const more = spec.replicaSpecs[role].args ?? [];
   const own = command === undefined;
   return {
     image: spec.image,
     ...(spec.imagePullPolicy === undefined ? {} : { imagePullPolicy: spec.imagePullPolicy }),
     command: command ?? ['kintsugi'],
-    args: own ? [...flagsOf(job, role, startPs), ...more] : more,
+    args: own ? [...flagsOf(job, role, start), ...tlsFlags(job), ...more] : more,
     ...(own
       ? {
           ports: [{ name: 'http', containerPort: PORTS[role] }],
           readinessProbe: {
-            httpGet: { path: '/readyz', port: PORTS[role] },
+            httpGet: { path: '/readyz', port: PORTS[role], ...(spec.tls ? { scheme: 'HTTPS' } : {}) },
             periodSeconds: 2,
             timeoutSeconds: 5,
           },
@@ -132,7 +159,10 @@ function containerOf(job: TrainingJob, role: Role, startPs: number, given: Conta
     env: [...environment(job, role), ...(given?.env ?? [])],
     volumeMounts: [
       { name: 'tmp', mountPath: '/tmp' },
-      ...(role === 'scheduler' ? [{ name: STATE_VOLUME, mountPath: STATE_DIR }] : []),
+      ...(role === 'scheduler' && !spec.scheduler.store.etcd
+        ? [{ name: STATE_VOLUME, mountPath: STATE_DIR }]
+        : []),
+      ...tlsMounts(job),
       ...(given?.volumeMounts ?? []),
     ],
   };
@@ -158,12 +188,25 @@ function spread(labels: Record<string, string>): object[] {
   }));
 }
 
-/** `startPs` is told to the scheduler. */
+/** Its own claim is made from a template (fixtures.ts). */
+function stateVolumes({ spec }: TrainingJob): { name: string }[] {
+  const { claimName } = spec.scheduler.store;
+  return claimName === undefined
+    ? []
+    : [{ name: STATE_VOLUME, persistentVolumeClaim: { claimName } } as { name: string }];
+}
+
+/** A PS begins again where it was, empty. A worker is replaced, so that its last words stay to be read. */
+function restartPolicyOf({ spec }: TrainingJob, role: 'ps' | 'worker'): string {
+  return spec.replicaSpecs[role].restartPolicy ?? (role === 'ps' ? 'OnFailure' : 'Never');
+}
+
+/** `start` is told to the scheduler. */
 export function podSpecOf(
   job: TrainingJob,
   role: Role,
   selector: Record<string, string>,
-  startPs = 0,
+  start: Beginning = { startPs: 0, life: 1 },
 ): PodSpec {
   const given = job.spec.replicaSpecs[role].template?.spec ?? {};
   const containers = given.containers ?? [];
@@ -175,22 +218,32 @@ export function podSpecOf(
       seccompProfile: { type: 'RuntimeDefault' },
     },
     automountServiceAccountToken: false,
+    ...placement(job),
     ...given,
-    ...(role === 'scheduler' ? {} : { restartPolicy: role === 'ps' ? 'OnFailure' : 'Never' }),
+    ...(role === 'ps'
+      ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }
+      : {}),
+    ...(role === 'scheduler' ? {} : { restartPolicy: restartPolicyOf(job, role) }),
     terminationGracePeriodSeconds: given.terminationGracePeriodSeconds ?? graceSeconds(job, role),
     tolerations: tolerations(given.tolerations),
-    volumes: [{ name: 'tmp', emptyDir: {} } as { name: string }, ...(given.volumes ?? [])],
-    containers: [containerOf(job, role, startPs, mine), ...containers.filter((one) => one !== mine)],
+    volumes: [
+      { name: 'tmp', emptyDir: {} } as { name: string },
+      ...(role === 'scheduler' ? stateVolumes(job) : []),
+      ...tlsVolumes(job),
+      ...(given.volumes ?? []),
+    ],
+    containers: [containerOf(job, role, start, mine), ...containers.filter((one) => one !== mine)],
   };
 }
 
 /** Metadata of a Pod of the job; labels of the user's template are kept. */
 export function podMeta(job: TrainingJob, role: Role, meta: Meta): Meta {
   const given = job.spec.replicaSpecs[role].template?.metadata;
+  const annotations = { ...gangAnnotations(job), ...given?.annotations, ...meta.annotations };
   return {
     ...meta,
-    labels: { ...given?.labels, ...meta.labels },
-    ...(given?.annotations ? { annotations: { ...given.annotations, ...meta.annotations } } : {}),
+    labels: { ...queueLabels(job), ...given?.labels, ...meta.labels },
+    ...(Object.keys(annotations).length > 0 ? { annotations } : {}),
   };
 }
 

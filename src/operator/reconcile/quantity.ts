@@ -7,6 +7,12 @@ const UNITS: Readonly<Record<string, number>> = {
   ...{ Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 },
 };
 
+/** Bytes as people write them. */
+export function quantityOf(bytes: number): string {
+  const unit = ['Gi', 'Mi'].find((one) => bytes > 0 && bytes % UNITS[one]! === 0) ?? '';
+  return `${bytes / UNITS[unit]!}${unit}`;
+}
+
 /** Undefined: there is none, or it is no quantity. */
 export function bytesOf(quantity: string | number | undefined): number | undefined {
   if (typeof quantity === 'number') return quantity;

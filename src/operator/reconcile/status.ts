@@ -1,9 +1,16 @@
 /** The status of a job: what was observed, in the words that its users read. */
-import type { Condition } from '../objects.js';
 import type { Phase, TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState } from './census.js';
-import { type Role, selectorOf, wantedPs } from './names.js';
+import { conditionsOf, since } from './conditions.js';
+import { grownMemory } from './growth.js';
+import { type Replicated, type Role, selectorOf, wantedPs } from './names.js';
 import type { Observed } from './observed.js';
+import { startPlan } from './plan.js';
+import type { Beginning } from './pods.js';
+import type { Goal } from './scaling/goal.js';
+import { scalingStatusOf } from './scaling/progress.js';
+import { isPaused, type Stage, savedFor } from './suspension.js';
+import { timeOf } from './time.js';
 import { ownFailures, type Verdict } from './verdict.js';
 
 const ROLES: readonly Role[] = ['scheduler', 'ps', 'worker'];
@@ -11,73 +18,66 @@ const ROLES: readonly Role[] = ['scheduler', 'ps', 'worker'];
 export const hasEnded = (status: TrainingJobStatus | undefined): boolean =>
   status?.phase === 'Succeeded' || status?.phase === 'Failed';
 
-export const timeOf = (ms: number): string => new Date(ms).toISOString().replace(/\.\d+Z$/, 'Z');
-
 /** Pods that failed are counted once, whether they are still there or not. */
 function failures(census: Census, before: TrainingJobStatus) {
-  const there = ownFailures([...census.ps, ...census.worker]).map(({ name }) => name);
-  const known = before.failedPods ?? [];
-  const fresh = there.filter((name) => !known.includes(name));
-  return { restartCount: (before.restartCount ?? 0) + fresh.length, failedPods: there };
-}
-
-/** What stays true until the next pass: needed before the verdict. */
-export function begun({ job, now }: Observed, census: Census) {
-  const before = job.status ?? {};
+  const known = new Set(before.failedPods);
+  const there = { ps: ownFailures(census.ps), worker: ownFailures(census.worker) };
+  const fresh = (role: Replicated): number => there[role].filter(({ name }) => !known.has(name)).length;
+  const sum = (role: Replicated): number => (before.restarts?.[role] ?? 0) + fresh(role);
+  const restarts = { ps: sum('ps'), worker: sum('worker') };
   return {
-    ...before,
-    startTime: before.startTime ?? timeOf(now),
-    startPs: before.startPs ?? wantedPs(job),
-    ...(hasEnded(before) ? {} : failures(census, before)),
+    restartCount: (before.restartCount ?? 0) + fresh('ps') + fresh('worker'),
+    ...(restarts.ps + restarts.worker > 0 ? { restarts } : {}),
+    failedPods: [...there.ps, ...there.worker].map(({ name }) => name),
   };
 }
 
-function phaseOf({ job, report }: Observed, census: Census, verdict: Verdict): Phase {
+function grown(job: TrainingJob, census: Census): Pick<TrainingJobStatus, 'memory'> {
+  const memory = grownMemory(job, census);
+  return memory ? { memory } : {};
+}
+
+/** What stays true until the next pass: needed before the verdict. */
+export function begun({ job, now }: Observed, census: Census, stage: Stage) {
+  const before = job.status ?? {};
+  const again = stage === 'returning';
+  const { suspended, ...rest } = before;
+  return {
+    ...(again ? rest : before),
+    startTime: (again ? undefined : before.startTime) ?? timeOf(now),
+    startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
+    startCheckpoint: (again ? undefined : before.startCheckpoint) ?? startPlan(job),
+    ...(again && suspended ? { life: (before.life ?? 1) + 1, restore: suspended.place } : {}),
+    ...(hasEnded(before) ? {} : { ...failures(census, before), ...grown(job, census) }),
+  };
+}
+
+/** What a pass has found out. */
+interface Passed {
+  census: Census;
+  start: ReturnType<typeof begun>;
+  verdict: Verdict;
+  next: { ps: number; worker: number };
+  goal: Goal;
+  stage: Stage;
+}
+
+export const beginningOf = (start: ReturnType<typeof begun>): Beginning => {
+  const { startPs, life = 1, restore, startCheckpoint: checkpoint } = start;
+  return { startPs, life, restore, checkpoint };
+};
+
+function phaseOf(
+  { job, report }: Observed,
+  { census, verdict, stage }: Passed,
+  scaler: string | undefined,
+): Phase {
   const before = job.status?.phase;
   if (verdict.ended) return verdict.phase;
-  if (before === 'Running') return before;
+  if (stage === 'suspended') return 'Suspended';
+  if (before === 'Running' || before === 'Scaling') return scaler === undefined ? 'Running' : 'Scaling';
   const formed = report !== undefined && report.redundancy !== 'forming';
   return formed && census.worker.some((one) => one.ready) ? 'Running' : 'Pending';
-}
-
-function conditionsOf(observed: Observed, census: Census, verdict: Verdict, phase: Phase): Condition[] {
-  const { job, report, asked } = observed;
-  const scheduler = census.scheduler.some((one) => one.ready && one.state === 'active');
-  const active = inState(census.ps, 'active').length;
-  const wanted = wantedPs(job);
-  const is = (type: string, status: boolean | undefined, reason: string, message = ''): Condition => ({
-    ...{ type, status: status === undefined ? 'Unknown' : status ? 'True' : 'False', reason },
-    ...(message ? { message } : {}),
-  });
-  const redundancy = report?.redundancy ?? 'unknown';
-  const list = [
-    is('SchedulerReady', scheduler, scheduler ? 'Serving' : 'NotReady'),
-    is('Running', phase === 'Running', phase),
-    is(
-      ...(['Redundant', report ? redundancy === 'full' : undefined] as const),
-      redundancy.replace(/^./, (first) => first.toUpperCase()),
-      report?.reasons.slice(0, 3).join('; '),
-    ),
-    is(
-      ...(['Scaling', !verdict.ended && (active > wanted || report?.changing === true)] as const),
-      asked?.problem ? 'TakenBack' : active > wanted ? 'Draining' : report?.changing ? 'Moving' : 'Settled',
-      asked?.problem,
-    ),
-  ];
-  if (verdict.ended && verdict.phase === 'Succeeded')
-    list.push(is('Succeeded', true, 'Complete', verdict.message));
-  if (verdict.ended && verdict.phase === 'Failed')
-    list.push(is('Failed', true, verdict.reason, verdict.message));
-  return list;
-}
-
-/** A condition that says the same has been so since then. */
-function since(conditions: readonly Condition[], before: readonly Condition[] = [], now: number) {
-  return conditions.map((one) => {
-    const old = before.find(({ type }) => type === one.type);
-    const same = old?.status === one.status && old.lastTransitionTime !== undefined;
-    return { ...one, lastTransitionTime: same ? old.lastTransitionTime! : timeOf(now) };
-  });
 }
 
 const selectorText = (selector: Record<string, string>): string =>
@@ -86,16 +86,12 @@ const selectorText = (selector: Record<string, string>): string =>
     .join(',');
 
 /** Of a job that has ended the outcome stays, whatever becomes of its Pods. */
-export function statusOf(
-  observed: Observed,
-  census: Census,
-  start: ReturnType<typeof begun>,
-  verdict: Verdict,
-  nextIndex: { ps: number; worker: number },
-): TrainingJobStatus {
+export function statusOf(observed: Observed, passed: Passed): TrainingJobStatus {
   const { job, report, now } = observed;
+  const { census, start, verdict, next: nextIndex, goal, stage } = passed;
   const ended = hasEnded(job.status);
-  const phase = ended ? job.status!.phase! : phaseOf(observed, census, verdict);
+  const scaling = ended || verdict.ended ? {} : scalingStatusOf(observed, census, goal);
+  const phase = ended ? job.status!.phase! : phaseOf(observed, passed, scaling.currentScaler);
   const counts = (role: Role) => ({
     active: inState(census[role], 'active').length,
     ready: inState(census[role], 'active').filter((one) => one.ready).length,
@@ -104,37 +100,36 @@ export function statusOf(
   });
   const replicaStatuses = Object.fromEntries(ROLES.map((role) => [role, counts(role)]));
   const names = (role: Role) => inState(census[role], 'active').map(({ name }) => name);
-  const redundancy = ended || verdict.ended ? start.redundancy : (report?.redundancy ?? 'unknown');
+  const seen = report?.redundancy ?? (isPaused(stage) ? 'none' : 'unknown');
+  const redundancy = ended || verdict.ended ? start.redundancy : seen;
+  const suspended = savedFor(observed, stage);
   const progress = report?.progress ?? start.progress;
   const lastCheckpoint = report?.lastCheckpoint ?? start.lastCheckpoint;
   const conditions = ended
     ? (start.conditions ?? [])
-    : since(conditionsOf(observed, census, verdict, phase), start.conditions, now);
+    : since(conditionsOf(observed, census, verdict, phase, goal, stage), start.conditions, now);
+  const { currentScaler: _, change: __, targetPs: ___, ...more } = start;
+  const { startTime, startPs, startCheckpoint, ...kept } = more;
+  // A job that is suspended before it began has no beginning.
+  const never = stage === 'suspended' && job.status?.startPs === undefined;
   return {
-    ...start,
+    ...kept,
+    ...scaling,
+    ...(never ? {} : { startTime, startPs, startCheckpoint }),
+    ...(suspended ? { suspended } : {}),
     ...{ phase, replicaStatuses, nextIndex, conditions },
     ...(job.metadata.generation === undefined ? {} : { observedGeneration: job.metadata.generation }),
     ...(verdict.ended && start.completionTime === undefined ? { completionTime: timeOf(now) } : {}),
     ...(redundancy === undefined ? {} : { redundancy }),
     ...(progress ? { progress } : {}),
     ...(lastCheckpoint ? { lastCheckpoint } : {}),
-    ps: `${replicaStatuses.ps!.ready}/${wantedPs(job)}`,
-    workers: `${replicaStatuses.worker!.ready}/${job.spec.replicaSpecs.worker.replicas}`,
+    ps: `${replicaStatuses.ps!.ready}/${goal.ps}`,
+    workers: `${replicaStatuses.worker!.ready}/${goal.workers}`,
     workersActive: replicaStatuses.worker!.active,
     workerSelector: selectorText(selectorOf(job, 'worker')),
     currentPs: names('ps'),
     currentWorkers: names('worker'),
   };
-}
-
-/** Whether two JSON values say the same. Absent and undefined are the same. */
-export function sameValue(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
-  if (Array.isArray(a) !== Array.isArray(b)) return false;
-  const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
-  const keys = new Set([...Object.keys(left), ...Object.keys(right)]);
-  return [...keys].every((key) => sameValue(left[key], right[key]));
 }
 
 /** The one who is told by `kubectl describe`. */

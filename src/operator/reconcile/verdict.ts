@@ -1,7 +1,9 @@
 /** Whether a job has ended, and how. */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState, type Member, permanentProblem } from './census.js';
+import { memoryOf } from './memory.js';
 import type { Observed } from './observed.js';
+import { quantityOf } from './quantity.js';
 
 /** Why a job has failed. */
 export type FailureReason = 'BadInput' | 'BackoffLimitExceeded' | 'DeadlineExceeded' | 'Unrecoverable';
@@ -11,9 +13,14 @@ export type Verdict =
   | { ended: true; phase: 'Succeeded'; message: string }
   | { ended: true; phase: 'Failed'; reason: FailureReason; message: string };
 
-/** They have ended by themselves, and not because somebody made room for something else. */
+/**
+ * They have ended by themselves, and not because somebody made room for something else. One that was killed
+ * for want of memory has failed when there is no more for it.
+ */
 export function ownFailures(members: readonly Member[]): Member[] {
-  return inState(members, 'failed').filter((one) => !one.disrupted);
+  return members.filter(({ state, disrupted, starved }) =>
+    state === 'failed' ? !disrupted && starved !== 'grows' : state === 'active' && starved === 'spent',
+  );
 }
 
 /** A worker exits with 0 when every sample is trained. One that is deleted does, too. */
@@ -21,10 +28,11 @@ export function finishedWorkers(census: Census): Member[] {
   return inState(census.worker, 'succeeded').filter((one) => !one.disrupted);
 }
 
-/** Of a PS or scheduler that is started again in its Pod, the newest end counts until it is ready. */
+/** Of a process that is started again in its Pod, the newest end counts until it is ready. */
 function problemOf(census: Census): { member: Member; problem: string } | undefined {
   const candidates = [
     ...[...census.scheduler, ...census.ps].filter((one) => one.state !== 'ending' && !one.ready),
+    ...inState(census.worker, 'active').filter((one) => !one.ready),
     ...ownFailures(census.worker),
   ];
   for (const member of candidates) {
@@ -34,11 +42,14 @@ function problemOf(census: Census): { member: Member; problem: string } | undefi
   return undefined;
 }
 
-function describeEnd({ name, exit }: Member): string {
+/** Its last words. */
+export function describeEnd({ name, exit, starved, pod }: Member): string {
   if (!exit) return `${name} failed`;
   const how = exit.signal ? `signal ${exit.signal}` : (exit.reason ?? 'Error');
   const last = exit.message?.trim().split('\n').at(-1);
-  return `${name}: exit code ${exit.exitCode} (${how})${last ? `: ${last}` : ''}`;
+  const had = quantityOf(memoryOf(pod) ?? 0);
+  const spent = starved === 'spent' ? `, with ${had} of memory, and resourceLimits allows no more` : '';
+  return `${name}: exit code ${exit.exitCode} (${how})${last ? `: ${last}` : ''}${spent}`;
 }
 
 /** When a job that goes on has to have ended. Milliseconds since 1970. */
@@ -47,10 +58,32 @@ export function deadlineOf(job: TrainingJob, startTime: string): number | undefi
   return seconds === undefined ? undefined : Date.parse(startTime) + seconds * 1000;
 }
 
+/** More failures than there may be, in a sentence. */
+function excessOf(
+  { spec }: TrainingJob,
+  census: Census,
+  { restartCount = 0, restarts }: Pick<TrainingJobStatus, 'restartCount' | 'restarts'>,
+): string | undefined {
+  // A worker that begins again in its Pod has failed before. A PS comes back empty, which parity makes good.
+  const again = inState(census.worker, 'active').reduce((sum, one) => sum + one.restarts, 0);
+  const { ps, worker } = spec.replicaSpecs;
+  const limits: [what: string, count: number, limit: number | undefined, members: Member[]][] = [
+    ['Pods', restartCount + again, spec.runPolicy.backoffLimit, [...census.ps, ...census.worker]],
+    ['PS', restarts?.ps ?? 0, ps.restartCount, census.ps],
+    ['workers', (restarts?.worker ?? 0) + again, worker.restartCount, census.worker],
+  ];
+  for (const [what, count, limit, members] of limits) {
+    if (limit === undefined || count <= limit) continue;
+    const last = ownFailures(members).at(-1) ?? members.findLast((one) => one.exit !== undefined);
+    return `${count} ${what} failed, and ${limit} may${last ? `; ${describeEnd(last)}` : ''}`;
+  }
+  return undefined;
+}
+
 export function verdictOf(
   { job, now }: Pick<Observed, 'job' | 'now'>,
   census: Census,
-  status: Pick<TrainingJobStatus, 'restartCount'> & { startTime: string },
+  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts'> & { startTime: string },
 ): Verdict {
   const failed = (reason: FailureReason, message: string): Verdict => ({
     ...{ ended: true, phase: 'Failed', reason, message },
@@ -63,12 +96,8 @@ export function verdictOf(
     const reason = found.problem.startsWith('UNRECOVERABLE') ? 'Unrecoverable' : 'BadInput';
     return failed(reason, `${found.member.name}: ${found.problem}`);
   }
-  const limit = job.spec.runPolicy.backoffLimit;
-  if ((status.restartCount ?? 0) > limit) {
-    const last = ownFailures([...census.ps, ...census.worker]).at(-1);
-    const more = last ? `; ${describeEnd(last)}` : '';
-    return failed('BackoffLimitExceeded', `${status.restartCount} Pods failed, and ${limit} may${more}`);
-  }
+  const excess = excessOf(job, census, status);
+  if (excess !== undefined) return failed('BackoffLimitExceeded', excess);
   const deadline = deadlineOf(job, status.startTime);
   if (deadline !== undefined && now >= deadline)
     return failed(

@@ -73,7 +73,9 @@ const SCHEDULER = {
   kintsugi_workers: { kind: 'gauge', help: 'Workers that report.', labels: ['run'] },
   kintsugi_run_samples_total: {
     kind: 'counter',
-    help: 'Samples that workers have pushed, by their reports; those of workers that are gone included.',
+    help:
+      'Samples that workers have pushed, by their reports; those of workers that are gone included. A ' +
+      'scheduler that begins to lead knows those that report to it: its count begins anew, and jumps once.',
     labels: ['run'],
   },
   kintsugi_dataset_samples_total: {
@@ -287,6 +289,12 @@ const REPLICA = {
 const OPERATOR = {
   kintsugi_operator_leads: { kind: 'gauge', help: '1 when this operator leads, 0 when it stands by.' },
   kintsugi_operator_jobs: { kind: 'gauge', help: 'Training jobs.', labels: ['phase'] },
+  kintsugi_operator_passes_total: {
+    kind: 'counter',
+    help: 'Looks at a job that ended (done, or failed and repeated), while this operator leads.',
+    labels: ['outcome'],
+  },
+  kintsugi_operator_waiting_jobs: { kind: 'gauge', help: 'Jobs whose next look is due, or waits its time.' },
   kintsugi_operator_api_requests_total: {
     kind: 'counter',
     help: 'Requests that the API server has answered, by verb and HTTP status.',

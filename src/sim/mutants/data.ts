@@ -12,6 +12,18 @@ export const DATA_MUTANTS: readonly Mutant[] = [
     to: 'return [...merged.values()].slice(0, 1);',
   },
   {
+    name: 'tables: a schedule of learning rates is not kept',
+    file: 'scheduler/tables',
+    from: 'optimizer: onlyKnownOptimizer(optimizer),',
+    to: 'optimizer: { ...onlyKnownOptimizer(optimizer), schedule: undefined },',
+  },
+  {
+    name: 'tables: the largest norm of a gradient is not kept',
+    file: 'scheduler/tables',
+    from: 'optimizer: onlyKnownOptimizer(optimizer),',
+    to: 'optimizer: { ...onlyKnownOptimizer(optimizer), clipNorm: undefined },',
+  },
+  {
     name: 'scan: an owner lists keys before it has them all',
     file: 'node/queries',
     from: "if (owner?.phase === 'ACTIVE' && owner.native.keysReady)",

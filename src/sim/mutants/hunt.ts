@@ -9,6 +9,7 @@ import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { addonFile } from '../../addon-file.js';
 import { PACKAGE_ROOT } from '../../package-root.js';
 import { MUTANTS } from './index.js';
 import { type Mutant, planted } from './mutant.js';
@@ -62,7 +63,7 @@ function run(args: readonly string[], env: Record<string, string>, cpuSeconds: n
     const child = spawn('/bin/sh', limited, {
       cwd: root,
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, KINTSUGI_ADDON: join(root, 'build/Release/kintsugi.node'), ...env },
+      env: { ...process.env, KINTSUGI_ADDON: addonFile(root).path, ...env },
     });
     let output = '';
     let errors = '';

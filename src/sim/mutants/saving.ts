@@ -97,6 +97,14 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     to: 'this.loadedDedup = Dedup.from([]);',
   },
   {
+    name: 'restore: rows count their steps from 0 again',
+    file: 'node/loading',
+    from: 'owner.native.loadRows(id, keys, values, state)',
+    to:
+      'owner.native.loadRows(id, keys, values, ' +
+      'state.map((x, i) => ((i + 1) % (state.length / keys.length) === 0 ? 0 : x)))',
+  },
+  {
     name: 'restore: files of a shard are put into it in the order in which they come',
     file: 'node/loading',
     from: 'load.early.set(index, answer)',

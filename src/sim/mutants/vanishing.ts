@@ -93,4 +93,21 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
       because: 'machines of a schedule seldom vanish in just this way',
     },
   },
+  {
+    name: 'a shard that is being handed over counts as missing',
+    file: 'placement/health',
+    from: ' || isMirrored(group, m, view)',
+    to: '',
+    place: 0,
+  },
+  {
+    name: 'a mirror that lacks something counts as the shard',
+    file: 'placement/health',
+    from: ' && view.sinkComplete(mirror.sid)',
+    to: '',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'a mirror is promoted when it has everything, and seldom lacks something again',
+    },
+  },
 ];

@@ -6,6 +6,7 @@ import {
   canDoWithout,
   canImprove,
   isHealthy,
+  isIndispensable,
   isSpread,
   shardsPerNode,
 } from '../../../src/core/placement/health.js';
@@ -246,6 +247,27 @@ describe('the target of a move', () => {
     const moving = begun({ member: 1 });
     const crowded = { ...moving, data: [{ ...moving.data[0]!, node: 3 }, moving.data[1]!] };
     expect(isMoveTarget(crowded, crowded.sinks[1]!)).toBe(false);
+  });
+
+  it('that has handed over has the shard: a dead parity is not waited for', () => {
+    const promoted = mend([begun({ member: 1 })], view(all));
+    const taking = view(all, { shardComplete: (_, m) => m !== 1 });
+    const needed = (group: Group, state: ClusterView) =>
+      isIndispensable(3, [group], [code], state, () => false);
+    expect(promoted.sinks.map((sink) => [sink.kind, sink.node])).toEqual([
+      ['P', 3],
+      ['M', 4],
+    ]);
+    expect(needed(promoted, taking)).toBe(false);
+    expect(canDoWithout(promoted, promoted.sinks[0]!, code, taking)).toBe(true);
+    // The mirror lacks something, is elsewhere, or is what would go.
+    const incomplete = { ...taking, sinkComplete: (sid: number) => sid !== promoted.sinks[1]!.sid };
+    expect(needed(promoted, incomplete)).toBe(true);
+    expect(
+      needed({ ...promoted, data: [promoted.data[0]!, { ...promoted.data[1]!, node: 5 }] }, taking),
+    ).toBe(true);
+    const withoutParity = { ...promoted, sinks: [promoted.sinks[1]!] };
+    expect(canDoWithout(withoutParity, withoutParity.sinks[0]!, code, taking)).toBe(false);
   });
 
   it('of a mirror is no parity: with the parity lost the group is not healthy', () => {

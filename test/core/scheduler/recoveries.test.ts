@@ -35,6 +35,14 @@ const owned = ({ id }: Identity) =>
     group.data.flatMap(({ node, gen, init }, m) => (node === id && !init ? [{ g: group.id, m, gen }] : [])),
   );
 
+/** Shards that were never recovered. */
+const whole = ({ id }: Identity) =>
+  bare.groups.flatMap((group) =>
+    group.data.flatMap(({ node, gen, init }, m): [number, number, number][] =>
+      node === id && init ? [[group.id, m, gen]] : [],
+    ),
+  );
+
 const stats = { blocksLost: 5, blocksPresent: 1, blocksOnDemand: 0 };
 
 it('tells how many shards recover, that they serve, and that they are complete', () => {
@@ -106,13 +114,8 @@ it('the end of a recovery is told by the scheduler that resumes the job', () => 
   resume(...left);
   bare.tick(300);
   for (const node of left) {
-    const completeShards = bare.groups.flatMap(({ id, data }) =>
-      data.flatMap((entry, m): [number, number, number][] =>
-        entry.node === node.id && entry.init ? [[id, m, entry.gen]] : [],
-      ),
-    );
     const recoveries = owned(node).map((shard) => ({ ...shard, ...stats, keysReady: true as const }));
-    bare.heartbeat(node, { completeShards, recoveries });
+    bare.heartbeat(node, { completeShards: whole(node), recoveries });
   }
   news();
   const tookMs = EVENT_DELAY_MS + 300;
@@ -129,6 +132,34 @@ it('the end of a recovery is told by the scheduler that resumes the job', () => 
   for (const node of left) bare.complete(node);
   news();
   expect(told).toHaveLength(3);
+});
+
+it('a shard that its node refuses, and tries again beside a complete mirror, is another recovery', () => {
+  bare.hear(bare.attach().id, { t: 'drain', id: 1, node: 'ps-0', timeoutMs: 0 });
+  const mirrors = () => bare.groups.flatMap(({ sinks }) => sinks.filter(({ kind }) => kind === 'M'));
+  bare.tick(300);
+  const [mirror] = mirrors();
+  const target = nodes.find(({ id }) => id === mirror!.node)!;
+  bare.heartbeat(target, { completeSinks: [mirror!.sid] });
+  const g = bare.groups.findIndex(({ sinks }) => sinks.some(({ sid }) => sid === mirror!.sid));
+  const m = mirror!.index;
+  const { gen } = bare.groups[g]!.data[m]!;
+  expect(bare.groups[g]!.data[m]).toMatchObject({ node: target.id, init: false });
+  lose(nodes[0]!);
+  news();
+  expect(told.map(([kind]) => kind)).toEqual(['recovery.begun']);
+  const left = nodes.slice(1);
+  resume(...left);
+  for (const node of left) bare.heartbeat(node, { completeShards: whole(node) });
+  bare.hear(target.id, { t: 'shardRefused', g, m, gen, mirror: mirror!.sid });
+  const again = bare.groups[g]!.data[m]!;
+  expect([again.node, again.gen > gen]).toEqual([target.id, true]);
+  for (const node of left) bare.complete(node);
+  expect(bare.scheduler.recovering).toBe(0);
+  news();
+  const of = (kind: string) => told.filter((event) => event[0] === kind).map(([, { recovery }]) => recovery);
+  expect(of('recovery.begun')).toContain(again.gen);
+  expect(of('recovery.complete')).toContain(again.gen);
 });
 
 it('a recovery that ended while no scheduler ran is told when all have reported', () => {

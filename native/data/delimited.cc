@@ -1,0 +1,233 @@
+#include <cmath>
+
+#include "data/lines.h"
+#include "data/scan.h"
+
+namespace kintsugi {
+namespace {
+
+/** What is beyond does not fit a float32. */
+constexpr double kMaxFloat = 3.4e38;
+
+/** The values of a cell with several, from the left. */
+class Values {
+ public:
+  Values(const Cell& cell, const std::string& separator)
+      : data_(cell.data), at_(cell.begin), end_(cell.end), separator_(separator), over_(cell.empty()) {}
+
+  bool next(Cell& out) {
+    if (over_) return false;
+    const std::size_t end = find();
+    out = {data_, at_, end};
+    over_ = end == end_;
+    at_ = over_ ? end_ : end + separator_.size();
+    // A separator at the very end has an empty value after it.
+    return true;
+  }
+  std::size_t count() const {
+    Values rest = *this;
+    std::size_t values = 0;
+    for (Cell value; rest.next(value);) values++;
+    return values;
+  }
+
+ private:
+  std::size_t find() {
+    const std::size_t n = separator_.size();
+    for (std::size_t at = at_; end_ - at >= n; at++) {
+      const void* found = std::memchr(data_ + at, separator_[0], end_ - at - n + 1);
+      if (!found) return end_;
+      at = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - data_);
+      if (std::memcmp(data_ + at, separator_.data(), n) == 0) return at;
+    }
+    return end_;
+  }
+
+  const std::uint8_t* data_;
+  std::size_t at_, end_;
+  const std::string& separator_;
+  bool over_;
+};
+
+bool readKey(const SparseColumn& column, const Cell& cell, std::uint64_t& out) {
+  KeyHash hash(column.seed);
+  if (column.key == KeyKind::String) {
+    // What is no text becomes other text in JavaScript.
+    std::uint8_t all = 0;
+    for (std::size_t i = cell.begin; i < cell.end; i++) all |= cell.data[i];
+    if (all >= 0x80 && !isUtf8(cell.first(), cell.size())) return false;
+    hash.text(cell.first(), cell.size());
+    out = hash.end();
+    return true;
+  }
+  if (!(column.key == KeyKind::Integer ? readInteger(cell, out) : readHash(cell, out))) return false;
+  if (column.shared) return true;
+  hash.absorb(static_cast<std::uint32_t>(out));
+  hash.absorb(static_cast<std::uint32_t>(out >> 32));
+  out = hash.end();
+  return true;
+}
+
+bool readLabel(const LabelColumn& column, const Cell& cell, float& out) {
+  double value = 0;
+  if (cell.size() == 1 && (cell.first()[0] | 1) == '1') {
+    value = cell.first()[0] - '0';
+  } else if (cell.is("true", 4)) {
+    value = 1;
+  } else if (!cell.is("false", 5) && !readDecimal(cell, value)) {
+    return false;
+  }
+  if (column.threshold) {
+    out = value >= column.atLeast ? 1 : 0;
+    return true;
+  }
+  out = static_cast<float>(value);
+  return value == 0 || value == 1;
+}
+
+}  // namespace
+
+std::size_t LinePlan::denseWidth() const {
+  std::size_t width = 0;
+  for (const DenseColumn& column : dense) width += column.width();
+  return width;
+}
+
+std::size_t LinePlan::logarithms() const {
+  std::size_t count = 0;
+  for (const DenseColumn& column : dense) count += column.kind == TransformKind::Log1p;
+  return count;
+}
+
+bool LineParser::addNumbers(SchemaRows& rows, Logarithms& logarithms) const {
+  const std::size_t row = rows.size;
+  for (std::size_t i = 0; i < plan_.labels.size(); i++) {
+    float& target = rows.targets[row * plan_.labels.size() + i];
+    if (!readLabel(plan_.labels[i], cells_[plan_.labels[i].place], target)) return false;
+  }
+  std::size_t at = row * plan_.denseWidth();
+  for (const DenseColumn& column : plan_.dense) {
+    const Cell& cell = cells_[column.place];
+    const std::size_t here = at;
+    at += column.width();
+    if (cell.empty()) continue;
+    double value = 0;
+    if (!readDecimal(cell, value) || std::abs(value) > kMaxFloat) return false;
+    switch (column.kind) {
+      case TransformKind::None:
+        rows.dense[here] = static_cast<float>(value);
+        break;
+      case TransformKind::Log1p:
+        logarithms.write(rows.dense, here, value > 0 ? value : 0);
+        break;
+      case TransformKind::Normalise:
+        rows.dense[here] = static_cast<float>((value - column.mean) / column.std);
+        break;
+      case TransformKind::Bucketise:
+        std::size_t bucket = 0;
+        for (const double boundary : column.boundaries) bucket += value >= boundary;
+        rows.dense[here + bucket] = 1;
+        break;
+    }
+  }
+  double value = 0;
+  if (plan_.weight != kNoPlace) {
+    if (!readDecimal(cells_[plan_.weight], value) || !(value >= 0)) return false;
+    rows.weights[row] = static_cast<float>(value);
+  }
+  if (plan_.time != kNoPlace) {
+    if (!readDecimal(cells_[plan_.time], value)) return false;
+    rows.times[row] = value;
+  }
+  return true;
+}
+
+Stop LineParser::addKeys(const SparseColumn& column, KeyList& list) const {
+  const Cell& cell = cells_[column.place];
+  if (!column.multi) {
+    std::uint64_t key = column.seed | kMissingBit;
+    if (!cell.empty() && !readKey(column, cell, key)) return Stop::Hard;
+    if (list.count == list.capacity) return Stop::Room;
+    list.keys[list.count++] = key;
+    return Stop::End;
+  }
+  Values values(cell, column.separator);
+  const Cell none;
+  Values weights(column.weights == kNoPlace ? none : cells_[column.weights], column.separator);
+  const std::size_t count = values.count();
+  if (column.weights != kNoPlace && weights.count() != count) return Stop::Hard;
+  const std::size_t kept = count < column.limit ? count : column.limit;
+  if (list.capacity - list.count < kept) return Stop::Room;
+  Cell value, weight;
+  for (std::size_t i = 0; values.next(value); i++) {
+    if (column.weights != kNoPlace) weights.next(weight);
+    if (i < count - kept) continue;
+    if (value.empty() || !readKey(column, value, list.keys[list.count])) return Stop::Hard;
+    double number = 1;
+    if (column.weights != kNoPlace) {
+      if (!readDecimal(weight, number)) return Stop::Hard;
+      list.weights[list.count] = static_cast<float>(number);
+    }
+    list.count++;
+  }
+  return Stop::End;
+}
+
+/** All of a row or nothing. */
+Stop LineParser::addRow(SchemaRows& rows, Logarithms& logarithms, std::uint32_t& full) {
+  const std::size_t late = logarithms.count;
+  counts_.clear();
+  Stop stop = addNumbers(rows, logarithms) ? Stop::End : Stop::Hard;
+  for (std::size_t i = 0; i < rows.lists.size() && stop == Stop::End; i++) {
+    counts_.push_back(rows.lists[i].count);
+    stop = addKeys(plan_.sparse[i], rows.lists[i]);
+    if (stop == Stop::Room) full = static_cast<std::uint32_t>(i);
+  }
+  if (stop == Stop::End) {
+    rows.size++;
+    for (KeyList& list : rows.lists) list.offsets[rows.size] = static_cast<std::uint32_t>(list.count);
+    return stop;
+  }
+  logarithms.count = late;
+  for (std::size_t i = 0; i < counts_.size(); i++) rows.lists[i].count = counts_[i];
+  return stop;
+}
+
+template <bool kVector>
+Stopped LineParser::parseLines(View text, std::size_t from, std::size_t until, SchemaRows& rows,
+                               Logarithms& logarithms) {
+  Marks<kVector> marks(text, from, plan_.delimiter, '"');
+  const std::uint8_t* const data = text.data;
+  const std::size_t room = plan_.logarithms();
+  std::size_t start = from;
+  std::uint32_t lines = 0;
+  for (; start < until; lines++) {
+    if (rows.size == rows.capacity) return {Stop::Full, start, lines};
+    if (logarithms.capacity - logarithms.count < room) return {Stop::Room, start, lines, kLate};
+    std::size_t begin = start, at = 0;
+    std::uint32_t field = 0;
+    for (;; field++) {
+      at = marks.next();
+      if (at == kNowhere) return {Stop::End, start, lines};
+      if (data[at] == '"' || field == plan_.fields) return {Stop::Hard, start, lines};
+      cells_[field] = {data, begin, at};
+      if (data[at] == '\n') break;
+      begin = at + 1;
+    }
+    if (field + 1 != plan_.fields) return {Stop::Hard, start, lines};
+    if (at > start && data[at - 1] == '\r') cells_[field].end--;
+    std::uint32_t full = 0;
+    const Stop stop = addRow(rows, logarithms, full);
+    if (stop != Stop::End) return {stop, start, lines, full};
+    start = at + 1;
+  }
+  return {Stop::End, start, lines};
+}
+
+Stopped LineParser::parse(View text, std::size_t from, std::size_t until, SchemaRows& rows,
+                          Logarithms& logarithms, bool vector) {
+  return vector ? parseLines<true>(text, from, until, rows, logarithms)
+                : parseLines<false>(text, from, until, rows, logarithms);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,144 @@
+// Lines of text as rows of a batch: the Criteo layout, and what a schema makes of lines with a delimiter.
+// What is taken is taken exactly as src/data does. A line that is not taken is left to src/data, which
+// takes it or says what is wrong with it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "data/cells.h"
+
+namespace kintsugi {
+
+enum class Stop : std::uint32_t {
+  End = 0,   // no further whole line that begins before the limit
+  Full = 1,  // the batch is
+  Hard = 2,  // this line is not taken
+  Room = 3,  // a list of keys, or of late numbers, is full
+};
+
+/** Where parsing stopped: at the beginning of a line. */
+struct Stopped {
+  Stop why = Stop::End;
+  std::size_t at = 0;
+  std::uint32_t lines = 0;
+  /** Of Room: the sparse column, or kLate. */
+  std::uint32_t column = 0;
+};
+
+inline constexpr std::uint32_t kLate = 0xFFFFFFFF;
+
+/** log1p is JavaScript's, so that the same numbers give the same bits in every format: small integers by a
+ * table of it, others are left for later. */
+struct Logarithms {
+  const float* table = nullptr;
+  std::size_t size = 0;
+  /** Places in the dense values, and x of log1p(x) */
+  std::uint32_t* places = nullptr;
+  double* numbers = nullptr;
+  std::size_t count = 0, capacity = 0;
+
+  void write(float* dense, std::size_t at, double x) {
+    const auto whole = static_cast<std::uint32_t>(x < 4e9 ? x : 4e9);
+    if (whole < size && whole == x) {
+      dense[at] = table[whole];
+      return;
+    }
+    places[count] = static_cast<std::uint32_t>(at);
+    numbers[count++] = x;
+  }
+};
+
+inline constexpr std::uint32_t kCriteoDense = 13, kCriteoKeys = 26;
+
+/** A batch under construction; rows [0, size) are there. */
+struct CriteoRows {
+  std::uint32_t size = 0, capacity = 0;
+  float *labels = nullptr, *dense = nullptr;
+  std::uint64_t* keys = nullptr;
+};
+
+/** Takes lines of text[from..) that begin before `until`. `logarithms` has room for a row. */
+Stopped parseCriteo(View text, std::size_t from, std::size_t until, CriteoRows& rows, Logarithms& logarithms,
+                    bool vector);
+
+enum class KeyKind : std::uint8_t { Integer, Hash, String };
+enum class TransformKind : std::uint8_t { None, Log1p, Normalise, Bucketise };
+
+struct LabelColumn {
+  std::uint32_t place = 0;
+  /** 1 from this number on; else the column has 0 and 1. */
+  bool threshold = false;
+  double atLeast = 0;
+};
+
+struct DenseColumn {
+  std::uint32_t place = 0;
+  TransformKind kind = TransformKind::None;
+  double mean = 0, std = 1;
+  std::vector<double> boundaries;
+
+  std::size_t width() const { return kind == TransformKind::Bucketise ? boundaries.size() + 1 : 1; }
+};
+
+inline constexpr std::uint32_t kNoPlace = 0xFFFFFFFF;
+
+struct SparseColumn {
+  std::uint32_t place = 0, weights = kNoPlace;
+  KeyKind key = KeyKind::String;
+  bool shared = false, multi = false;
+  std::uint32_t seed = 0, limit = 1;
+  /** Not empty where `multi`. */
+  std::string separator;
+};
+
+/** What a schema makes of the columns of a file; places are below `fields`. */
+struct LinePlan {
+  std::uint8_t delimiter = '\t';
+  std::uint32_t fields = 0;
+  std::vector<LabelColumn> labels;
+  std::vector<DenseColumn> dense;
+  std::vector<SparseColumn> sparse;
+  std::uint32_t weight = kNoPlace, time = kNoPlace;
+
+  std::size_t denseWidth() const;
+  std::size_t logarithms() const;
+};
+
+/** Keys of a sparse column, and where those of each row begin. */
+struct KeyList {
+  std::uint64_t* keys = nullptr;
+  float* weights = nullptr;
+  std::uint32_t* offsets = nullptr;
+  std::size_t count = 0, capacity = 0;
+};
+
+struct SchemaRows {
+  std::uint32_t size = 0, capacity = 0;
+  float *targets = nullptr, *dense = nullptr, *weights = nullptr;
+  double* times = nullptr;
+  std::vector<KeyList> lists;
+};
+
+class LineParser {
+ public:
+  explicit LineParser(LinePlan plan) : plan_(std::move(plan)), cells_(plan_.fields) {}
+
+  const LinePlan& plan() const { return plan_; }
+  /** As parseCriteo. A line with a quote is not taken. */
+  Stopped parse(View text, std::size_t from, std::size_t until, SchemaRows& rows, Logarithms& logarithms,
+                bool vector);
+
+ private:
+  template <bool kVector>
+  Stopped parseLines(View text, std::size_t from, std::size_t until, SchemaRows& rows,
+                     Logarithms& logarithms);
+  Stop addRow(SchemaRows& rows, Logarithms& logarithms, std::uint32_t& full);
+  bool addNumbers(SchemaRows& rows, Logarithms& logarithms) const;
+  Stop addKeys(const SparseColumn& column, KeyList& list) const;
+
+  LinePlan plan_;
+  std::vector<Cell> cells_;
+  std::vector<std::size_t> counts_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,58 @@
+"""A parameter server for embedding tables that loses machines without losing training."""
+
+from . import schedules
+from ._client import Client, Table, connect
+from ._cluster import LocalCluster, start_local_cluster
+from ._dataset import Dataset, Lease
+from ._errors import Error, PushInDoubt
+from ._futures import Future, PushFuture
+from ._ranges import RangeDataset, read_batches
+from ._specs import (
+    FTRL,
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    Constant,
+    Initializer,
+    Momentum,
+    Normal,
+    Optimizer,
+    RowwiseAdagrad,
+    Uniform,
+    Zeros,
+)
+from ._text import Batch
+
+__all__ = [
+    "FTRL",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Batch",
+    "Client",
+    "Constant",
+    "Dataset",
+    "Error",
+    "Future",
+    "Initializer",
+    "Lease",
+    "LocalCluster",
+    "Momentum",
+    "Normal",
+    "Optimizer",
+    "PushFuture",
+    "PushInDoubt",
+    "RangeDataset",
+    "RowwiseAdagrad",
+    "Table",
+    "Uniform",
+    "Zeros",
+    "connect",
+    "read_batches",
+    "schedules",
+    "start_local_cluster",
+]
+
+__version__ = "0.1.0"

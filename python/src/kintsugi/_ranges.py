@@ -1,0 +1,304 @@
+"""Files of samples that the trainers of a run share: each sample is trained exactly once per epoch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._dataset import Lease
+from ._errors import Error
+from ._steps import Step, steps_of
+from ._text import (
+    Batch,
+    KeyKind,
+    batches_of,
+    columns_of,
+    header_of,
+    line_bytes,
+    lines_of,
+    size_of,
+    whole_lines,
+)
+
+if TYPE_CHECKING:
+    from ._client import Client
+    from ._futures import PushFuture
+
+RANGE_BATCHES = 32
+"""Batches of a range, about: it is what a lost trainer's successor may have to read again."""
+
+FOLLOW_SECONDS = 0.2
+"""Files that grow are looked at so often while nothing of them is left to train."""
+
+
+def read_batches(
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    dense: Sequence[int] | Sequence[str] = (),
+    sparse: Sequence[int] | Sequence[str] = (),
+    label: int | str = 0,
+    batch: int,
+    keys: KeyKind = "hex",
+    tensors: bool = False,
+) -> Iterator[Batch]:
+    """The batches of files as `RangeDataset` gives them, without a job: to test what was trained.
+
+    @raises Error BAD_DATA, BAD_ARGUMENT.
+    """
+    for path in [os.fspath(file) for file in files]:
+        columns = columns_of(path, dense, sparse, label, keys)
+        begin = len(header_of(path)) if isinstance(label, str) else 0
+        for content, samples in batches_of(lines_of(path, begin, size_of(path)), batch):
+            yield _given(columns.parse(content, samples), tensors)
+
+
+def _given(batch: Any, tensors: bool) -> Any:
+    if not tensors or not isinstance(batch, Batch):
+        return batch
+    import torch
+
+    return Batch(*(torch.from_numpy(column) for column in batch))
+
+
+@dataclass
+class Work:
+    """A batch that is being trained. `begin` and `settle` around what is done with it."""
+
+    dataset: RangeDataset
+    lease: Lease
+    index: int
+    batch: Any
+    samples: int
+    key: int
+    """In the table of audits."""
+    last: bool
+    """Of its range."""
+
+    def __post_init__(self) -> None:
+        self.step = Step()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """What modules look up meanwhile belongs to this batch."""
+        steps = steps_of(self.dataset.client)
+        before, steps.current = steps.current, self.step
+        try:
+            yield
+        finally:
+            steps.current = before
+
+    def push(self) -> PushFuture | None:
+        """Pushes its gradients, once; None: it was durable before, or is somebody else's now."""
+        requests = self.step.requests()
+        audit = self.dataset.audit
+        if audit is not None:
+            keys, counted = np.array([self.key], np.uint64), np.array([[1, self.samples]], np.float32)
+            requests.append((audit, keys, counted))
+        self.step = Step()
+        if self.dataset.on_batch is not None:
+            self.dataset.on_batch(self.samples)
+        if self.lease.lost:
+            return None
+        if self.index < self.lease.done:
+            # Computed again only because the dense parameters of this process have not seen it.
+            self.lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
+            return None
+        return self.lease.push(requests, self.samples)
+
+    def finish(self) -> None:
+        """Ends its range, if this is the last batch of it: returns when all of them are durable.
+
+        @raises Error: what a push of it raised.
+        """
+        if not self.last:
+            return
+        self.lease.finish()
+        if self.dataset.on_range is not None:
+            self.dataset.on_range()
+
+
+def _wait(pushed: PushFuture | None) -> None:
+    if pushed is not None:
+        pushed.result()
+
+
+class RangeDataset:
+    """Samples in lines of text files, each trained exactly once per epoch, however many trainers there are.
+
+    Iterating gives batches, `(dense, sparse, label)`: float32 of samples x dense columns, int64 keys of
+    samples x sparse columns, float32 of samples. What layers of `kintsugi.torch` over the same client look up
+    for a batch is its gradient, pushed when the next batch is asked for. A batch that was made durable by a
+    trainer that is gone may be given once more; its gradients are dropped then.
+
+    `client`: works on one data set. `files`: paths, the same in every trainer. `dense`, `sparse`, `label`:
+    columns, by position from 0, or by name in the first line of each file. Columns are separated by tabs, in
+    .csv files by commas, without quotes. `keys`: what sparse columns hold: "hex" (up to 8 digits), "integer"
+    (up to 9 digits) or "text", which is hashed. Each column has keys of its own, and an empty field one, too:
+    those of `kintsugi worker` for the Criteo layout. `batch`: samples. `run`: trainers that give the same one
+    share the samples. `shuffle`: ranges in an order that `seed` chooses. `tensors`: give PyTorch's tensors.
+    `reader`: takes the bytes of whole lines and their number and gives the batch, any object, in place of the
+    columns. `follow`: the files grow, and batches come without an end, as whole lines do; some have fewer
+    samples. Leave the loop, and close the client. `audit`: a table `RUN-audit` counts how often each batch
+    was applied, for `report`.
+
+    @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        files: Sequence[str | os.PathLike[str]],
+        *,
+        dense: Sequence[int] | Sequence[str] = (),
+        sparse: Sequence[int] | Sequence[str] = (),
+        label: int | str = 0,
+        batch: int,
+        epochs: int = 1,
+        run: str = "train",
+        seed: int = 0,
+        shuffle: bool = False,
+        keys: KeyKind = "hex",
+        tensors: bool = False,
+        reader: Callable[[bytes, int], Any] | None = None,
+        follow: bool = False,
+        audit: bool = False,
+    ) -> None:
+        from ._specs import SGD, Zeros
+
+        self.client = client
+        self.epochs = epochs
+        self.on_batch: Callable[[int], None] | None = None
+        """Is told the samples of each batch when its gradients are on their way."""
+        self.on_range: Callable[[], None] | None = None
+        """Is called when a range is finished, and nothing of this process is under way."""
+        self._follow = follow
+        self._files = [os.fspath(file) for file in files]
+        if not self._files or batch < 1 or epochs < 1:
+            raise Error("BAD_ARGUMENT", "a data set needs files, and batch and epochs of at least 1")
+        if follow and (epochs != 1 or shuffle):
+            raise Error("BAD_ARGUMENT", "files that grow are trained once, in their order")
+        self._header = isinstance(label, str)
+        self._tensors = tensors
+        self._readers = [reader or columns_of(f, dense, sparse, label, keys).parse for f in self._files]
+        self.audit = (
+            client.create_table(
+                f"{run}-audit", 2, optimizer=SGD(lr=-1), initializer=Zeros(), pool="embedding"
+            )
+            if audit
+            else None
+        )
+        sizes = [(os.path.basename(file), size_of(file)) for file in self._files]
+        self._sizes = [0] * len(sizes)
+        """Of files that grow: where whole lines are known to end."""
+        range_bytes = int(RANGE_BATCHES * batch * line_bytes(self._files[0])) + 1
+        self.dataset = client.dataset(
+            run,
+            sizes,
+            batch=batch,
+            range_bytes=range_bytes,
+            epochs=epochs,
+            seed=seed,
+            shuffle=shuffle,
+            follow=follow,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Batches, until all ranges of all epochs are finished. A batch is pushed when the next is asked for.
+
+        @raises Error BAD_DATA, and what pushes raise.
+        """
+        works = self.works()
+        work = next(works, None)
+        while work is not None:
+            with work.current():
+                yield work.batch
+                pushed = work.push()
+            if work.last:
+                _wait(pushed)
+                work.finish()
+                work = next(works, None)
+                continue
+            try:
+                # Read while the push is on its way.
+                following = next(works, None)
+            finally:
+                _wait(pushed)
+            # The others of a range that is somebody else's by now are not this trainer's.
+            while following is not None and following.lease.lost:
+                following = next(works, None)
+            work = following
+
+    def works(self) -> Iterator[Work]:
+        """Batches with what they belong to. Whoever takes them pushes each, in order, and ends its range."""
+        while (lease := self._acquire()) is not None:
+            yield from self._range(lease)
+
+    def _acquire(self) -> Lease | None:
+        if not self._follow:
+            return self.dataset.acquire()
+        while True:
+            # What others have seen of the files counts, too.
+            self._sizes = [max(pair) for pair in zip(self._sizes, self._seen(), strict=True)]
+            try:
+                return self.dataset.acquire(FOLLOW_SECONDS)
+            except TimeoutError:
+                continue
+
+    def _seen(self) -> list[int]:
+        sizes = [whole_lines(path, size) for path, size in zip(self._files, self._sizes, strict=True)]
+        return self.dataset.extend(sizes) if sizes != self._sizes else sizes
+
+    def _range(self, lease: Lease) -> Iterator[Work]:
+        waiting = None
+        index = 0
+        begin = lease.begin
+        try:
+            if self._header:
+                begin = max(begin, len(header_of(self._files[lease.file])))
+            lines = lines_of(self._files[lease.file], begin, lease.end)
+            for content, samples in batches_of(lines, self.dataset.batch):
+                if waiting is not None:
+                    yield waiting
+                    if lease.lost:
+                        return
+                batch = self._readers[lease.file](content, samples)
+                key = (lease.epoch << 52) | (lease.file << 44) | (lease.begin + index)
+                waiting = Work(self, lease, index, _given(batch, self._tensors), samples, key, last=False)
+                index += 1
+            if waiting is not None:
+                waiting.last = True
+                yield waiting
+            else:
+                lease.finish()
+        except GeneratorExit:
+            lease.give_back()
+            raise
+        except Error as error:
+            if error.code == "BAD_DATA":
+                lease.fail(index, str(error), error.code)
+            raise
+
+    def report(self) -> dict[str, int]:
+        """What was trained: samples of all files and epochs, how many the job counted, and, with `audit`, how
+        many were lost, and how many batches were applied twice or more.
+
+        @raises Error.
+        """  # noqa: D205
+        lines = [
+            sum(piece.count(b"\n") for piece in lines_of(file, 0, size_of(file))) - self._header
+            for file in self._files
+        ]
+        samples = sum(lines) * self.epochs
+        found = {"samples": samples, "trained": sum(self.dataset.status()["samples"])}
+        if self.audit is not None:
+            applied = [rows for _, rows in self.audit.items()]
+            counts = np.concatenate(applied) if applied else np.zeros((0, 2), np.float32)
+            once = counts[:, 1] / np.maximum(counts[:, 0], 1)
+            found["lost"] = samples - int(once.sum())
+            found["duplicated"] = int((counts[:, 0] - 1).sum())
+        return found

@@ -1,0 +1,150 @@
+"""Optimizers and initializers of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ._named import Named, arguments
+from .schedules import Schedule, schedule_of
+
+
+@dataclass(frozen=True)
+class Optimizer(Named):
+    """How gradients change rows; see docs/optimizers.md.
+
+    `clip_norm`: the gradient of a row is scaled down to this norm where its own is larger. `schedule`: `lr`
+    is multiplied by a factor that changes with the steps of each row (`kintsugi.schedules`).
+    """
+
+    clip_norm: float | None = field(default=None, kw_only=True)
+    schedule: Schedule | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """w -= lr * g."""
+
+    kind: ClassVar[str] = "sgd"
+    lr: float
+
+
+@dataclass(frozen=True)
+class Momentum(Optimizer):
+    """v = momentum * v + g; w -= lr * v."""
+
+    kind: ClassVar[str] = "momentum"
+    lr: float
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """s += g^2; w -= lr * g / (sqrt(s) + eps)."""
+
+    kind: ClassVar[str] = "adagrad"
+    lr: float = 0.05
+    eps: float = 1e-10
+    initial_accumulator: float = 0.0
+
+
+@dataclass(frozen=True)
+class RowwiseAdagrad(Optimizer):
+    """s += mean(g^2), one s per row; w -= lr * g / (sqrt(s) + eps)."""
+
+    kind: ClassVar[str] = "rowwise_adagrad"
+    lr: float = 0.05
+    eps: float = 1e-10
+    initial_accumulator: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Moving averages of g and g^2, corrected for the start; each row counts its own steps."""
+
+    kind: ClassVar[str] = "adam"
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """w -= lr * weight_decay * w, then as `Adam`: decay that the moving averages do not see."""
+
+    kind: ClassVar[str] = "adamw"
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class FTRL(Optimizer):
+    """FTRL-Proximal with L1 and L2; for tables that begin with `Zeros()`. It takes no schedule."""
+
+    kind: ClassVar[str] = "ftrl"
+    lr: float = 0.05
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    initial_accumulator: float = 0.0
+
+
+@dataclass(frozen=True)
+class Initializer(Named):
+    """Values of a row that was never pushed; they depend on the table's seed and the key only."""
+
+
+@dataclass(frozen=True)
+class Zeros(Initializer):
+    """All zero."""
+
+    kind: ClassVar[str] = "zeros"
+
+
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """All the same value."""
+
+    kind: ClassVar[str] = "constant"
+    value: float
+
+
+@dataclass(frozen=True)
+class Uniform(Initializer):
+    """Uniform in [low, high)."""
+
+    kind: ClassVar[str] = "uniform"
+    low: float = -0.05
+    high: float = 0.05
+
+
+@dataclass(frozen=True)
+class Normal(Initializer):
+    """Normal with this mean and standard deviation."""
+
+    kind: ClassVar[str] = "normal"
+    mean: float = 0.0
+    std: float = 0.01
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    each.kind: each for each in (SGD, Momentum, Adagrad, RowwiseAdagrad, Adam, AdamW, FTRL)
+}
+INITIALIZERS: dict[str, type[Initializer]] = {each.kind: each for each in (Zeros, Constant, Uniform, Normal)}
+
+
+def optimizer_of(spec: dict[str, Any]) -> Optimizer:
+    """The optimizer that a job names so."""
+    given = arguments(spec)
+    if "schedule" in given:
+        given["schedule"] = schedule_of(given["schedule"])
+    return OPTIMIZERS[str(spec["kind"])](**given)
+
+
+def initializer_of(spec: dict[str, Any]) -> Initializer:
+    """The initializer that a job names so."""
+    return INITIALIZERS[str(spec["kind"])](**arguments(spec))

@@ -1,0 +1,60 @@
+"""Whole rows, scans, events and checkpoints."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import kintsugi
+
+
+def test_whole_rows_are_assigned(client: kintsugi.Client) -> None:
+    source = client.create_table(f"t-{uuid4()}", 3, optimizer=kintsugi.Adam())
+    copy = client.create_table(f"t-{uuid4()}", 3, optimizer=kintsugi.Adam(), seed=9)
+    keys = np.arange(50)
+    source.push(keys, np.random.default_rng(2).standard_normal((50, 3))).result()
+    copy.assign(keys, source.pull(keys, state=True)).result()
+    assert (copy.pull(keys, state=True) == source.pull(keys, state=True)).all()
+    with pytest.raises(kintsugi.Error, match="DIM_MISMATCH"):
+        copy.assign(keys, np.zeros((50, 3)))
+
+
+def test_items_gives_every_row_once(client: kintsugi.Client) -> None:
+    table = client.create_table(
+        f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros()
+    )
+    assert len(table) == 0
+    assert list(table.items()) == []
+    keys = np.arange(3000, dtype=np.uint64)
+    table.push(keys, np.stack([keys, 2 * keys], axis=1).astype(np.float32)).result()
+    assert len(table) == 3000
+    seen: dict[int, float] = {}
+    for some, rows in table.items(batch=700):
+        assert len(some) <= 700
+        assert rows.shape == (len(some), 2)
+        seen.update(zip(some.tolist(), rows[:, 1].tolist(), strict=True))
+    assert seen == {key: 2.0 * key for key in range(3000)}
+    # Who stops in the middle harms nothing.
+    for _ in table.items(batch=10):
+        break
+    assert len(list(table.items(batch=1000, state=True))) >= 3
+
+
+def test_events(client: kintsugi.Client) -> None:
+    events = list(client.events())
+    assert [event["number"] for event in events] == sorted(event["number"] for event in events)
+    joined = [event for event in events if event["kind"] == "node.joined"]
+    assert len(joined) >= 3
+    assert next(client.events(follow=True)) == events[0]
+
+
+def test_a_checkpoint(tmp_path: Path) -> None:
+    with (
+        kintsugi.start_local_cluster(ps=2, code="1+1", checkpoint=str(tmp_path)) as cluster,
+        kintsugi.connect(cluster.address, timeout=60) as client,
+    ):
+        client.create_table("items", 4).push(np.arange(100), np.ones((100, 4))).result()
+        made = client.checkpoint()
+        assert (made["number"], made["rows"]) == (1, 100)
+        assert client.restore(str(tmp_path))["shards"] == []

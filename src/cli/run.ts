@@ -1,0 +1,37 @@
+/**
+ * The command line. Commands are thin: flags in, one call, output. Whatever goes wrong ends here, in one line
+ * with a code: `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a
+ * bug.
+ */
+import { CommanderError } from 'commander';
+import { describe, KintsugiError } from '../errors.js';
+import { RunFailure } from './failure.js';
+import { createProgram } from './program.js';
+
+function fail(error: unknown): void {
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return;
+    const message =
+      error.code === 'commander.help' ? 'a command is needed; see kintsugi --help' : error.message;
+    return fail(new KintsugiError('BAD_ARGUMENT', message.replace(/^error: /, '')));
+  }
+  const known = error instanceof KintsugiError && error.code !== 'INTERNAL';
+  const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+  process.stderr.write(`kintsugi: ${code}: ${describe(error)}\n`);
+  if (!known && process.env.KINTSUGI_DEBUG === '1' && error instanceof Error)
+    process.stderr.write(`${error.stack}\n`);
+  process.exitCode = known && !(error instanceof RunFailure) ? 2 : 1;
+}
+
+/** A thing left open (a socket that redials, a model's threads) must not keep a finished command alive. */
+function leave(): void {
+  process.stdout.write('', () => process.stderr.write('', () => process.exit()));
+}
+
+process.on('uncaughtException', (error) => {
+  // What breaks while the process ends adds nothing to the reason that was given.
+  if (process.exitCode === undefined) fail(error);
+  leave();
+});
+
+createProgram().parseAsync(process.argv).catch(fail).finally(leave);

@@ -1,0 +1,141 @@
+/**
+ * The books of the ranges that a worker holds: which batches of each were pushed and which are durable, and
+ * the reports that keep their leases.
+ */
+import { KintsugiError } from '../errors.js';
+import type { Dataset, Lease, Outcome } from './dataset.js';
+
+/** Reports keep a lease: so many in its time. */
+const REPORTS_PER_LEASE = 4;
+
+/** A leased range. */
+export class HeldRange {
+  /** Samples of the batches that count for this worker, and those that somebody else had begun. */
+  samples = 0;
+  redone = 0;
+  /** Batches that were pushed or skipped. */
+  pushed = 0;
+  /** Batches that are durable: all below. Some beyond may be, too. */
+  done: number;
+  /** Pushes under way. */
+  pending = 0;
+  /** It is somebody else's. Pushes that are under way do no harm, because both use the same numbers. */
+  lost = false;
+  private readonly beyond = new Set<number>();
+
+  constructor(readonly lease: Lease) {
+    this.done = lease.done;
+  }
+
+  get begun(): number {
+    return Math.max(this.lease.begun, this.pushed);
+  }
+
+  /** Batch `index` is trained, or was durable before. */
+  count(index: number, samples: number): void {
+    const { done, begun } = this.lease;
+    this.samples += samples;
+    if (index >= done && index < begun) this.redone += samples;
+  }
+
+  becameDurable(index: number): void {
+    this.beyond.add(index);
+    while (this.beyond.delete(this.done)) this.done += 1;
+  }
+
+  /** What is said of it when it is released. */
+  outcome(end: Omit<Outcome, 'done' | 'begun' | 'samples' | 'redone'>): Outcome {
+    const { done, begun, samples, redone } = this;
+    return { ...end, done, begun, samples, redone };
+  }
+}
+
+export class HeldRanges<Held extends HeldRange> implements Iterable<Held> {
+  /** Batches that this worker has made durable, of all ranges. */
+  durable = 0;
+  private readonly held = new Set<Held>();
+  private timer: NodeJS.Timeout | undefined;
+  private exchanging = 0;
+
+  /** `keep`: called several times in the time of a lease, to report those that are to be kept. */
+  constructor(
+    private readonly dataset: Pick<Dataset, 'report'>,
+    private readonly keep: () => void,
+  ) {}
+
+  [Symbol.iterator](): Iterator<Held> {
+    return this.held.values();
+  }
+
+  add(held: Held): Held {
+    this.held.add(held);
+    this.timer ??= setInterval(this.keep, held.lease.leaseMs / REPORTS_PER_LEASE).unref();
+    return held;
+  }
+
+  remove(held: Held): void {
+    this.held.delete(held);
+  }
+
+  /** The scheduler gave the range to another worker. */
+  lost(range: number, lease: number): void {
+    for (const held of this.held)
+      if (held.lease.id === lease && held.lease.range.number === range) held.lost = true;
+  }
+
+  report(held: Held): void {
+    if (!held.lost) this.dataset.report(...this.progressOf(held));
+  }
+
+  /** What is done of the ranges that this worker still has. */
+  get progress(): Parameters<Dataset['report']>[] {
+    return [...this.held].filter(({ lost }) => !lost).map((held) => this.progressOf(held));
+  }
+
+  private progressOf({ lease, done, begun }: Held): Parameters<Dataset['report']> {
+    return [lease, done, begun, this.durable];
+  }
+
+  /** A request to the parameter server: while one is under way, the worker itself is not slow. */
+  async exchange<T>(request: Promise<T>): Promise<T> {
+    this.exchanging += 1;
+    try {
+      return await request;
+    } finally {
+      this.exchanging -= 1;
+    }
+  }
+
+  get isExchanging(): boolean {
+    return this.exchanging > 0;
+  }
+
+  /**
+   * Accounts for the push of batch `index`. Resolves when it is durable, or when the range is somebody
+   * else's; then one of both applies it. `eager`: others wait for what becomes durable.
+   * @throws what `send` throws of a range that is still held
+   */
+  async push(held: Held, index: number, send: () => Promise<unknown>, eager = false): Promise<void> {
+    held.pending += 1;
+    held.pushed = index + 1;
+    this.report(held);
+    try {
+      await this.exchange(send());
+      held.becameDurable(index);
+      this.durable += 1;
+      // While other pushes are under way, nobody waits for this one; the next report includes it.
+      if (held.pending === 1 || eager) this.report(held);
+    } catch (error) {
+      // The session has ended because somebody else finished the range, so this push has been applied.
+      const ended = error instanceof KintsugiError && error.code === 'SESSION_EXPIRED';
+      if (!held.lost && !ended) throw error;
+      held.lost = true;
+    } finally {
+      held.pending -= 1;
+    }
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+  }
+}

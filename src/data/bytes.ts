@@ -1,0 +1,132 @@
+/** Bytes of data files, decompressed, and the failures of reading them in the words of a user. */
+import { createReadStream } from 'node:fs';
+import { access, constants, open, stat } from 'node:fs/promises';
+import { type Duplex, Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { describe, KintsugiError } from '../errors.js';
+import { isRemote, remoteChunks, remoteSize } from './object-store.js';
+import { createUnzstd } from './zstd.js';
+
+export const READ_BYTES = 256 * 1024;
+
+export function bad(message: string, cause?: unknown): KintsugiError {
+  return new KintsugiError('BAD_DATA', message, cause === undefined ? undefined : { cause });
+}
+
+const UNPACKERS: Record<string, () => Duplex | Promise<Duplex>> = {
+  '.gz': () => createGunzip({ chunkSize: READ_BYTES }),
+  '.zst': () => createUnzstd(READ_BYTES),
+};
+
+/** The name of a file without the ending that says how it is compressed, and that ending. */
+export function packing(file: string): { name: string; ending: string | undefined } {
+  const ending = Object.keys(UNPACKERS).find((each) => file.endsWith(each));
+  return { name: file.slice(0, file.length - (ending?.length ?? 0)), ending };
+}
+
+/** A failure of reading a file. One that has nothing to do with the file stays what it is. */
+function unreadable(file: string, error: unknown): KintsugiError {
+  const other = error instanceof KintsugiError && error.code === 'DEPENDENCY_MISSING';
+  return other ? error : bad(`${file}: ${describe(error)}`, error);
+}
+
+/** Bytes of a file, as it is. @throws BAD_DATA */
+export async function sizeOf(file: string): Promise<number> {
+  try {
+    const size = isRemote(file) ? await remoteSize(file) : (await stat(file)).size;
+    if (size === undefined) throw new Error('there is no such file');
+    return size;
+  } catch (error) {
+    throw unreadable(file, error);
+  }
+}
+
+/** True for a compressed file: it can only be read from its start. */
+export function isPacked(file: string): boolean {
+  return packing(file).ending !== undefined;
+}
+
+/** A file in two pieces of memory in turn: one is read while the other is used. */
+async function* plainChunks(file: string, from: number): AsyncGenerator<Buffer> {
+  const handle = await open(file);
+  let next: Promise<Buffer> | undefined;
+  try {
+    const memory = [0, 1].map(() => Buffer.allocUnsafeSlow(READ_BYTES));
+    const read = async (turn: number, at: number) => {
+      const { buffer, bytesRead } = await handle.read(memory[turn % 2]!, 0, READ_BYTES, at);
+      return buffer.subarray(0, bytesRead);
+    };
+    next = read(0, from);
+    for (let [turn, at] = [1, from]; ; turn++) {
+      const chunk = await next;
+      if (chunk.length === 0) return;
+      at += chunk.length;
+      next = read(turn, at);
+      // Whoever takes the chunk may never ask for the next one.
+      next.catch(() => {});
+      yield chunk;
+    }
+  } finally {
+    await next?.catch(() => {});
+    await handle.close();
+  }
+}
+
+/**
+ * Bytes of a file from `from` on, decompressed. A chunk is valid until the next one is asked for. Every
+ * failure of the file system or of a decompressor becomes BAD_DATA with the file's name. What is compressed
+ * can only be read from its start: what comes before `from` is thrown away.
+ */
+export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncGenerator<Buffer> {
+  const { ending } = packing(file);
+  if (ending === undefined && !isRemote(file)) {
+    try {
+      for await (const chunk of plainChunks(file, from)) {
+        onRead();
+        yield chunk;
+      }
+    } catch (error) {
+      throw unreadable(file, error);
+    }
+    return;
+  }
+  const unpack = ending === undefined ? undefined : await UNPACKERS[ending]!();
+  const start = unpack ? 0 : from;
+  const raw: Readable = isRemote(file)
+    ? Readable.from(remoteChunks(file, start), { objectMode: false, highWaterMark: READ_BYTES })
+    : createReadStream(file, { highWaterMark: READ_BYTES, start });
+  if (unpack) {
+    raw.on('error', (error) => unpack.destroy(error));
+    raw.pipe(unpack);
+  }
+  try {
+    let skip = unpack ? from : 0;
+    for await (const chunk of unpack ?? raw) {
+      const bytes = chunk as Buffer;
+      onRead();
+      if (skip < bytes.length) yield skip > 0 ? bytes.subarray(skip) : bytes;
+      skip = Math.max(0, skip - bytes.length);
+    }
+  } catch (error) {
+    throw unreadable(file, error);
+  } finally {
+    raw.destroy();
+    unpack?.destroy();
+  }
+}
+
+/** Throws for a missing file at once, and not only when the files before it are done. */
+export async function checkFiles(files: readonly string[]): Promise<void> {
+  if (files.length === 0) throw new KintsugiError('BAD_ARGUMENT', 'no data files were given');
+  for (const file of files) {
+    if (isRemote(file)) {
+      await sizeOf(file);
+      continue;
+    }
+    try {
+      await access(file, constants.R_OK);
+    } catch (error) {
+      throw bad(`${file}: cannot be read (${describe(error)})`, error);
+    }
+  }
+}

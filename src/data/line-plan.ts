@@ -1,0 +1,49 @@
+/** A schema in the terms of the parser of the addon. */
+import { loadNative } from '../native.js';
+import type { LinePlan, NativeLineParser } from '../native-data.js';
+import { KeyMaker } from './keys.js';
+import type { Schema, Transform } from './schema.js';
+
+const KEYS = { integer: 0, hash: 1, string: 2 } as const;
+
+function transformOf(transform: Transform) {
+  if (transform.kind === 'none') return { kind: 0 };
+  if (transform.kind === 'log1p') return { kind: 1 };
+  if (transform.kind === 'normalise') return { ...transform, kind: 2 };
+  return { kind: 3, boundaries: Float64Array.from(transform.boundaries) };
+}
+
+/**
+ * The addon's parser of lines with these columns, of which those of the schema are there; undefined for a
+ * schema that it has no terms for.
+ */
+export function createParser(
+  schema: Schema,
+  header: readonly string[],
+  delimiter: string,
+): NativeLineParser | undefined {
+  // Text that is no UTF-8 is compared as JavaScript reads it, and has no bytes to be looked for.
+  if (!schema.sparse.every(({ separator }) => isWellFormed(separator))) return undefined;
+  const place = (column: string) => header.indexOf(column);
+  const perhaps = (column: string | undefined) => (column === undefined ? undefined : place(column));
+  const plan: LinePlan = {
+    delimiter: delimiter.charCodeAt(0),
+    fields: header.length,
+    labels: schema.labels.map(({ column, atLeast }) => ({ place: place(column), atLeast })),
+    dense: schema.dense.map(({ column, transform }) => ({ place: place(column), ...transformOf(transform) })),
+    sparse: schema.sparse.map((column) => {
+      const { key, shared, multi, limit, separator } = column;
+      const weights = perhaps(column.weights);
+      const { seed } = new KeyMaker(column);
+      return { place: place(column.column), weights, key: KEYS[key], shared, multi, seed, limit, separator };
+    }),
+    weight: perhaps(schema.weight),
+    time: perhaps(schema.time),
+  };
+  return loadNative().createLineParser(plan);
+}
+
+/** No half of a pair of surrogates stands alone. */
+function isWellFormed(text: string): boolean {
+  return !/\p{Surrogate}/u.test(text);
+}

@@ -1,0 +1,77 @@
+/**
+ * Data files in an object store that speaks S3: `s3://bucket/path`. They are read by ranges, so what is asked
+ * for is all that is fetched. The client is that of checkpoints (src/checkpoint/s3.ts): a request that fails
+ * is repeated, and a range arrives whole or not at all.
+ */
+import { S3Place } from '../checkpoint/s3.js';
+import { KintsugiError } from '../errors.js';
+
+/** The first request is small: often only the beginning of a file is needed. */
+const FIRST_BYTES = 256 * 1024;
+const READ_BYTES = 8 * 1024 * 1024;
+/** With pauses of up to 5 s: a store may be away for a minute. */
+const ATTEMPTS = 20;
+
+export function isRemote(file: string): boolean {
+  return /^s3:\/\//i.test(file);
+}
+
+const places = new Map<string, Promise<S3Place>>();
+
+/** The bucket, and what comes after it in the address. */
+async function placeOf(url: string): Promise<{ place: S3Place; name: string }> {
+  const [, bucket, name = ''] = /^s3:\/\/([^/]+)(?:\/(.*))?$/is.exec(url) ?? [];
+  if (bucket === undefined) throw new KintsugiError('BAD_ARGUMENT', `${url} must be s3://BUCKET/PATH`);
+  let place = places.get(bucket);
+  if (!place) {
+    place = S3Place.open(`s3://${bucket}`, { attempts: ATTEMPTS, anyNames: true });
+    places.set(bucket, place);
+    place.catch(() => places.delete(bucket));
+  }
+  return { place: await place, name };
+}
+
+/** Bytes of a file; undefined where there is none. */
+export async function remoteSize(url: string): Promise<number | undefined> {
+  const { place, name } = await placeOf(url);
+  for await (const file of place.list(name)) if (file.name === name) return file.bytes;
+  return undefined;
+}
+
+/** Bytes `from` to `to` of a file. */
+export async function remoteBytes(url: string, from: number, to: number): Promise<Uint8Array<ArrayBuffer>> {
+  const { place, name } = await placeOf(url);
+  if (to - from <= READ_BYTES) return place.get(name, { from, to });
+  const whole = new Uint8Array(to - from);
+  for (let at = from; at < to; at += READ_BYTES)
+    whole.set(await place.get(name, { from: at, to: Math.min(to, at + READ_BYTES) }), at - from);
+  return whole;
+}
+
+/** Bytes of a file from `from` on; what comes next is fetched while a piece is worked on. */
+export async function* remoteChunks(url: string, from: number): AsyncGenerator<Buffer, void, undefined> {
+  const { place, name } = await placeOf(url);
+  const fetch = (at: number, bytes: number) => {
+    const range = place.get(name, { from: at, to: at + bytes });
+    // It may fail while nobody waits for it yet.
+    range.catch(() => {});
+    return { range, bytes };
+  };
+  let at = from;
+  for (let next = fetch(at, FIRST_BYTES); ; ) {
+    const bytes = await next.range;
+    at += bytes.length;
+    const last = bytes.length < next.bytes;
+    if (!last) next = fetch(at, READ_BYTES);
+    if (bytes.length > 0) yield Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    if (last) return;
+  }
+}
+
+/** Addresses of all files that begin with an address, in no particular order. */
+export async function remoteFiles(prefix: string): Promise<string[]> {
+  const { place, name } = await placeOf(prefix);
+  const files: string[] = [];
+  for await (const file of place.list(name)) files.push(`${place.url}/${file.name}`);
+  return files;
+}

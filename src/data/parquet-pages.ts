@@ -1,0 +1,245 @@
+/**
+ * Looks through the pages of a parquet column before hyparquet decodes them. hyparquet believes the counts in
+ * a page: one damaged byte has it repeat a value 2^31 times, which ends the process or never ends. So here
+ * every count is compared with what the page can hold.
+ */
+import type { ColumnMetaData, Compressors, DataPageHeader, PageHeader } from 'hyparquet';
+
+type DataPageHeaderV2 = NonNullable<PageHeader['data_page_header_v2']>;
+
+/** What is used of hyparquet. */
+export interface PageLibrary {
+  parquetHeader(reader: { view: DataView; offset: number }): PageHeader;
+  deltaBinaryUnpack(
+    reader: { view: DataView; offset: number },
+    count: number,
+    output: Int32Array | BigInt64Array,
+  ): void;
+  snappyUncompress(input: Uint8Array, output: Uint8Array): void;
+}
+
+/** The pages of one column of one row group. */
+export interface ColumnChunk {
+  bytes: Uint8Array;
+  meta: ColumnMetaData;
+  /** Levels of repetition and of definition that its values can have */
+  maxRepetition: number;
+  maxDefinition: number;
+}
+
+/** Writers make pages of some 20,000 values, or of a whole row group. */
+const MAX_PAGE_VALUES = 2 ** 24;
+const MAX_PAGE_BYTES = 2 ** 30;
+/** The last run of a page is filled up, to a group of 8 values or to a block of the writer's. */
+const MAX_FILL = 2 ** 16;
+
+/** Throws an error that says what must be in the page. */
+function must(holds: boolean, what: string): asserts holds {
+  if (!holds) throw new Error(what);
+}
+
+function within(value: number, most: number, what: string): number {
+  must(Number.isSafeInteger(value) && value >= 0 && value <= most, `${what} must be from 0 to ${most}`);
+  return value;
+}
+
+const widthOf = (level: number) => 32 - Math.clz32(level);
+
+/** A number of up to 35 bits, seven in a byte, and where it ends. */
+function numberAt(bytes: Uint8Array, from: number): [number, number] {
+  let [at, number, shift] = [from, 0, 0];
+  for (let byte = 0x80; byte & 0x80; shift += 7) {
+    must(at < bytes.length && shift < 35, `a number must end within the ${bytes.length} bytes of its part`);
+    byte = bytes[at++]!;
+    number += (byte & 0x7f) * 2 ** shift;
+  }
+  return [number, at];
+}
+
+/** Blocks of differences: values in one, and parts of one. */
+function checkDelta(bytes: Uint8Array): void {
+  const [values, at] = numberAt(bytes, 0);
+  const [parts] = numberAt(bytes, at);
+  must(values > 0 && values <= MAX_FILL && parts > 0 && values % parts === 0, 'blocks must have equal parts');
+}
+
+/**
+ * Runs of a page: a header, then a value that repeats, or groups of eight values of `width` bits. Returns how
+ * many of the first `count` values are `wanted`.
+ */
+function checkRuns(bytes: Uint8Array, width: number, count: number, wanted: number): number {
+  let [at, seen, found] = [0, 0, 0];
+  while (seen < count) {
+    let [header, shift] = [0, 0];
+    for (let byte = 0x80; byte & 0x80; shift += 7) {
+      must(
+        at < bytes.length && shift < 35,
+        `a page must have runs of ${count} values in ${bytes.length} bytes`,
+      );
+      byte = bytes[at++]!;
+      header += (byte & 0x7f) * 2 ** shift;
+    }
+    const length = Math.floor(header / 2);
+    if (header % 2 === 0) {
+      must(seen + length <= count, `a page of ${count} values must have runs of so many`);
+      let value = 0;
+      for (let shift = 0; shift < width; shift += 8) value += (bytes[at++] ?? 0) * 2 ** shift;
+      if (value === wanted) found += length;
+      seen += length;
+      continue;
+    }
+    must(8 * length <= count - seen + MAX_FILL, `a page of ${count} values must have runs of so many`);
+    const values = Math.min(8 * length, count - seen);
+    for (let index = 0; wanted >= 0 && index < values; index++) {
+      if (bitsAt(bytes, 8 * at + index * width, width) === wanted) found += 1;
+    }
+    at += length * width;
+    seen += values;
+  }
+  return found;
+}
+
+function bitsAt(bytes: Uint8Array, from: number, width: number): number {
+  let value = 0;
+  for (let bit = 0; bit < width; bit++) {
+    const at = from + bit;
+    if (((bytes[at >> 3] ?? 0) >> (at & 7)) & 1) value += 2 ** bit;
+  }
+  return value;
+}
+
+/** Lengths of literals and copies. One of more than 31 bits would count backwards. */
+export function checkSnappy(input: Uint8Array): void {
+  let at = 0;
+  while (at < input.length && input[at++]! >= 0x80);
+  while (at < input.length) {
+    const tag = input[at++]!;
+    const kind = tag & 3;
+    if (kind !== 0) {
+      at += kind === 3 ? 4 : kind;
+      continue;
+    }
+    const extra = Math.max(0, (tag >> 2) - 59);
+    let length = tag >> 2;
+    if (extra > 0) length = 0;
+    for (let byte = 0; byte < extra; byte++) length += (input[at + byte] ?? 0) * 2 ** (8 * byte);
+    at += extra + length + 1;
+  }
+  must(at === input.length, 'a page compressed with snappy must end with its last piece');
+}
+
+class Pages {
+  constructor(
+    private readonly library: PageLibrary,
+    private readonly compressors: Compressors,
+    private readonly chunk: ColumnChunk,
+  ) {}
+
+  private unpacked(input: Uint8Array, size: number): Uint8Array {
+    const { codec } = this.chunk.meta;
+    if (codec === 'UNCOMPRESSED') return input;
+    const given = this.compressors[codec];
+    must(given !== undefined, `the compression must be one that can be read, not ${codec}`);
+    const page = given(input, size);
+    must(page.length === size, `a page must have ${size} bytes, as its header says`);
+    return page;
+  }
+
+  /** Values of a page from the end of its levels on. */
+  private checkValues(page: Uint8Array, encoding: string, count: number, version: 1 | 2): void {
+    if (count === 0) return;
+    if (encoding.startsWith('DELTA_')) checkDelta(page);
+    if (encoding === 'DELTA_BYTE_ARRAY') this.checkPrefixes(page, count);
+    const dictionary = encoding === 'PLAIN_DICTIONARY' || encoding === 'RLE_DICTIONARY';
+    if (!dictionary && encoding !== 'RLE') return;
+    const bits = this.chunk.meta.type === 'BOOLEAN' || (version === 2 && !dictionary);
+    if (bits) {
+      checkRuns(page.subarray(4), 1, count, -1);
+      return;
+    }
+    const width = within(page[0] ?? -1, 32, 'the width of a page in bits');
+    if (width > 0 || version === 2) checkRuns(page.subarray(1), width, count, -1);
+  }
+
+  /** A value is what it shares with the one before it, and the rest. */
+  private checkPrefixes(page: Uint8Array, count: number): void {
+    const reader = { view: new DataView(page.buffer, page.byteOffset, page.byteLength), offset: 0 };
+    const [prefixes, suffixes] = [new Int32Array(count), new Int32Array(count)];
+    this.library.deltaBinaryUnpack(reader, count, prefixes);
+    checkDelta(page.subarray(reader.offset));
+    this.library.deltaBinaryUnpack(reader, count, suffixes);
+    let before = 0;
+    for (const [index, prefix] of prefixes.entries()) {
+      within(prefix, before, 'the bytes that a value shares with the one before it');
+      before = prefix + within(suffixes[index]!, page.length, 'the length of a value');
+    }
+  }
+
+  /** Levels with their length before them. Returns what comes after, and how many are `wanted`. */
+  private levels(page: Uint8Array, max: number, count: number): { rest: Uint8Array; full: number } {
+    if (max === 0) return { rest: page, full: count };
+    must(page.length >= 4, 'a page must have the length of its levels');
+    const length = new DataView(page.buffer, page.byteOffset).getUint32(0, true);
+    within(length, page.length - 4, 'the length of the levels of a page');
+    return {
+      rest: page.subarray(4 + length),
+      full: checkRuns(page.subarray(4, 4 + length), widthOf(max), count, max),
+    };
+  }
+
+  private checkFirst(input: Uint8Array, size: number, { num_values, encoding }: DataPageHeader): void {
+    const { maxRepetition, maxDefinition } = this.chunk;
+    const count = within(num_values, MAX_PAGE_VALUES, 'the values of a page');
+    const page = this.unpacked(input, size);
+    const { rest } = this.levels(page, maxRepetition, count);
+    const { rest: values, full } = this.levels(rest, maxDefinition, count);
+    this.checkValues(values, encoding, full, 1);
+  }
+
+  private checkSecond(input: Uint8Array, size: number, header: DataPageHeaderV2): void {
+    const { maxRepetition, maxDefinition } = this.chunk;
+    const count = within(header.num_values, MAX_PAGE_VALUES, 'the values of a page');
+    const nulls = within(header.num_nulls, count, 'the values of a page that are nothing');
+    within(header.num_rows, count, 'the rows of a page');
+    const repetition = within(header.repetition_levels_byte_length, input.length, 'the length of levels');
+    const definition = within(
+      header.definition_levels_byte_length,
+      input.length - repetition,
+      'the length of levels',
+    );
+    if (maxRepetition > 0) checkRuns(input.subarray(0, repetition), widthOf(maxRepetition), count, -1);
+    const levels = repetition + definition;
+    const there = maxDefinition === 0 || count === 0;
+    const full = there
+      ? count
+      : checkRuns(input.subarray(repetition, levels), widthOf(maxDefinition), count, maxDefinition);
+    must(full === count - nulls, `a page of ${count} values must have ${nulls} that are nothing`);
+    const packed = input.subarray(levels);
+    const values = header.is_compressed === false ? packed : this.unpacked(packed, size - levels);
+    this.checkValues(values, header.encoding, count - nulls, 2);
+  }
+
+  check(): void {
+    const { bytes } = this.chunk;
+    const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };
+    while (reader.offset < bytes.length - 1) {
+      const header = this.library.parquetHeader(reader);
+      const left = bytes.length - reader.offset;
+      const length = within(header.compressed_page_size, left, 'the length of a page');
+      const size = within(Number(header.uncompressed_page_size), MAX_PAGE_BYTES, 'the size of a page');
+      const input = bytes.subarray(reader.offset, reader.offset + length);
+      reader.offset += length;
+      const { data_page_header: first, data_page_header_v2: second, dictionary_page_header: words } = header;
+      if (header.type === 'DATA_PAGE' && first) this.checkFirst(input, size, first);
+      else if (header.type === 'DATA_PAGE_V2' && second) this.checkSecond(input, size, second);
+      else if (header.type === 'DICTIONARY_PAGE' && words)
+        within(words.num_values, MAX_PAGE_VALUES, 'the values of a page');
+      else throw new Error(`a page must be of data or a dictionary, not ${String(header.type)}`);
+    }
+  }
+}
+
+/** Throws an error that says what must be in a page and is not. */
+export function checkPages(library: PageLibrary, compressors: Compressors, chunk: ColumnChunk): void {
+  new Pages(library, compressors, chunk).check();
+}

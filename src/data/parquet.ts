@@ -1,0 +1,391 @@
+/**
+ * Parquet, by the package hyparquet, an optional peer. A range is a range of rows. A row group is the least
+ * that can be found without reading what comes before it, so it is cut in few ranges.
+ */
+import * as zlib from 'node:zlib';
+import type { AsyncBuffer, ColumnMetaData, Compressors, FileMetaData, SchemaTree } from 'hyparquet';
+import { describe } from '../errors.js';
+import { importOptional } from '../optional.js';
+import { bad, sizeOf } from './bytes.js';
+import { isRemote, remoteBytes } from './object-store.js';
+import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
+import type { Format } from './reader.js';
+import { problemText, type SchemaRows } from './rows.js';
+import { columnsOf, type Schema } from './schema.js';
+import { unzstd } from './zstd.js';
+
+/** A range in the middle of a row group looks through the pages before it. */
+const GROUP_RANGES = 8;
+/** Values that are in memory at a time, and rows at least: every slice begins to decode at a page's start. */
+const SLICE_VALUES = 2 ** 22;
+const SLICE_ROWS = 16_384;
+/** Of pages that were decompressed to be looked through, until they are decoded. */
+const KEPT_BYTES = 2 ** 27;
+
+type Hyparquet = typeof import('hyparquet') & PageLibrary;
+
+interface Group {
+  /** Of all rows of the file */
+  first: number;
+  rows: number;
+  columns: readonly ColumnMetaData[];
+  /** Its pages were looked through. */
+  checked: boolean;
+}
+
+/** A file of which the end was read. */
+interface Parsed {
+  file: string;
+  hyparquet: Hyparquet;
+  buffer: AsyncBuffer;
+  metadata: FileMetaData;
+  tree: SchemaTree;
+}
+
+/** The same with the columns that are to be read. */
+interface Opened extends Parsed {
+  columns: readonly string[];
+  rows: number;
+  groups: readonly Group[];
+}
+
+async function importHyparquet(): Promise<Hyparquet> {
+  const modules = ['hyparquet', 'hyparquet/src/column.js', 'hyparquet/src/delta.js'];
+  const parts = await Promise.all(modules.map((name) => importOptional<object>('hyparquet', name)));
+  return Object.assign({}, ...parts) as Hyparquet;
+}
+
+/**
+ * Decompressed pages of a row group, by their places in the file. Every page is decompressed to be looked
+ * through, and hyparquet decompresses it once more for every slice.
+ */
+class Pages {
+  private readonly bases = new WeakMap<ArrayBufferLike, number>();
+  private readonly pages = new Map<number, Uint8Array>();
+  private bytes = 0;
+
+  /** These are the bytes of the file from `base` on. */
+  place(buffer: ArrayBufferLike, base: number): void {
+    this.bases.set(buffer, base);
+  }
+
+  /** The same decompressors, which keep what they make. */
+  keeping(compressors: Compressors): Compressors {
+    const each = ([codec, unpack]: [string, (input: Uint8Array, size: number) => Uint8Array]) => [
+      codec,
+      (input: Uint8Array, size: number) => this.unpacked(input, size, unpack),
+    ];
+    return Object.fromEntries(
+      Object.entries(compressors as Record<string, (input: Uint8Array, size: number) => Uint8Array>).map(
+        each,
+      ),
+    ) as Compressors;
+  }
+
+  private unpacked(
+    input: Uint8Array,
+    size: number,
+    unpack: (input: Uint8Array, size: number) => Uint8Array,
+  ): Uint8Array {
+    const base = this.bases.get(input.buffer);
+    const at = base === undefined ? Number.NaN : base + input.byteOffset;
+    const known = this.pages.get(at);
+    if (known?.length === size) return known;
+    const page = unpack(input, size);
+    if (base !== undefined && this.bytes + size <= KEPT_BYTES) {
+      this.pages.set(at, page);
+      this.bytes += size;
+    }
+    return page;
+  }
+}
+
+/** What hyparquet calls is synchronous, so zstd is loaded before, where it is needed. */
+async function compressorsOf({ hyparquet, groups }: Opened): Promise<Compressors> {
+  const zstd = groups.some(({ columns }) => columns.some(({ codec }) => codec === 'ZSTD'));
+  const unpackZstd = zstd ? await unzstd() : undefined;
+  const most = (size: number) => ({ maxOutputLength: Math.max(1, size) });
+  return {
+    GZIP: (input, size) => zlib.gunzipSync(input, most(size)),
+    BROTLI: (input, size) => zlib.brotliDecompressSync(input, most(size)),
+    SNAPPY(input, size) {
+      checkSnappy(input);
+      const output = new Uint8Array(size);
+      hyparquet.snappyUncompress(input, output);
+      return output;
+    },
+    ...(unpackZstd && { ZSTD: unpackZstd }),
+  };
+}
+
+function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly string[]): Group[] {
+  let first = 0;
+  const groups = row_groups.map((group) => {
+    const rows = Number(group.num_rows);
+    if (!(rows >= 0)) throw new Error(`a row group must have rows, not ${rows}`);
+    const metas = group.columns.map(({ meta_data }) => meta_data!);
+    const needed = metas.filter(({ path_in_schema }) => columns.includes(path_in_schema[0]!));
+    first += rows;
+    return { first: first - rows, rows, columns: needed, checked: false };
+  });
+  if (first !== Number(num_rows) || !Number.isSafeInteger(first))
+    throw new Error(`row groups must have ${num_rows} rows together, not ${first}`);
+  return groups;
+}
+
+async function remoteBuffer(file: string): Promise<AsyncBuffer> {
+  const byteLength = await sizeOf(file);
+  const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to)).buffer;
+  return { byteLength, slice };
+}
+
+const noParquet = (file: string, error: unknown) =>
+  bad(`${file}: must be a parquet file: ${describe(error)}`, error);
+
+async function parse(file: string): Promise<Parsed> {
+  const hyparquet = await importHyparquet();
+  try {
+    const buffer = isRemote(file) ? await remoteBuffer(file) : await hyparquet.asyncBufferFromFile(file);
+    const metadata = await hyparquet.parquetMetadataAsync(buffer);
+    return { file, hyparquet, buffer, metadata, tree: hyparquet.parquetSchema(metadata) };
+  } catch (error) {
+    throw noParquet(file, error);
+  }
+}
+
+function withColumns(parsed: Parsed, columns: readonly string[]): Opened {
+  const { file, metadata } = parsed;
+  try {
+    const groups = groupsOf(metadata, columns);
+    return { ...parsed, columns, rows: Number(metadata.num_rows), groups };
+  } catch (error) {
+    throw noParquet(file, error);
+  }
+}
+
+const namesOf = ({ tree }: Parsed): string[] => tree.children.map(({ element }) => element.name);
+
+async function openSamples(file: string, columns: readonly string[]): Promise<Opened> {
+  const parsed = await parse(file);
+  const there = namesOf(parsed);
+  const missing = columns.find((column) => !there.includes(column));
+  if (missing === undefined) return withColumns(parsed, columns);
+  throw bad(`${file}: the schema needs the column "${missing}", and the file has ${there.join(', ')}`);
+}
+
+/** The levels that values of a column have. */
+function levelsOf(tree: SchemaTree, path: readonly string[]) {
+  let [node, maxRepetition, maxDefinition] = [tree, 0, 0];
+  for (const name of path) {
+    node = node.children.find(({ element }) => element.name === name)!;
+    if (node.element.repetition_type === 'REPEATED') maxRepetition += 1;
+    if (node.element.repetition_type !== 'REQUIRED') maxDefinition += 1;
+  }
+  return { maxRepetition, maxDefinition };
+}
+
+/** The needed columns of a row group, in memory; its pages are looked through the first time. */
+async function loaded(
+  opened: Opened,
+  index: number,
+  compressors: Compressors,
+  pages: Pages,
+): Promise<AsyncBuffer> {
+  const { file, hyparquet, buffer, tree, groups } = opened;
+  const group = groups[index]!;
+  const parts: { begin: number; bytes: Uint8Array }[] = [];
+  for (const meta of group.columns) {
+    const where = `${file}: row group ${index + 1}, column "${meta.path_in_schema[0]}"`;
+    try {
+      const begin = Number(meta.dictionary_page_offset || meta.data_page_offset);
+      const end = begin + Number(meta.total_compressed_size);
+      if (!(begin >= 0 && begin <= end && end <= buffer.byteLength))
+        throw new Error(`must lie in the ${buffer.byteLength} bytes of the file`);
+      const bytes = new Uint8Array(await buffer.slice(begin, end));
+      pages.place(bytes.buffer, begin - bytes.byteOffset);
+      if (!group.checked)
+        checkPages(hyparquet, compressors, { bytes, meta, ...levelsOf(tree, meta.path_in_schema) });
+      parts.push({ begin, bytes });
+    } catch (error) {
+      throw bad(`${where} must be pages that can be decoded: ${describe(error)}`, error);
+    }
+  }
+  group.checked = true;
+  return {
+    byteLength: buffer.byteLength,
+    /** What is between columns is not there, and nobody looks at it. */
+    slice(from, to = buffer.byteLength) {
+      const whole = parts.find(({ begin, bytes }) => begin === from && begin + bytes.length === to);
+      if (whole && whole.bytes.length === whole.bytes.buffer.byteLength)
+        return whole.bytes.buffer as ArrayBuffer;
+      const result = new Uint8Array(to - from);
+      pages.place(result.buffer, from);
+      for (const { begin, bytes } of parts) {
+        const [first, last] = [Math.max(from, begin), Math.min(to, begin + bytes.length)];
+        if (first < last) result.set(bytes.subarray(first - begin, last - begin), first - from);
+      }
+      return result.buffer;
+    },
+  };
+}
+
+/** Rows that follow each other: the cells of each column, in the order in which they were asked for. */
+interface ColumnSlice {
+  /** Number of the first row of the file, from 0 */
+  first: number;
+  rows: number;
+  columns: readonly Cells[];
+}
+
+/** Cells of a column, one after the other. */
+class Cells {
+  private readonly chunks: { start: number; data: ArrayLike<unknown> }[] = [];
+  private index = 0;
+  private at = 0;
+
+  add(start: number, data: ArrayLike<unknown>): void {
+    this.chunks.push({ start, data });
+  }
+
+  /** Whether there are cells of these rows; the first one is the next one then. */
+  begin(begin: number, end: number): boolean {
+    this.chunks.sort((a, b) => a.start - b.start);
+    const first = this.chunks.findIndex(({ start, data }) => start <= begin && begin < start + data.length);
+    if (first < 0) return false;
+    this.index = first;
+    this.at = begin - this.chunks[first]!.start;
+    let reached = this.chunks[first]!.start;
+    for (const { start, data } of this.chunks.slice(first)) {
+      if (start !== reached) break;
+      reached += data.length;
+    }
+    return reached >= end;
+  }
+
+  next(): unknown {
+    let { data } = this.chunks[this.index]!;
+    if (this.at === data.length) {
+      this.index += 1;
+      this.at = 0;
+      data = this.chunks[this.index]!.data;
+    }
+    return data[this.at++];
+  }
+}
+
+async function* slices(
+  opened: Opened,
+  range: { begin: number; end: number },
+  onRead: () => void = () => {},
+): AsyncGenerator<ColumnSlice, void, undefined> {
+  const all = await compressorsOf(opened);
+  const step = Math.max(SLICE_ROWS, Math.floor(SLICE_VALUES / Math.max(1, opened.columns.length)));
+  for (const [index, { first, rows }] of opened.groups.entries()) {
+    const [begin, end] = [Math.max(range.begin, first), Math.min(range.end, first + rows)];
+    if (begin >= end) continue;
+    const pages = new Pages();
+    const compressors = pages.keeping(all);
+    const buffer = await loaded(opened, index, compressors, pages);
+    onRead();
+    for (let at = begin; at < end; at += step) {
+      const slice = { buffer, compressors, group: index, begin: at, end: Math.min(end, at + step) };
+      yield { first: at, rows: slice.end - at, columns: await readSlice(opened, slice) };
+      onRead();
+    }
+  }
+}
+
+interface Slice {
+  buffer: AsyncBuffer;
+  compressors: Compressors;
+  group: number;
+  begin: number;
+  end: number;
+}
+
+async function readSlice(
+  { file, hyparquet, metadata, columns }: Opened,
+  { buffer, compressors, group, begin, end }: Slice,
+): Promise<Cells[]> {
+  const where = `${file}: row group ${group + 1}, rows ${begin + 1} to ${end}`;
+  const cells = new Map(columns.map((column) => [column, new Cells()]));
+  try {
+    await hyparquet.parquetRead({
+      ...{ file: buffer, metadata, compressors, rowStart: begin, rowEnd: end },
+      columns: [...columns],
+      onChunk: ({ columnName, columnData, rowStart }) => cells.get(columnName)?.add(rowStart, columnData),
+    });
+  } catch (error) {
+    throw bad(`${where} cannot be read: ${describe(error)}`, error);
+  }
+  const all = columns.map((column) => cells.get(column)!);
+  const short = all.findIndex((each) => !each.begin(begin, end));
+  if (short < 0) return all;
+  throw bad(`${where}: must be ${end - begin} rows, and column "${columns[short]}" has not as many`);
+}
+
+/** Rows that follow each other, as objects with a field per column. */
+export interface ParquetSlice {
+  /** Number of the first row of the file, from 0 */
+  first: number;
+  objects: readonly Record<string, unknown>[];
+}
+
+/** A file: names of its columns, and what some of them hold in all rows. */
+export interface ParquetFile {
+  columns: readonly string[];
+  /** @throws BAD_DATA */
+  read(columns: readonly string[]): AsyncGenerator<ParquetSlice, void, undefined>;
+}
+
+/** @throws BAD_DATA */
+export async function openParquet(file: string): Promise<ParquetFile> {
+  const parsed = await parse(file);
+  return {
+    columns: namesOf(parsed),
+    async *read(columns) {
+      const opened = withColumns(parsed, columns);
+      for await (const slice of slices(opened, { begin: 0, end: opened.rows })) {
+        const row = () => Object.fromEntries(columns.map((name, at) => [name, slice.columns[at]!.next()]));
+        yield { first: slice.first, objects: Array.from({ length: slice.rows }, row) };
+      }
+    },
+  };
+}
+
+export function parquetFormat(schema: Schema): Format<SchemaRows> {
+  const columns = columnsOf(schema);
+  const files = new Map<string, Promise<Opened>>();
+  const opened = (file: string) => {
+    const known = files.get(file) ?? openSamples(file, columns);
+    files.set(file, known);
+    return known;
+  };
+  return {
+    grows: false,
+    async measure(file) {
+      const { rows, groups } = await opened(file);
+      return {
+        size: rows,
+        perSample: 1,
+        least: Math.max(1, ...groups.map((group) => Math.ceil(group.rows / GROUP_RANGES))),
+      };
+    },
+    async count(file) {
+      return (await opened(file)).rows;
+    },
+    async *read(range, sink, onRead) {
+      const { file } = range;
+      const cells: unknown[] = [];
+      for await (const slice of slices(await opened(file), range, onRead)) {
+        for (let index = 0; index < slice.rows; index++) {
+          for (let at = 0; at < columns.length; at++) cells[at] = slice.columns[at]!.next();
+          const problem = sink.rows.add(cells);
+          if (problem) throw bad(`${file}: row ${slice.first + index + 1}: ${problemText(problem)}`);
+          const batch = sink.added();
+          if (batch) yield batch;
+        }
+      }
+    },
+  };
+}

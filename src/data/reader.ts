@@ -1,0 +1,121 @@
+/**
+ * What reads data files. A format says what a range of a file is and makes rows of it; everything above (the
+ * ranges that workers lease, batches) is the same for all formats.
+ *
+ * Ranges that follow each other share no sample and miss none. This is what makes training exactly once, so
+ * whether a sample belongs to a range may depend on nothing but the file and the range.
+ */
+import { KintsugiError } from '../errors.js';
+import type { Batch, Rows } from './batch.js';
+import { checkFiles, isPacked } from './bytes.js';
+import { isRemote } from './object-store.js';
+
+/** How large a file is, in the unit of its ranges. */
+export interface Measure {
+  size: number;
+  /** Units per sample, about. */
+  perSample: number;
+  /** Least units of a range; where it can only be read from the start of the file, few ranges are better. */
+  least: number;
+}
+
+export interface Range {
+  file: string;
+  /** The samples that start in these units; the last one may end beyond. */
+  begin: number;
+  end: number;
+}
+
+/** Takes the rows of a format: after each one it says whether that completed a batch. */
+export interface Sink<R extends Rows> {
+  /** Where the next row goes. */
+  readonly rows: R;
+  /** A row was added. */
+  added(): Batch | undefined;
+}
+
+export interface Format<R extends Rows> {
+  /** What is appended to a file changes nothing before it. */
+  readonly grows: boolean;
+  /** @throws BAD_DATA for a file that cannot be read */
+  measure(file: string): Promise<Measure>;
+  /** Samples. @throws BAD_DATA */
+  count(file: string): Promise<number>;
+  /** The batches that the samples of a range complete. @throws BAD_DATA */
+  read(range: Range, sink: Sink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
+}
+
+export interface RangeOptions extends Range {
+  /** Samples per batch; the last one of the range may have fewer */
+  batch: number;
+  /** Called while reading goes on, also when no batch is complete for a long time. */
+  onRead?: () => void;
+}
+
+/** A reader of files, whatever their formats. */
+export interface Reader {
+  /** Whether a file can be followed while it grows. */
+  grows(file: string): boolean;
+  /** @throws BAD_DATA for a file that cannot be read */
+  measure(file: string): Promise<Measure>;
+  /** Samples in all files. @throws BAD_DATA */
+  countRows(files: readonly string[]): Promise<number>;
+  /** Batches of a range of a file. @throws BAD_DATA with the place of the first sample that is malformed */
+  readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined>;
+}
+
+class Collector<R extends Rows> implements Sink<R> {
+  rows: R;
+
+  constructor(
+    private readonly begin: (capacity: number) => R,
+    private readonly batch: number,
+  ) {
+    if (!Number.isSafeInteger(batch) || batch < 1) {
+      throw new KintsugiError('BAD_ARGUMENT', `batch must be a positive integer, not ${batch}`);
+    }
+    this.rows = begin(batch);
+  }
+
+  added(): Batch | undefined {
+    return this.rows.size === this.rows.capacity ? this.end() : undefined;
+  }
+
+  /** Ends the batch, full or not. */
+  end(): Batch | undefined {
+    if (this.rows.size === 0) return undefined;
+    const batch = this.rows.finish();
+    this.rows = this.begin(this.batch);
+    return batch;
+  }
+}
+
+/**
+ * @param formatOf the format of a file, by its name
+ * @param begin an empty batch of so many rows
+ */
+export function readerOf<R extends Rows>(
+  formatOf: (file: string) => Format<R>,
+  begin: (capacity: number) => R,
+): Reader {
+  async function* read(range: Range, batch: number, onRead?: () => void) {
+    const sink = new Collector(begin, batch);
+    yield* formatOf(range.file).read(range, sink, onRead);
+    const last = sink.end();
+    if (last) yield last;
+  }
+  return {
+    grows: (file) => formatOf(file).grows && !isPacked(file) && !isRemote(file),
+    async measure(file) {
+      await checkFiles([file]);
+      return formatOf(file).measure(file);
+    },
+    async countRows(files) {
+      await checkFiles(files);
+      let rows = 0;
+      for (const file of files) rows += await formatOf(file).count(file);
+      return rows;
+    },
+    readRange: ({ file, begin, end, batch, onRead }) => read({ file, begin, end }, batch, onRead),
+  };
+}

@@ -1,0 +1,305 @@
+/**
+ * Rows of a schema. Every format hands over the cells of a sample as values; here they become numbers and
+ * keys, so the same data in two formats are the same batches. A cell is text, a number, a boolean, a bigint
+ * or a list of them. Nothing, null, NaN and the empty text are a missing value.
+ */
+import { loadNative } from '../native.js';
+import { LINE_STATE, LineStop, type NativeLineParser, NO_COLUMN } from '../native-data.js';
+import type { Batch, Rows, SparseValues } from './batch.js';
+import { KEY_EXPECTED, KeyMaker } from './keys.js';
+import type { Taken } from './lines.js';
+import { finishLogarithms, logarithms } from './logarithms.js';
+import { columnsOf, type DenseColumn, denseWidth, type Schema, type SparseColumn } from './schema.js';
+
+/** A cell that is not what its column must be. */
+export interface Problem {
+  column: string;
+  expected: string;
+  found: unknown;
+}
+
+/** One line about it, without a place. */
+export function problemText({ column, expected, found }: Problem): string {
+  let text = typeof found === 'bigint' ? String(found) : (JSON.stringify(found) ?? typeof found);
+  if (text.length > 40) text = `${text.slice(0, 40)}...`;
+  return `column "${column}" must be ${expected}, not ${text}`;
+}
+
+const isMissing = (cell: unknown) => cell === undefined || cell === null || cell === '' || Number.isNaN(cell);
+
+/** What is beyond does not fit a float32. */
+const MAX_FLOAT = 3.4e38;
+/** Decimal notation; what else `Number` takes (0x10, Infinity, blanks) is a mistake in a data file. */
+const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+
+/** NaN for what is no finite number. */
+export function numberOf(cell: unknown): number {
+  if (typeof cell === 'number') return Number.isFinite(cell) ? cell : Number.NaN;
+  if (typeof cell === 'string') return DECIMAL.test(cell) ? numberOf(Number(cell)) : Number.NaN;
+  if (typeof cell === 'bigint' || typeof cell === 'boolean') return Number(cell);
+  // A day or a moment in parquet.
+  return cell instanceof Date ? numberOf(cell.getTime() / 1000) : Number.NaN;
+}
+
+const NO_WEIGHTS = new Float32Array(0);
+const NO_TIMES = new Float64Array(0);
+
+/** Keys of one column, and their weights. */
+class Bag {
+  readonly maker: KeyMaker;
+  private keys: BigUint64Array;
+  private words: Uint32Array;
+  private weights: Float32Array | undefined;
+  private readonly offsets: Uint32Array;
+  /** Keys that are there */
+  count = 0;
+
+  constructor(
+    readonly column: SparseColumn,
+    capacity: number,
+  ) {
+    this.maker = new KeyMaker(column);
+    this.keys = new BigUint64Array(capacity);
+    this.words = new Uint32Array(this.keys.buffer);
+    this.weights = column.weights === undefined ? undefined : new Float32Array(capacity);
+    this.offsets = new Uint32Array(capacity + 1);
+  }
+
+  /** The key that `maker` has made. */
+  push(weight: number): void {
+    if (2 * this.count === this.words.length) this.grow();
+    this.words[2 * this.count] = this.maker.low;
+    this.words[2 * this.count + 1] = this.maker.high;
+    if (this.weights) this.weights[this.count] = weight;
+    this.count += 1;
+  }
+
+  grow(): void {
+    const keys = new BigUint64Array(2 * this.keys.length);
+    keys.set(this.keys);
+    this.keys = keys;
+    this.words = new Uint32Array(keys.buffer);
+    if (!this.weights) return;
+    const weights = new Float32Array(keys.length);
+    weights.set(this.weights);
+    this.weights = weights;
+  }
+
+  end(row: number): void {
+    this.offsets[row + 1] = this.count;
+  }
+
+  /** Where the parser of the addon writes. */
+  get arrays(): readonly [BigUint64Array, Uint32Array, Float32Array | undefined] {
+    return [this.keys, this.offsets, this.weights];
+  }
+
+  finish(size: number): SparseValues {
+    const keys = upTo(this.keys, this.count);
+    const offsets = upTo(this.offsets, size + 1);
+    return this.weights ? { keys, offsets, weights: upTo(this.weights, this.count) } : { keys, offsets };
+  }
+}
+
+/** The first ones; most batches are full, and then nothing is copied. */
+function upTo<A extends { length: number; slice(from: number, to: number): A }>(array: A, count: number): A {
+  return array.length === count ? array : array.slice(0, count);
+}
+
+/** The places of the columns of a schema in a sample's cells (`columnsOf`); -1: the schema has none. */
+class Plan {
+  readonly width: number;
+  readonly labels: readonly number[];
+  readonly dense: readonly number[];
+  readonly sparse: readonly number[];
+  /** Of their weights */
+  readonly weights: readonly number[];
+  readonly weight: number;
+  readonly time: number;
+
+  constructor(schema: Schema) {
+    const columns = columnsOf(schema);
+    const at = (column: string | undefined) => (column === undefined ? -1 : columns.indexOf(column));
+    this.width = denseWidth(schema);
+    this.labels = schema.labels.map(({ column }) => at(column));
+    this.dense = schema.dense.map(({ column }) => at(column));
+    this.sparse = schema.sparse.map(({ column }) => at(column));
+    this.weights = schema.sparse.map(({ weights }) => at(weights));
+    this.weight = at(schema.weight);
+    this.time = at(schema.time);
+  }
+}
+
+const plans = new WeakMap<Schema, Plan>();
+
+function planOf(schema: Schema): Plan {
+  const plan = plans.get(schema) ?? new Plan(schema);
+  plans.set(schema, plan);
+  return plan;
+}
+
+export class SchemaRows implements Rows {
+  size = 0;
+  private readonly plan: Plan;
+  private readonly targets: Float32Array;
+  private readonly dense: Float32Array;
+  private readonly bags: Bag[];
+  private readonly weights: Float32Array | undefined;
+  private readonly times: Float64Array | undefined;
+
+  constructor(
+    private readonly schema: Schema,
+    readonly capacity: number,
+  ) {
+    this.plan = planOf(schema);
+    this.targets = new Float32Array(capacity * schema.labels.length);
+    this.dense = new Float32Array(capacity * this.plan.width);
+    this.bags = schema.sparse.map((column) => new Bag(column, capacity));
+    this.weights = schema.weight === undefined ? undefined : new Float32Array(capacity);
+    this.times = schema.time === undefined ? undefined : new Float64Array(capacity);
+  }
+
+  /**
+   * Adds a sample. `cells` are those of `columnsOf(schema)`, in this order. After a problem nothing more may
+   * be added.
+   */
+  add(cells: readonly unknown[]): Problem | undefined {
+    const { schema, plan, size, bags } = this;
+    for (let index = 0; index < plan.labels.length; index++) {
+      const { column, atLeast } = schema.labels[index]!;
+      const cell = cells[plan.labels[index]!];
+      const value = isMissing(cell)
+        ? Number.NaN
+        : numberOf(cell === 'true' ? 1 : cell === 'false' ? 0 : cell);
+      if (Number.isNaN(value))
+        return { column, expected: atLeast === undefined ? '0 or 1' : 'a number', found: cell };
+      if (atLeast === undefined && value !== 0 && value !== 1)
+        return { column, expected: '0 or 1', found: cell };
+      const label = atLeast === undefined ? value : Number(value >= atLeast);
+      this.targets[size * plan.labels.length + index] = label;
+    }
+    let at = size * plan.width;
+    for (let index = 0; index < plan.dense.length; index++) {
+      const column = schema.dense[index]!;
+      const cell = cells[plan.dense[index]!];
+      const value = isMissing(cell) ? undefined : numberOf(cell);
+      if (Number.isNaN(value) || Math.abs(value ?? 0) > MAX_FLOAT)
+        return { column: column.column, expected: 'a number or empty', found: cell };
+      if (value !== undefined) writeDense(this.dense, at, column, value);
+      at += column.width;
+    }
+    for (let index = 0; index < bags.length; index++) {
+      const bag = bags[index]!;
+      const weights = plan.weights[index]!;
+      const problem = addValues(bag, cells[plan.sparse[index]!], weights < 0 ? undefined : cells[weights]);
+      if (problem) return problem;
+      bag.end(size);
+    }
+    const problem = this.addExtras(cells);
+    if (!problem) this.size += 1;
+    return problem;
+  }
+
+  /**
+   * Parses lines of data[from..) that begin before `until`, up to a full batch or a line that the parser does
+   * not take.
+   */
+  addAll(parser: NativeLineParser, data: Uint8Array, from: number, until: number): Taken {
+    const { bags, dense, targets, weights = NO_WEIGHTS, times = NO_TIMES } = this;
+    const native = loadNative();
+    const state = new Uint32Array(LINE_STATE.counts + bags.length);
+    state[LINE_STATE.rows] = this.size;
+    state[LINE_STATE.capacity] = this.capacity;
+    for (const [index, { count }] of bags.entries()) state[LINE_STATE.counts + index] = count;
+    let [at, lines] = [from, 0];
+    for (;;) {
+      const lists = bags.map(({ arrays }) => arrays);
+      const late = logarithms(this.plan.width);
+      native.parseLines(parser, data, at, until, state, targets, dense, weights, times, lists, ...late);
+      finishLogarithms(dense, state[LINE_STATE.late]!);
+      at = state[LINE_STATE.at]!;
+      lines += state[LINE_STATE.lines]!;
+      if (state[LINE_STATE.why] !== LineStop.ROOM) break;
+      if (state[LINE_STATE.column] !== NO_COLUMN) bags[state[LINE_STATE.column]!]!.grow();
+    }
+    this.size = state[LINE_STATE.rows]!;
+    for (const [index, bag] of bags.entries()) bag.count = state[LINE_STATE.counts + index]!;
+    return { at, lines };
+  }
+
+  private addExtras(cells: readonly unknown[]): Problem | undefined {
+    const { schema, plan, size, weights, times } = this;
+    if (weights) {
+      const cell = cells[plan.weight];
+      const value = numberOf(cell);
+      if (!(value >= 0)) return { column: schema.weight!, expected: 'a number of at least 0', found: cell };
+      weights[size] = value;
+    }
+    if (times) {
+      const cell = cells[plan.time];
+      const value = numberOf(cell);
+      if (Number.isNaN(value)) return { column: schema.time!, expected: 'a number', found: cell };
+      times[size] = value;
+    }
+    return undefined;
+  }
+
+  finish(): Batch {
+    const { size, schema, weights, times } = this;
+    const count = schema.labels.length;
+    const targets = upTo(this.targets, size * count);
+    return {
+      size,
+      labels: count === 1 ? targets : targets.filter((_, index) => index % count === 0),
+      dense: upTo(this.dense, size * this.plan.width),
+      keys: new BigUint64Array(0),
+      columns: this.bags.map((bag) => bag.finish(size)),
+      ...(count > 1 && { targets }),
+      ...(weights && { weights: upTo(weights, size) }),
+      ...(times && { times: upTo(times, size) }),
+    };
+  }
+}
+
+function writeDense(into: Float32Array, at: number, { transform }: DenseColumn, value: number): void {
+  if (transform.kind === 'none') into[at] = value;
+  else if (transform.kind === 'log1p') into[at] = Math.log1p(Math.max(0, value));
+  else if (transform.kind === 'normalise') into[at] = (value - transform.mean) / transform.std;
+  else into[at + transform.boundaries.filter((boundary) => value >= boundary).length] = 1;
+}
+
+/** The values of a cell: text is cut at the separator. */
+function listOf(cell: unknown, separator: string): ArrayLike<unknown> {
+  if (isMissing(cell)) return [];
+  if (Array.isArray(cell) || ArrayBuffer.isView(cell)) return cell as unknown as ArrayLike<unknown>;
+  return typeof cell === 'string' ? cell.split(separator) : [cell];
+}
+
+function addValues(bag: Bag, cell: unknown, weights: unknown): Problem | undefined {
+  const { column, maker } = bag;
+  const { multi, limit, separator } = column;
+  if (!multi) {
+    if (isMissing(cell)) maker.missing();
+    else if (!maker.make(cell))
+      return { column: column.column, expected: `${KEY_EXPECTED[column.key]} or empty`, found: cell };
+    bag.push(1);
+    return undefined;
+  }
+  const values = listOf(cell, separator);
+  const weightList = column.weights === undefined ? undefined : listOf(weights, separator);
+  if (weightList && weightList.length !== values.length) {
+    const expected = `${values.length} weights, as many as "${column.column}" has values`;
+    return { column: column.weights!, expected, found: weights };
+  }
+  for (let index = Math.max(0, values.length - limit); index < values.length; index++) {
+    if (isMissing(values[index]) || !maker.make(values[index])) {
+      const expected = `a list of values, each ${KEY_EXPECTED[column.key]}`;
+      return { column: column.column, expected, found: values[index] };
+    }
+    const weight = weightList ? numberOf(weightList[index]) : 1;
+    if (Number.isNaN(weight))
+      return { column: column.weights!, expected: 'a list of numbers', found: weightList![index] };
+    bag.push(weight);
+  }
+  return undefined;
+}

@@ -1,0 +1,195 @@
+/**
+ * What a program may ask of its gateway, besides the first message. Every operation checks its own fields:
+ * a program that sends nonsense is told so (BAD_ARGUMENT) and goes on.
+ */
+import type { Client, PushRequest, ScanBatch, TableOptions } from '../client/client.js';
+import { internalsOf } from '../client/internals.js';
+import { rowCounts } from '../client/scan.js';
+import { KintsugiError } from '../errors.js';
+import type { TableSpec } from '../protocol/map.js';
+import type { Memory } from './memory.js';
+import type { Ranges } from './ranges.js';
+
+export interface Asked {
+  client: Client;
+  message: Record<string, unknown>;
+  /** Where its offsets lead. */
+  memory: Memory;
+  /** The program is gone. */
+  signal: AbortSignal;
+  program: ProgramState;
+}
+
+/** What lasts from one request of a program to the next. */
+export interface ProgramState {
+  ranges?: Ranges;
+  /** Scans that the program has begun, by the numbers that it gave them. */
+  scans: Map<number, AsyncGenerator<ScanBatch, void>>;
+}
+
+/** `behind`: to be sent behind the answer. */
+export interface Answer {
+  value?: unknown;
+  behind?: readonly (Float32Array | BigUint64Array)[];
+}
+
+/** Scans of one program that are open at once. */
+const MAX_SCANS = 64;
+
+export type Operation = (asked: Asked) => Promise<Answer>;
+
+export const bad = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
+
+export function integer(message: Record<string, unknown>, name: string, least = 0): number {
+  const value = message[name];
+  if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
+  throw bad(`${name} must be an integer of at least ${least}`);
+}
+
+export function text(message: Record<string, unknown>, name: string): string {
+  const value = message[name];
+  if (typeof value === 'string' && value !== '') return value;
+  throw bad(`${name} must be a text`);
+}
+
+/** Rows of a table: [its name, offset of the keys, number of keys, offset of the rows]. */
+type Call = [table: string, keysAt: number, count: number, rowsAt: number];
+
+export function callsOf(message: Record<string, unknown>): Call[] {
+  const { calls } = message;
+  const isCall = (call: unknown) =>
+    Array.isArray(call) &&
+    call.length === 4 &&
+    typeof call[0] === 'string' &&
+    call.slice(1).every((number) => Number.isSafeInteger(number));
+  if (Array.isArray(calls) && calls.every(isCall)) return calls as Call[];
+  throw bad('calls must be a list of [table, keys, count, rows]');
+}
+
+/** Floats of a row: its values, or with the state of the optimizer. */
+function widthOf(client: Client, name: string, whole: boolean): number {
+  const { spec } = client.table(name);
+  return whole ? client.rowWidth(spec) : spec.dim;
+}
+
+const pull: Operation = async ({ client, message, memory, signal }) => {
+  const whole = message.whole === true;
+  const behind = message.behind === true;
+  const requests = callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+    const floats = count * widthOf(client, table, whole);
+    const into = behind ? new Float32Array(floats) : memory.floats(rowsAt, floats);
+    return { table, keys: memory.keys(keysAt, count), into };
+  });
+  if (!whole) {
+    const rows = await client.pull(requests, { signal });
+    return behind ? { behind: rows } : {};
+  }
+  const plain = requests.map(({ table, keys }) => ({ table, keys }));
+  const rows = await client.pullFull(plain, { signal });
+  if (behind) return { behind: rows };
+  for (const [i, { into }] of requests.entries()) into.set(rows[i]!);
+  return {};
+};
+
+export function pushRequests({ client, message, memory }: Asked): PushRequest[] {
+  return callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+    const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
+    return { table, keys: memory.keys(keysAt, count), gradients };
+  });
+}
+
+/** The push has begun: its keys and rows are encoded in memory of the gateway's own. */
+export function taken({ message, memory }: Asked): void {
+  if (message.taken !== undefined) memory.mark(integer(message, 'taken'));
+}
+
+const push: Operation = async (asked) => {
+  const requests = pushRequests(asked);
+  const whole = asked.message.whole === true;
+  const pushed = whole ? asked.client.assign(requests) : asked.client.push(requests);
+  taken(asked);
+  await pushed;
+  return {};
+};
+
+/** A table as programs are told of it. */
+export function described(client: Client, spec: TableSpec) {
+  const { name, dim, pool, optimizer, initializer, seed } = spec;
+  return { name, dim, pool, optimizer, initializer, seed, width: client.rowWidth(spec) };
+}
+
+export const OPERATIONS: Readonly<Record<string, Operation>> = {
+  pull,
+  push,
+
+  async createTable({ client, message }) {
+    const { table } = message;
+    if (typeof table !== 'object' || table === null) throw bad('table must be an object');
+    const { spec } = await client.createTable(table as TableOptions);
+    return { value: described(client, spec) };
+  },
+
+  async table({ client, message }) {
+    return { value: described(client, client.table(text(message, 'name')).spec) };
+  },
+
+  async tables({ client }) {
+    return { value: client.tables().map((spec) => described(client, spec)) };
+  },
+
+  async status({ client }) {
+    return { value: await client.status() };
+  },
+
+  async rows({ client, message }) {
+    const { spec } = client.table(text(message, 'name'));
+    return { value: (await rowCounts(internalsOf(client).session)).get(spec.id) ?? 0 };
+  },
+
+  async scan({ client, message, program }) {
+    const { scans } = program;
+    if (scans.size >= MAX_SCANS) throw new KintsugiError('LIMIT', `${MAX_SCANS} scans are open already`);
+    const select = message.whole === true ? 'rows' : 'values';
+    const options = { select, batchRows: integer(message, 'batch', 1) } as const;
+    scans.set(integer(message, 'scan'), client.scan(text(message, 'name'), options));
+    return {};
+  },
+
+  /** The value is the number of rows; 0: there are no more. Keys and rows are behind it. */
+  async scanned({ message, program }) {
+    const number = integer(message, 'scan');
+    const batch = await program.scans.get(number)?.next();
+    if (batch && !batch.done)
+      return { value: batch.value.keys.length, behind: [batch.value.keys, batch.value.rows] };
+    program.scans.delete(number);
+    return { value: 0 };
+  },
+
+  async endScan({ message, program }) {
+    const number = integer(message, 'scan');
+    await program.scans.get(number)?.return();
+    program.scans.delete(number);
+    return {};
+  },
+
+  /** Events after number `since`; with `follow` it waits until there is one. */
+  async events({ client, message, signal }) {
+    const since = integer(message, 'since');
+    if (message.follow !== true) {
+      const all = [];
+      for await (const event of client.events({ since })) all.push(event);
+      return { value: all };
+    }
+    for await (const event of client.events({ since, follow: true, signal })) return { value: [event] };
+    return { value: [] };
+  },
+
+  async checkpoint({ client }) {
+    return { value: await client.checkpoint() };
+  },
+
+  async restore({ client, message, signal }) {
+    const number = message.number === undefined ? {} : { number: integer(message, 'number') };
+    return { value: await client.restore(text(message, 'place'), { onlyLost: true, ...number, signal }) };
+  },
+};

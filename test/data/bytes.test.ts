@@ -1,0 +1,71 @@
+/** What is compressed reads as what is not, and what is broken is named. */
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { chunks } from '../../src/data/bytes.js';
+import { criteo } from '../../src/data/criteo.js';
+import { row, temporaryDirectory } from '../train/rows.js';
+import { zstdStored } from './zstd.js';
+
+const TEXT = Buffer.from(
+  Array.from({ length: 3000 }, (_, i) => `${row(String(i % 2), [`${i}`])}\n`).join(''),
+);
+
+function write(name: string, content: Uint8Array): string {
+  const path = join(temporaryDirectory(), name);
+  writeFileSync(path, content);
+  return path;
+}
+
+async function read(file: string, from = 0): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  for await (const chunk of chunks(file, from)) parts.push(Buffer.from(chunk));
+  return Buffer.concat(parts);
+}
+
+const hasZstd = spawnSync('zstd', ['--version']).status === 0;
+
+describe('zstd', () => {
+  test('one frame and several, from the start and from the middle', async () => {
+    const half = TEXT.length >> 1;
+    const frames = [zstdStored(TEXT.subarray(0, half)), zstdStored(TEXT.subarray(half), 100_000)];
+    for (const content of [zstdStored(TEXT), Buffer.concat(frames)]) {
+      const file = write('a.tsv.zst', content);
+      expect((await read(file)).equals(TEXT)).toBe(true);
+      expect((await read(file, 12_345)).equals(TEXT.subarray(12_345))).toBe(true);
+      expect(await criteo.countRows([file])).toBe(3000);
+    }
+  });
+
+  test.skipIf(!hasZstd)('what the zstd program has compressed (it must be installed)', async () => {
+    const plain = write('a.tsv', TEXT);
+    for (const level of ['-1', '-19']) {
+      expect(spawnSync('zstd', ['-q', '-f', level, plain]).status).toBe(0);
+      expect((await read(`${plain}.zst`)).equals(TEXT)).toBe(true);
+    }
+  });
+
+  test('a file that is cut off, and one that is none, are named', async () => {
+    const cut = write('cut.tsv.zst', zstdStored(TEXT).subarray(0, 2000));
+    const none = write('none.tsv.zst', TEXT);
+    for (const file of [cut, none]) {
+      const error = await read(file).catch((thrown: unknown) => thrown);
+      expect(error).toMatchObject({ code: 'BAD_DATA', message: expect.stringContaining(file) });
+    }
+  });
+
+  test('a range of a compressed file has the rows of the same range of the plain one', async () => {
+    const [packed, plain] = [write('a.tsv.zst', zstdStored(TEXT)), write('a.tsv', TEXT)];
+    const { size, least } = await criteo.measure(packed);
+    expect([size, least]).toEqual([TEXT.length, Math.ceil(TEXT.length / 8)]);
+    for (let begin = 0; begin < size; begin += least) {
+      const range = { begin, end: Math.min(size, begin + least), batch: 10_000 };
+      const batches = [];
+      for (const file of [packed, plain])
+        for await (const batch of criteo.readRange({ ...range, file })) batches.push(batch);
+      expect(batches[0]!.size).toBeGreaterThan(300);
+      expect(batches[0]).toEqual(batches[1]);
+    }
+  });
+});

@@ -1,0 +1,52 @@
+/** Which files a path, a directory and a pattern stand for, and in which order. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { expandPaths } from '../../src/data/paths.js';
+import { temporaryDirectory } from '../train/rows.js';
+
+function tree(...names: string[]): string {
+  const root = temporaryDirectory();
+  for (const name of names) {
+    mkdirSync(join(root, name, '..'), { recursive: true });
+    writeFileSync(join(root, name), '');
+  }
+  return root;
+}
+
+async function expanded(root: string, ...paths: string[]): Promise<string[]> {
+  const files = await expandPaths(paths.map((path) => join(root, path)));
+  return files.map((file) => file.slice(root.length + 1));
+}
+
+test('a directory stands for all data below it, in the order of names', async () => {
+  const root = tree('b.tsv', 'a/2.tsv', 'a/1.tsv', 'a/10.tsv', '_SUCCESS', '.a.crc', 'a/_temporary/x.tsv');
+  expect(await expanded(root, '')).toEqual(['a/1.tsv', 'a/10.tsv', 'a/2.tsv', 'b.tsv']);
+});
+
+test('a pattern stands for files that it matches, in any of its names', async () => {
+  const root = tree('d1/a.tsv', 'd1/b.tsv.gz', 'd2/a.tsv', 'd2/.a.tsv', 'd2/c.tsv/x.tsv', 'e/a.tsv');
+  expect(await expanded(root, 'd?/*.tsv')).toEqual(['d1/a.tsv', 'd2/a.tsv']);
+  expect(await expanded(root, '*/a.tsv')).toEqual(['d1/a.tsv', 'd2/a.tsv', 'e/a.tsv']);
+  expect(await expanded(root, 'd1/*')).toEqual(['d1/a.tsv', 'd1/b.tsv.gz']);
+  expect(await expanded(root, 'e/a.tsv', 'd1/*')).toEqual(['e/a.tsv', 'd1/a.tsv', 'd1/b.tsv.gz']);
+});
+
+test('a name that looks like a pattern may be a file; a missing one is left to who reads it', async () => {
+  const root = tree('a*.tsv', 'ab.tsv', 'a+b(1).tsv', 'aab1.tsv', 'part-0 {é}[|].csv');
+  expect(await expanded(root, 'part-? {é}[|].csv')).toEqual(['part-0 {é}[|].csv']);
+  expect(await expanded(root, 'a*.tsv')).toEqual(['a*.tsv']);
+  expect(await expanded(root, 'a+b(?).tsv')).toEqual(['a+b(1).tsv']);
+  expect(await expanded(root, 'none.tsv')).toEqual(['none.tsv']);
+});
+
+test('nothing is an error that names what was given', async () => {
+  const root = tree('a/_b.tsv');
+  for (const path of ['a', '*.tsv', 'x/*.tsv']) {
+    const error = await expanded(root, path).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({
+      code: 'BAD_DATA',
+      message: expect.stringContaining(join(root, path.split('/')[0]!)),
+    });
+  }
+});
