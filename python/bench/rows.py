@@ -19,6 +19,8 @@ import numpy as np
 import kintsugi
 from kintsugi._processes import program
 
+BASES = ("TypeScript pull", "TypeScript push", "TypeScript pull, one ahead")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -39,8 +41,16 @@ def compare(flags: argparse.Namespace, address: str, client: kintsugi.Client) ->
     ordinary = np.full((flags.keys, flags.dim), 0.01, np.float32)
     shared = client.empty(flags.keys, flags.dim)
     shared[:] = 0.01
+    under_way: list[kintsugi.Future[np.ndarray]] = []
+
+    def ahead(each: np.ndarray) -> None:
+        under_way.append(table.pull_async(each))
+        if len(under_way) > 1:
+            under_way.pop(0).result()
+
     ways: dict[str, Callable[[np.ndarray], object]] = {
         "pull": lambda each: table.pull(each),
+        "pull, one ahead": ahead,
         "push": lambda each: table.push(each, shared).result(),
         "push of ordinary memory": lambda each: table.push(each, ordinary).result(),
     }
@@ -60,20 +70,20 @@ def compare(flags: argparse.Namespace, address: str, client: kintsugi.Client) ->
     )
     assert typescript.stdin is not None
     assert typescript.stdout is not None
-    found: dict[str, list[float]] = {name: [] for name in ("TypeScript pull", "TypeScript push", *ways)}
+    found: dict[str, list[float]] = {name: [] for name in (*BASES, *ways)}
     # The first round warms everything up.
     for number in range(flags.rounds + 1):
         typescript.stdin.write("\n")
         typescript.stdin.flush()
-        pull, push = map(float, typescript.stdout.readline().split())
-        times = [pull, push, *(milliseconds(call) for call in ways.values())]
+        times = [float(each) for each in typescript.stdout.readline().split()]
+        times += [milliseconds(call) for call in ways.values()]
         if number > 0:
             for name, value in zip(found, times, strict=True):
                 found[name].append(value)
     typescript.communicate()
     print(f"{flags.keys} keys x {flags.dim} floats, 5 PS, code 4+1, medians of {flags.rounds} rounds")
     for name, values in found.items():
-        base = found["TypeScript pull" if name.endswith("pull") else "TypeScript push"]
+        base = found[next(each for each in BASES if each.endswith(name.split(" of ")[0]))]
         ratio = statistics.median(a / b for a, b in zip(base, values, strict=True))
         print(f"{name:26} {statistics.median(values):7.3f} ms   {ratio:5.2f}")
 
