@@ -15,8 +15,9 @@ import { finishedRanges, samplesReport } from '../../src/local/samples.js';
 import type { KubeObject, Pod } from '../../src/operator/objects.js';
 import type { TrainingJob } from '../../src/operator/types.js';
 
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
-const { KUBECONFIG, KINTSUGI_TEST_IMAGE: IMAGE } = process.env;
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+const { KUBECONFIG, KINTSUGI_TEST_IMAGE } = process.env;
+export const IMAGE = KINTSUGI_TEST_IMAGE ?? '';
 const DATA = process.env.KINTSUGI_TEST_DATA ?? resolve(ROOT, '../shared/data');
 export const NAMESPACE = 'kintsugi';
 /** In milliseconds. */
@@ -53,17 +54,22 @@ export const pods = async (job: string, role?: string): Promise<Pod[]> => {
 };
 
 /** It is ready, and nobody has told it to end. */
-const isServing = ({ metadata, status }: Pod): boolean =>
+export const isServing = ({ metadata, status }: Pod): boolean =>
   metadata.deletionTimestamp === undefined &&
   status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
 
-/** Tests beside the operator of deploy/install.yaml. They leave no job behind. */
-export function onKubernetes(tests: () => void): void {
+const deleteJobs = () => kubectl('delete', 'trainingjob', '--all', '--timeout=120s');
+
+/**
+ * Tests beside the operator of deploy/install.yaml, or after another beginning. They leave no job behind.
+ */
+export function onKubernetes(
+  tests: () => void,
+  { begin = install, end = deleteJobs }: { begin?(): Promise<unknown>; end?(): Promise<unknown> } = {},
+): void {
   describe.skipIf(!present)('on Kubernetes', () => {
-    beforeAll(install, 4 * MINUTES);
-    afterAll(async () => {
-      await kubectl('delete', 'trainingjob', '--all', '--timeout=120s');
-    }, 3 * MINUTES);
+    beforeAll(begin, 5 * MINUTES);
+    afterAll(end, 5 * MINUTES);
     tests();
     // The last one is called first.
     afterEach(({ task }) => (task.result?.state === 'fail' ? tellAll() : undefined), MINUTES);
@@ -89,12 +95,18 @@ export async function storyOf(job: string): Promise<string[]> {
   return items.filter(isIts).map(({ reason }) => reason);
 }
 
+export const INSTALL_YAML = join(ROOT, 'deploy/install.yaml');
+
 /** deploy/install.yaml with the image under test. */
-async function install(): Promise<void> {
-  const text = readFileSync(join(ROOT, 'deploy/install.yaml'), 'utf8');
+export async function install(): Promise<void> {
   const image = `image: ${IMAGE}\n          imagePullPolicy: Never`;
-  await apply(text.replaceAll('image: kintsugi:latest', image));
-  await apply(dump(PACE));
+  await apply(readFileSync(INSTALL_YAML, 'utf8').replaceAll('image: kintsugi:latest', image));
+  await givePace();
+  await bothOperators();
+}
+
+/** One leads, and one stands by. */
+export async function bothOperators(): Promise<void> {
   await kubectl('rollout', 'status', 'deploy/kintsugi-operator', '--timeout=180s');
 }
 
@@ -150,6 +162,7 @@ const PACE = {
   ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'paced', namespace: NAMESPACE } },
   data: { 'source.mjs': PACED },
 };
+export const givePace = (): Promise<string> => apply(dump(PACE));
 const FILES = {
   all: {
     train: 'movielens-100k.train.tsv',
@@ -248,8 +261,16 @@ export const whole = (counts: string | undefined): boolean => /^(\d+)\/\1$/.test
 /** All was done to the job that is to be done: its workers end as soon as they can. */
 export async function hurry(job: string): Promise<void> {
   await until(job, ({ status }) => whole(status?.workers));
-  for (const { metadata } of (await pods(job, 'worker')).filter(isServing))
-    await kubectl('exec', metadata.name, '-c', 'kintsugi', '--', 'touch', HURRY);
+  for (const told of await touchHurry(job)) if (told instanceof Error) throw told;
+}
+
+/** The same of those workers that are there. */
+export async function touchHurry(job: string): Promise<(string | Error)[]> {
+  const serving = (await pods(job, 'worker')).filter(isServing);
+  const touch = ['-c', 'kintsugi', '--', 'touch', HURRY];
+  return Promise.all(
+    serving.map(({ metadata }) => kubectl('exec', metadata.name, ...touch).catch((error: Error) => error)),
+  );
 }
 
 export const patch = (job: string, spec: object): Promise<string> =>
@@ -272,7 +293,7 @@ export async function newPs(job: string, before: readonly Pod[], count = 1): Pro
 }
 
 type Lease = KubeObject & { spec: { holderIdentity: string } };
-const leader = async (): Promise<string> =>
+export const leader = async (): Promise<string> =>
   (await get<Lease>('lease', 'kintsugi-operator')).spec.holderIdentity.split('_')[0]!;
 
 /** The operator that leads gets no time to say goodbye. Resolves when another one leads. */

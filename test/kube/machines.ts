@@ -29,6 +29,9 @@ async function command(line: string, ...more: string[]): Promise<void> {
 const lost = new Map<string, string>();
 const apart = new Set<string>();
 
+/** Those that were lost and have no other in their place. */
+export const missing = (): string[] => [...lost.keys()];
+
 const ZONE = 'topology.kubernetes.io/zone';
 const zoneOf = ({ metadata }: KubeNode): string => metadata.labels?.[ZONE] ?? '';
 const nodes = async (): Promise<KubeNode[]> => (await get<{ items: KubeNode[] }>('nodes')).items;
@@ -80,6 +83,10 @@ export async function restart(component: 'kube-apiserver' | 'etcd', awayMs: numb
     await pause(500);
   }
 }
+
+/** New Pods find no machine. */
+export const full = (on: boolean): Promise<string> =>
+  kubectl('taint', 'nodes', '--all', on ? 'kintsugi-test=full:NoSchedule' : 'kintsugi-test:NoSchedule-');
 
 /** Names of nodes that take Pods. */
 export async function readyNodes(): Promise<string[]> {

@@ -16,6 +16,7 @@ import {
   pods,
   waitFor,
 } from './cluster.js';
+import { full } from './machines.js';
 
 const JOB = 'scaled';
 
@@ -33,9 +34,6 @@ const psNames = async () =>
     .filter(({ metadata, status }) => !metadata.deletionTimestamp && status?.phase === 'Running')
     .map(({ metadata }) => metadata.name)
     .sort();
-/** New Pods find no machine. */
-const full = (on: boolean) =>
-  kubectl('taint', 'nodes', '--all', on ? 'kintsugi-test=full:NoSchedule' : 'kintsugi-test:NoSchedule-');
 
 onKubernetes(() => {
   afterAll(() => full(false).catch(() => ''));
