@@ -17,6 +17,7 @@ export {
   type PullOptions,
   type PullRequest,
   type PushCounts,
+  type PushOptions,
   type PushRequest,
   type ReplicaAnswer,
   type ReplicaOptions,

@@ -9,7 +9,9 @@
  *   REQUEST section (pull, push; one shard, any number of tables)
  *     u32 tableCount, u32 mode (0 = gradient or plain pull, 1 = whole rows: values + optimizer state)
  *     (whole rows have no padding)
- *     tableCount x { u32 tableId, u32 count, u32 width (floats per row), u32 zero }
+ *     tableCount x { u32 tableId, u32 count, u32 width (floats per row), u32 lr }
+ *     (lr: of gradients, the bits of an f32 that is the learning rate of this push in place of the table's;
+ *     0 = the table's own, the bits of minus zero = a rate of zero)
  *     per table: u64 keys[count]; push only: f32 rows[count * width]
  *   ROWS section (answer to a pull)
  *     per table of the request, in order: f32 rows[count * width]
@@ -69,6 +71,8 @@ export const PushStatus = {
   /** The budget or the system refuses memory. Nothing was changed. */
   MEMORY_LIMIT: 5,
   BAD_FRAME: 6,
+  /** The push has a learning rate, and the optimizer of a table takes none. */
+  BAD_ARGUMENT: 7,
 } as const;
 
 export interface TableStats {
@@ -319,6 +323,8 @@ export interface SectionPart {
   keys: BigUint64Array;
   /** All rows of the call (keys.length x width); only for pushes. */
   rows?: Float32Array;
+  /** Of gradients: the learning rate, 0 or more, in place of the table's. */
+  lr?: number;
   order: Uint32Array;
   start: number;
   end: number;
@@ -331,6 +337,8 @@ export interface SplitCall {
   width: number;
   keys: BigUint64Array;
   rows?: Float32Array;
+  /** Of gradients: the learning rate, 0 or more, in place of the table's. */
+  lr?: number;
 }
 
 /** Calls, split by shard into sections. All lists are flat. */
@@ -356,8 +364,8 @@ export interface NativeAddon extends NativeSystem, NativeData {
   createSink(memory: NativeMemory, k: number, r: number, parityIndex: number, complete: boolean): NativeSink;
   /** The generator: coefficient of member `member` in parity `parityIndex`. */
   coefficient(k: number, r: number, parityIndex: number, member: number): number;
-  /** The engine's optimizers: the names of their parameters, `lr` first. */
-  optimizers(): { kind: string; parameters: string[] }[];
+  /** The engine's optimizers: the names of their parameters, `lr` first; `fixedRate`: pushes bring none. */
+  optimizers(): { kind: string; parameters: string[]; fixedRate: boolean }[];
   /** The engine's schedules: the names of their parameters, `warmup` first. */
   schedules(): { kind: string; parameters: string[] }[];
   /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */

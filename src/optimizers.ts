@@ -210,6 +210,17 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   return problem && `optimizer ${kind}: ${problem}`;
 }
 
+/**
+ * Why a push of gradients to a table with this optimizer cannot have this learning rate, in one line;
+ * undefined when it can.
+ */
+export function pushRateProblem({ kind }: OptimizerSpec, lr: unknown): string | undefined {
+  const { fixedRate }: Optimizer = OPTIMIZERS[kind];
+  if (fixedRate) return `optimizer ${kind} takes no lr with a push: ${fixedRate}`;
+  const { low, high } = NOT_NEGATIVE;
+  return outside(lr, NOT_NEGATIVE) ? `the lr of a push must be a number in [${low}, ${high})` : undefined;
+}
+
 /** A valid specification without further fields, in a form that is the same for all that mean the same. */
 export function onlyKnownOptimizer(optimizer: OptimizerSpec): OptimizerSpec {
   const { kind, clipNorm, schedule } = optimizer;

@@ -190,6 +190,21 @@ const PAGE = [
   '  0.1. Its values are a function of its state, so tables for it begin with `zeros`: others count',
   '  until the first gradients only.',
   '',
+  '## The learning rate of a push',
+  '',
+  'A push may bring its own learning rate for each table: `lr` of its request. It takes the place of that',
+  'of the table in this push, for programs with a schedule of their own.',
+  '',
+  '```ts',
+  "await client.push([{ table: 'items', keys, gradients, lr: 0.01 }]);",
+  '```',
+  '',
+  '- It is a number of 0 or more, rounded to single precision. With 0 the values stay, and the state of',
+  '  the optimizer goes on.',
+  '- The schedule of the table multiplies it, and `adamw` decays by it.',
+  '- `ftrl` takes none: its values are a function of z, n and lr, so another lr would scale what was',
+  '  learnt before.',
+  '',
   '## Clipping',
   '',
   'Every optimizer takes `clipNorm`. Where the Euclidean norm of the gradient of a row, summed over a',
@@ -255,8 +270,12 @@ it('docs/optimizers.md has this table', async () => {
 });
 
 it('the engine has the same optimizers with the same parameters', () => {
-  const here = OPTIMIZER_KINDS.map((kind) => ({ kind, parameters: optimizerParameters(kind).sort() }));
-  const there = native.optimizers().map((it) => ({ kind: it.kind, parameters: it.parameters.sort() }));
+  const here = OPTIMIZER_KINDS.map((kind) => ({
+    kind,
+    parameters: optimizerParameters(kind).sort(),
+    fixedRate: 'fixedRate' in OPTIMIZERS[kind],
+  }));
+  const there = native.optimizers().map((it) => ({ ...it, parameters: it.parameters.sort() }));
   expect(there).toEqual(here);
 });
 

@@ -1,18 +1,20 @@
 /**
- * What a table has beside the rule of its optimizer: a largest norm of gradients, and a schedule that counts
- * the steps of each row. Both through the engine, against arithmetic in double precision, and by their bits.
+ * What a table has beside the rule of its optimizer: a largest norm of gradients, a schedule that counts the
+ * steps of each row, and the learning rate that a push brings. All through the engine, against arithmetic in
+ * double precision, and by their bits.
  */
 import { createHash } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
 import { initialState, rowParts } from '../src/checkpoint/layout.js';
 import { sameTable, tableProblem } from '../src/core/scheduler/tables.js';
-import { loadNative } from '../src/native.js';
+import { loadNative, PushStatus } from '../src/native.js';
 import {
   OPTIMIZER_KINDS,
   type OptimizerSpec,
   onlyKnownOptimizer,
   optimizerOf,
   optimizerProblem,
+  pushRateProblem,
 } from '../src/optimizers.js';
 import type { Pool } from '../src/protocol/map.js';
 import { type ScheduleSpec, wholeSchedule } from '../src/schedules.js';
@@ -36,15 +38,28 @@ class Row {
     this.shard.addTable({ id: 1, dim, optimizer, initializer: { kind: 'zeros' }, seed: 1 });
   }
 
-  private section(mode: 0 | 1, width: number, rows?: Float32Array): Uint8Array {
+  private section(mode: 0 | 1, width: number, rows?: Float32Array, lr?: number): Uint8Array {
     const [keys, order] = [BigUint64Array.of(KEY), Uint32Array.of(0)];
-    const part = { table: 1, width, keys, order, start: 0, end: 1, ...(rows && { rows }) };
+    const part = {
+      table: 1,
+      width,
+      keys,
+      order,
+      start: 0,
+      end: 1,
+      ...(rows && { rows }),
+      ...(lr !== undefined && { lr }),
+    };
     return native.encodeRequest(mode, [part]);
   }
 
-  push(gradient: readonly number[]): this {
-    expect(this.shard.push(this.section(0, this.dim, Float32Array.from(gradient)))).toBe(0);
+  push(gradient: readonly number[], lr?: number): this {
+    expect(this.status(gradient, lr)).toBe(PushStatus.APPLIED);
     return this;
+  }
+
+  status(gradient: readonly number[], lr?: number): number {
+    return this.shard.push(this.section(0, this.dim, Float32Array.from(gradient), lr));
   }
 
   assign(row: Float32Array): this {
@@ -177,6 +192,35 @@ describe.each(SETS)('clipping (%s)', (isa) => {
   });
 });
 
+describe.each(SETS)('the learning rate of a push (%s)', (isa) => {
+  const kinds = OPTIMIZER_KINDS.filter((kind) => kind !== 'ftrl');
+
+  it.each(kinds)('%s steps as in a table that has it, and the next push as ever', (kind) => {
+    native.forceIsa(isa);
+    const schedule = wholeSchedule({ kind: 'step', every: 2, factor: 0.5, warmup: 1 });
+    for (const extras of [{}, { clipNorm: 1 }, { schedule }, { clipNorm: 1, schedule }]) {
+      const optimizer = (lr: number) => ({ ...optimizerOf(kind, Math.fround(lr)), ...extras });
+      for (const dim of [1, 7, 33]) {
+        const row = new Row(dim, optimizer(0.1));
+        let expected = row.pull();
+        for (const [t, lr] of [0.03, undefined, 0, 0.7, undefined].entries()) {
+          const gradient = Array.from({ length: dim }, (_, i) => ((t * 7 + i * 13) % 29) - 14);
+          expected = new Row(dim, optimizer(lr ?? 0.1)).assign(expected).push(gradient).pull();
+          expect([...row.push(gradient, lr).pull()], `step ${t}`).toEqual([...expected]);
+        }
+      }
+    }
+  });
+
+  it('is nothing for FTRL, and no row changes', () => {
+    native.forceIsa(isa);
+    const row = new Row(2, optimizerOf('ftrl', 0.1)).push([1, 2]);
+    const before = [...row.pull()];
+    expect(row.status([1, 2], 0.1)).toBe(PushStatus.BAD_ARGUMENT);
+    expect([...row.pull()]).toEqual(before);
+  });
+});
+
 /** SHA-256 of rows after 40 steps: the order of operations is part of the format. */
 const BITS: Record<string, string> = {
   constant: '5e5d1e1fc7896020',
@@ -226,6 +270,14 @@ describe('specifications', () => {
     expect(problem({ schedule: { kind: 'constant', warmup: -1 } })).toContain('warmup');
     expect(problem({ schedule: { kind: 'constant' } }, 'ftrl')).toContain('ftrl takes no schedule');
     expect(problem({ clipNorm: 1 }, 'ftrl')).toBeUndefined();
+  });
+
+  it('says what is wrong with the learning rate of a push', () => {
+    const adam = optimizerOf('adam', 0.1);
+    for (const lr of [0, 1e-50, 0.1, 3e38]) expect(pushRateProblem(adam, lr)).toBeUndefined();
+    for (const lr of [-1, Number.NaN, Number.POSITIVE_INFINITY, 3.5e38, '1', null])
+      expect(pushRateProblem(adam, lr)).toContain('the lr of a push must be a number in [0, ');
+    expect(pushRateProblem(optimizerOf('ftrl', 0.1), 0.1)).toContain('ftrl takes no lr');
   });
 
   it('tables are the same when they mean the same, and have nothing that was not asked for', () => {

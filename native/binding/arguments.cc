@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace kintsugi::binding {
@@ -20,6 +21,17 @@ bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out) {
   const double number = value.As<Napi::Number>().DoubleValue();
   if (!(number >= 0 && number <= limit) || number != std::floor(number)) return false;
   out = static_cast<std::uint32_t>(number);
+  return true;
+}
+
+bool toRate(Napi::Value value, std::uint32_t& out) {
+  out = kNoRate;
+  if (value.IsEmpty()) return false;
+  if (value.IsUndefined()) return true;
+  if (!value.IsNumber()) return false;
+  const double rate = value.As<Napi::Number>().DoubleValue();
+  if (!(rate >= 0 && rate <= std::numeric_limits<float>::max())) return false;
+  out = rateBits(static_cast<float>(rate));
   return true;
 }
 

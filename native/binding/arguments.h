@@ -62,6 +62,8 @@ class Arguments {
 
 /** A finite number in [0, limit] that is an integer. */
 bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
+/** The learning rate of a push, as it travels; undefined: there is none. */
+bool toRate(Napi::Value value, std::uint32_t& out);
 
 /** It is a typed array of this kind. */
 inline bool is(Napi::Value value, napi_typedarray_type type) {

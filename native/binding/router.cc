@@ -47,8 +47,9 @@ bool readPart(Napi::Value value, SectionPart& part) {
   part.start = start;
   part.end = end;
   part.rows = nullptr;
+  if (!toRate(object.Get("lr"), part.lr)) return false;
   if (start > end || end > orderArray.ElementLength()) return false;
-  if (rows.IsUndefined()) return true;
+  if (rows.IsUndefined()) return part.lr == kNoRate;
   if (!is(rows, napi_float32_array)) return false;
   const auto rowArray = rows.As<Napi::Float32Array>();
   static const float kNothing = 0;  // an empty array may have no address, and nullptr means a pull
@@ -207,6 +208,7 @@ Napi::Value optimizers(const Napi::CallbackInfo& info) {
     auto item = Napi::Object::New(env);
     item.Set("kind", optimizer.name);
     item.Set("parameters", names);
+    item.Set("fixedRate", Napi::Boolean::New(env, optimizer.fixedRate));
     list.Set(list.Length(), item);
   }
   return list;

@@ -10,7 +10,7 @@
 namespace kintsugi::binding {
 namespace {
 
-/** Reads { table, width, keys, rows? }. */
+/** Reads { table, width, keys, rows?, lr? }. */
 bool readCall(Napi::Value value, Call& call) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
@@ -23,7 +23,8 @@ bool readCall(Napi::Value value, Call& call) {
   call.keys = keyArray.Data();
   call.keyCount = keyArray.ElementLength();
   call.rows = nullptr;
-  if (rows.IsUndefined()) return true;
+  if (!toRate(object.Get("lr"), call.lr)) return false;
+  if (rows.IsUndefined()) return call.lr == kNoRate;
   if (!is(rows, napi_float32_array)) return false;
   const auto rowArray = rows.As<Napi::Float32Array>();
   static const float kNothing = 0;
@@ -155,7 +156,7 @@ bool partsOf(const SplitArrays& arrays, const SplitSection& section, const std::
     const Call& call = calls[piece.call];
     parts[i] = {call.table,  call.width,    call.keys,
                 call.rows,   call.keyCount, arrays.orders[piece.call].Data(),
-                piece.start, piece.end};
+                piece.start, piece.end,     call.lr};
   }
   return true;
 }

@@ -27,6 +27,8 @@ Status Shard::checkHeads(const Request& request, bool distinct) {
   for (std::size_t i = 0; i < request.tables.size(); i++) {
     const TableSpec& spec = plans_[i].table->spec();
     if (request.tables[i].width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
+    if (request.tables[i].lr != kNoRate && optimizerOf(spec.optimizer.kind).fixedRate)
+      return Status::BadArgument;
   }
   return Status::Applied;
 }
@@ -201,7 +203,11 @@ void Shard::applyGradients(const RequestTable& r, Plan& plan) {
     sumGradients(r, distinct);
     steps.gradients = reinterpret_cast<const std::uint8_t*>(gradients_.data());
   }
-  kernels().stepRows(t.spec().optimizer, steps);
+  const OptimizerParams& optimizer = t.spec().optimizer;
+  if (r.lr == kNoRate) return kernels().stepRows(optimizer, steps);
+  OptimizerParams now = optimizer;
+  now.lr = rateOf(r.lr);
+  kernels().stepRows(now, steps);
 }
 
 // Whole rows: what comes replaces what is there; of a repeated key the last one counts.

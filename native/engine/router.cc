@@ -53,7 +53,7 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
   std::uint8_t* at = head + parts.size() * kRequestTableBytes;
   for (const SectionPart& p : parts) {
     const std::size_t count = p.end - p.start, rowBytes = std::size_t{p.width} * 4;
-    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count), p.width, 0};
+    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count), p.width, p.lr};
     std::memcpy(head, header, sizeof header);
     head += kRequestTableBytes;
     const std::uint32_t* order = p.order + p.start;

@@ -21,6 +21,7 @@ struct SectionPart {
   std::size_t keyCount;
   const std::uint32_t* order;
   std::size_t start, end;
+  std::uint32_t lr = 0;  // of a push (sections.h)
 };
 
 std::size_t requestBytes(const std::vector<SectionPart>& parts);
@@ -33,6 +34,7 @@ struct Call {
   const std::uint64_t* keys;
   const float* rows;  // nullptr: a pull
   std::size_t keyCount;
+  std::uint32_t lr = 0;  // of a push (sections.h)
 };
 
 /** Keys order[start..end) of a call. */

@@ -60,13 +60,19 @@ bool parseRequest(View section, bool withRows, Request& out) {
   const std::uint32_t tables = loadAt<std::uint32_t>(head, 0);
   out.mode = loadAt<std::uint32_t>(head, 1);
   if (out.mode > 1 || tables > kMaxTables) return false;
+  const bool gradients = withRows && !out.mode;
   const std::uint8_t* heads = reader.take(tables, kRequestTableBytes);
   if (!heads) return false;
   for (std::uint32_t t = 0; t < tables; t++) {
     const std::uint8_t* h = heads + t * kRequestTableBytes;
-    RequestTable r{loadAt<std::uint32_t>(h, 0), loadAt<std::uint32_t>(h, 1), loadAt<std::uint32_t>(h, 2),
-                   nullptr, nullptr};
-    if (loadAt<std::uint32_t>(h, 3) != 0 || r.width > kMaxStride / 4) return false;
+    RequestTable r{loadAt<std::uint32_t>(h, 0),
+                   loadAt<std::uint32_t>(h, 1),
+                   loadAt<std::uint32_t>(h, 2),
+                   nullptr,
+                   nullptr,
+                   loadAt<std::uint32_t>(h, 3)};
+    if (r.lr != kNoRate && (!gradients || !isRate(r.lr))) return false;
+    if (r.width > kMaxStride / 4) return false;
     r.keys = reader.take(r.count, 8);
     if (!r.keys) return false;
     if (withRows) {

@@ -2,6 +2,7 @@
 // pointer, so what they return can be read without further checks; anything that does not fit exactly is
 // refused as a whole.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -13,10 +14,23 @@ inline constexpr std::uint32_t kMaxTables = 4096;  // per section and per shard
 /** No answer of one call is larger than this. */
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 30;
 
+/** The learning rate of a push to one table, as the bits of an f32. Zero means the table's own, so a rate of
+ * zero is the bits of minus zero. */
+inline constexpr std::uint32_t kNoRate = 0, kZeroRate = 0x80000000;
+
+/** Finite and not negative, or none. */
+constexpr bool isRate(std::uint32_t bits) { return bits < 0x7F800000 || bits == kZeroRate; }
+/** Of a rate that is there. */
+constexpr float rateOf(std::uint32_t bits) { return std::bit_cast<float>(bits & ~kZeroRate); }
+constexpr std::uint32_t rateBits(float rate) {
+  return rate == 0 ? kZeroRate : std::bit_cast<std::uint32_t>(rate);
+}
+
 struct RequestTable {
   std::uint32_t table, count, width;
   const std::uint8_t* keys;  // u64[count]
   const std::uint8_t* rows;  // f32[count * width], pushes only
+  std::uint32_t lr = kNoRate;
 };
 
 struct Request {

@@ -13,6 +13,7 @@ enum class Status : int {
   KeyReserved = 4,
   MemoryLimit = 5,
   BadFrame = 6,
+  BadArgument = 7,
 };
 
 struct [[nodiscard]] Fault {

@@ -1,5 +1,7 @@
 // The parsers alone, as fast as they go: what they hand out must lie within the section, in order, and be
 // what the headers say; what encodes must parse.
+#include <cmath>
+
 #include "engine/sections.h"
 #include "fuzz/input.h"
 
@@ -27,6 +29,7 @@ void asRequest(View section, bool withRows) {
   CHECK(request.mode <= 1 && request.tables.size() <= kMaxTables);
   Walk walk{section.data + 8 + request.tables.size() * kRequestTableBytes};
   for (const RequestTable& r : request.tables) {
+    CHECK(r.lr == kNoRate || (withRows && !request.mode && rateOf(r.lr) >= 0 && rateOf(r.lr) < INFINITY));
     const std::uint64_t keys = std::uint64_t{r.count} * 8, rows = std::uint64_t{r.count} * r.width * 4;
     walk.over(r.keys, keys);
     seen = seen + touch(r.keys, keys);

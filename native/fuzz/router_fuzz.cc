@@ -10,6 +10,11 @@ namespace {
 using namespace kintsugi;
 using namespace kintsugi::fuzz;
 
+/** Of a push; often none. */
+std::uint32_t readRate(Input& in) {
+  return in.below(2) ? rateBits(static_cast<float>(in.u8()) / 64) : kNoRate;
+}
+
 void splitAndJoin(Input& in) {
   const std::uint32_t shards = 1 + in.below(9), width = 1 + in.below(5);
   std::vector<std::uint64_t> keys;
@@ -19,18 +24,19 @@ void splitAndJoin(Input& in) {
     for (std::uint32_t x = 0; x < width; x++) rows.push_back(static_cast<float>(rows.size()));
   }
   std::vector<std::uint32_t> order(keys.size()), starts(shards + 1);
+  const std::uint32_t lr = readRate(in);
   partition(keys.data(), keys.size(), shards, order.data(), starts.data());
   CHECK(starts[0] == 0 && starts[shards] == keys.size());
   back.assign(rows.size(), -1);
   for (std::uint32_t s = 0; s < shards; s++) {
-    const SectionPart part{7,           width,        keys.data(), rows.data(),
-                           keys.size(), order.data(), starts[s],   starts[s + 1]};
+    const SectionPart part{7,         width,         keys.data(), rows.data(), keys.size(), order.data(),
+                           starts[s], starts[s + 1], lr};
     Bytes section(requestBytes({part}));
     CHECK(encodeRequest(0, {part}, section.data()));
     Request request;
     CHECK(parseRequest(view(section), true, request));
     const RequestTable& r = request.tables[0];
-    CHECK(r.table == 7 && r.width == width && r.count == starts[s + 1] - starts[s]);
+    CHECK(r.table == 7 && r.lr == lr && r.width == width && r.count == starts[s + 1] - starts[s]);
     for (std::uint32_t i = 0; i < r.count; i++) {
       const auto key = loadAt<std::uint64_t>(r.keys, i);
       CHECK(key == keys[order[starts[s] + i]] && shardOf(key, shards) == s);
@@ -68,7 +74,8 @@ void splitCalls(Input& in) {
   static const float kNothing = 0;
   for (std::uint32_t t = 0; t < keys.size(); t++) {
     calls.push_back({t, width[t], keys[t].data(),
-                     push ? (rows[t].empty() ? &kNothing : rows[t].data()) : nullptr, keys[t].size()});
+                     push ? (rows[t].empty() ? &kNothing : rows[t].data()) : nullptr, keys[t].size(),
+                     push ? readRate(in) : kNoRate});
     orders.emplace_back(keys[t].size());
     starts.emplace_back(shards + 1);
     partition(keys[t].data(), keys[t].size(), shards, orders[t].data(), starts[t].data());
@@ -98,7 +105,7 @@ void splitCalls(Input& in) {
         const Call& call = calls[piece.call];
         CHECK(piece.start < piece.end && piece.end <= call.keyCount);
         parts.push_back({call.table, call.width, call.keys, call.rows, call.keyCount,
-                         orders[piece.call].data(), piece.start, piece.end});
+                         orders[piece.call].data(), piece.start, piece.end, call.lr});
         if (counted && piece.call == tables) {
           CHECK(j + 1 == each.pieces && piece.start == each.shard && piece.end == each.shard + 1);
           continue;
@@ -117,6 +124,7 @@ void splitCalls(Input& in) {
       CHECK(encodeRequest(0, parts, bytes.data()));
       Request request;
       CHECK(parseRequest(view(bytes), push, request));
+      for (std::uint32_t j = 0; j < each.pieces; j++) CHECK_EQ(request.tables[j].lr, parts[j].lr);
       runBytes += each.bytes;
     }
     CHECK_EQ(runBytes, run.bytes);

@@ -54,6 +54,8 @@ struct Optimizer {
   bool countsSteps;
   /** Beside the learning rate; the first one without a name ends them. */
   OptimizerParameter parameters[kMaxParameters];
+  /** The learning rate is part of what the state means: neither a schedule nor a push has another one. */
+  bool fixedRate = false;
 };
 
 /** The parameter that every kind has. */
@@ -94,7 +96,8 @@ inline constexpr Optimizer kOptimizers[] = {
      kInitialAccumulator.value,
      1,
      false,
-     {kBeta, kL1, kL2, kInitialAccumulator}},
+     {kBeta, kL1, kL2, kInitialAccumulator},
+     true},
 };
 inline constexpr std::size_t kOptimizerCount = sizeof(kOptimizers) / sizeof(kOptimizers[0]);
 

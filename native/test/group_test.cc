@@ -56,6 +56,8 @@ class Story : public Group {
                                                   : random_.below(spec.dim > 1000 ? 40 : kKeySpace));
       for (std::uint32_t x = 0; x < part.width; x++) part.rows.push_back(random_.real());
     }
+    if (!mode && !optimizerOf(spec.optimizer.kind).fixedRate && random_.chance(40))
+      part.lr = rateBits(static_cast<float>(random_.below(5)) * 0.07f);
     return part;
   }
 

@@ -46,6 +46,7 @@ struct PartData {
   std::uint32_t table = 0, width = 0;
   std::vector<std::uint64_t> keys;
   std::vector<float> rows;
+  std::uint32_t lr = kNoRate;
 };
 
 inline Bytes encode(std::uint32_t mode, const std::vector<PartData>& data, bool withRows) {
@@ -57,7 +58,7 @@ inline Bytes encode(std::uint32_t mode, const std::vector<PartData>& data, bool 
     static const float nothing = 0;
     const float* rows = d.rows.empty() ? &nothing : d.rows.data();
     parts.push_back({d.table, d.width, d.keys.data(), withRows ? rows : nullptr, d.keys.size(),
-                     orders[i].data(), 0, d.keys.size()});
+                     orders[i].data(), 0, d.keys.size(), d.lr});
   }
   Bytes section(requestBytes(parts));
   CHECK(encodeRequest(mode, parts, section.data()));
@@ -106,9 +107,11 @@ class TableModel {
       auto [sum, added] = sums.try_emplace(data.keys[i], row, row + data.width);
       for (std::uint32_t x = 0; !added && x < data.width; x++) sum->second[x] += row[x];
     }
+    OptimizerParams optimizer = spec_.optimizer;
+    if (data.lr != kNoRate) optimizer.lr = rateOf(data.lr);
     for (const auto& [key, sum] : sums) {
       std::vector<float> now = row(key);
-      updateRowScalar(spec_.optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
+      updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
       rows_[key] = now;
       touched_.push_back(key);
     }

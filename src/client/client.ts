@@ -17,10 +17,12 @@ import {
   type CheckpointResult,
   CONNECT_OPTIONS,
   type ConnectOptions,
+  PUSH_OPTIONS,
   type PullInto,
   type PullOptions,
   type PullRequest,
   type PushCounts,
+  type PushOptions,
   type PushRequest,
   REPLICA_OPTIONS,
   type ReplicaOptions,
@@ -46,6 +48,7 @@ export type {
   PullOptions,
   PullRequest,
   PushCounts,
+  PushOptions,
   PushRequest,
   ReplicaAnswer,
   ReplicaOptions,
@@ -199,7 +202,8 @@ export class Client {
   /**
    * Applies gradients to several tables in one request per node. Resolves when they are durable: every live
    * parity of their shards has them. A table is named once. Atomic per shard, not across shards; what goes to
-   * one shard beyond 4 MiB of keys and rows is several pushes.
+   * one shard beyond 4 MiB of keys and rows is several pushes. `lr` of a request is its learning rate in this
+   * push, in place of its table's.
    *
    * @example
    * ```ts
@@ -365,8 +369,10 @@ class JobTable implements Table {
     return rows!;
   }
 
-  async push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void> {
-    await this.client.push([{ table: this, keys, gradients }], options);
+  async push(keys: BigUint64Array, gradients: Float32Array, options: PushOptions = {}): Promise<void> {
+    checkOptions('push', options, PUSH_OPTIONS);
+    const { lr, ...rest } = options;
+    await this.client.push([{ table: this, keys, gradients, lr }], rest);
   }
 
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {

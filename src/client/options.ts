@@ -92,6 +92,14 @@ export interface RequestOptions {
 
 export const REQUEST_OPTIONS = { signal: true } satisfies OptionKeys<RequestOptions>;
 
+/** Options of {@link Table.push}. */
+export interface PushOptions extends RequestOptions {
+  /** See {@link PushRequest.lr}. */
+  lr?: number | undefined;
+}
+
+export const PUSH_OPTIONS = { ...REQUEST_OPTIONS, lr: true } satisfies OptionKeys<PushOptions>;
+
 /** Options of a pull. */
 export interface PullOptions extends RequestOptions {
   /** Called before the pull resolves, if replicas were asked: how old the rows may be. */
@@ -142,7 +150,7 @@ export interface Table {
    * @param gradients keys.length x dim, row-major; those of repeated keys are summed first
    * @throws what {@link Client.push} throws
    */
-  push(keys: BigUint64Array, gradients: Float32Array, options?: RequestOptions): Promise<void>;
+  push(keys: BigUint64Array, gradients: Float32Array, options?: PushOptions): Promise<void>;
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
 }
@@ -197,9 +205,19 @@ export interface PushRequest extends PullRequest {
    * rows: keys.length x `rowWidth`.
    */
   gradients: Float32Array;
+  /**
+   * The learning rate of this push in place of the table's, 0 or more, rounded to float32: for a program
+   * with a schedule of its own. A schedule of the table multiplies it, and clipping is as ever. Not for FTRL,
+   * and not for {@link Client.assign}. Default: that of the table.
+   */
+  lr?: number | undefined;
 }
 
-export const PUSH_REQUEST = { ...PULL_REQUEST, gradients: true } satisfies OptionKeys<PushRequest>;
+export const PUSH_REQUEST = {
+  ...PULL_REQUEST,
+  gradients: true,
+  lr: true,
+} satisfies OptionKeys<PushRequest>;
 
 /** Counts of one (client, shard), for audits: what this client numbered and saw acknowledged. */
 export interface PushCounts {

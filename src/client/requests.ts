@@ -4,6 +4,7 @@
  */
 import { KintsugiError } from '../errors.js';
 import { loadNative, type SplitCall } from '../native.js';
+import { pushRateProblem } from '../optimizers.js';
 import { checkArray, checkFields, checkOptions } from '../options.js';
 import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
 import { PartMemory } from '../transport/index.js';
@@ -189,7 +190,7 @@ export class Requests {
       const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
       throw new KintsugiError(code, `table "${spec.name}": ${text}`);
     }
-    return { spec, table: spec.id, keys, width, rows: request.gradients };
+    return { spec, table: spec.id, keys, width, rows: request.gradients, ...rateOf(request, spec, mode) };
   }
 
   /**
@@ -258,6 +259,16 @@ export class Requests {
       return { pool: pool.name, shard: (g - pool.firstGroup) * pool.k + m, sent, acknowledged, refused };
     });
   }
+}
+
+/** @throws BAD_ARGUMENT */
+function rateOf({ lr }: PushRequest, { name, optimizer }: TableSpec, mode: Mode): { lr?: number } {
+  if (lr === undefined) return {};
+  if (mode === 'rows')
+    throw new KintsugiError('BAD_ARGUMENT', 'assign: rows are set as they are, without lr');
+  const problem = pushRateProblem(optimizer, lr);
+  if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
+  return { lr };
 }
 
 /** Whole rows go to new arrays only. */

@@ -9,6 +9,8 @@ export interface Learner {
   optimizer: OptimizerSpec;
   /** Floats of a whole row. */
   width(dim: number): number;
+  /** The learning rate that push number `number` brings; undefined: that of the table. */
+  rate(number: number): number | undefined;
   /** A whole row after these pushes, in order. */
   row(dim: number, numbers: readonly number[]): Float32Array;
 }
@@ -61,8 +63,14 @@ interface Shape {
   counts: boolean;
 }
 
+/** Of every other push, and of each table another one. Some are zero, others not exact in float32. */
+function rateOf({ kind, lr }: OptimizerSpec, number: number): number | undefined {
+  return kind === 'ftrl' || number % 2 === 0 ? undefined : ((number % 5) * lr) / 1.7;
+}
+
 function learner(optimizer: OptimizerSpec, { vectors, counts }: Shape, rule: Rule): Learner {
   const { clipNorm, schedule, lr } = optimizer;
+  const rate = (number: number) => rateOf(optimizer, number);
   const width = (dim: number) => dim * (1 + vectors.length) + (counts ? 1 : 0);
   const start = (dim: number) => {
     const row = new Float32Array(width(dim)).fill(INITIAL, 0, dim);
@@ -80,13 +88,15 @@ function learner(optimizer: OptimizerSpec, { vectors, counts }: Shape, rule: Rul
     const last = values.length - 1;
     for (const number of numbers) {
       const g = clipped(Float32Array.from({ length: dim }, (_, i) => gradient(number, i)));
-      const rate = schedule ? lr * factorOf(schedule, values[last]!) : lr;
+      const own = rate(number);
+      const base = own === undefined ? lr : fround(own);
+      const now = schedule ? base * factorOf(schedule, values[last]!) : base;
       if (counts) values[last] = values[last]! + 1;
-      rule(values, g, rate);
+      rule(values, g, now);
     }
     return values;
   };
-  return { optimizer, width, row };
+  return { optimizer, width, rate, row };
 }
 
 const ADAGRAD = { kind: 'adagrad', lr: 0.05, eps: 1e-8, initialAccumulator: 0.1 } as const;

@@ -70,7 +70,10 @@ export class Sections {
         const rows = new Float32Array(dim);
         if (learner) for (let i = 0; i < dim; i++) rows[i] = gradient(push.number, i);
         else rows.fill(bit(push.number));
-        return { table: id, width: dim, keys: BigUint64Array.of(own), rows, order: ONE, start: 0, end: 1 };
+        const lr = learner?.rate(push.number);
+        const rate = lr === undefined ? {} : { lr };
+        const keys = BigUint64Array.of(own);
+        return { table: id, width: dim, keys, rows, ...rate, order: ONE, start: 0, end: 1 };
       }
       const rows = this.rows(dim);
       rows.fill(bit(push.number), 0, dim);

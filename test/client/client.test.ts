@@ -1,7 +1,7 @@
 // The library against a real cluster in this process: tables, pulls, pushes and what it refuses. How a client
 // comes and goes is in runtime/connect.test.ts.
 import { describe, expect, it } from 'vitest';
-import type { OptimizerSpec } from '../../src/native.js';
+import { type OptimizerSpec, optimizerOf } from '../../src/optimizers.js';
 import {
   begun,
   COUNTING,
@@ -291,6 +291,37 @@ describe('arguments', () => {
     expect(job.pushCounts()).toEqual([]);
     expect(await job.pull(twice.map(({ keys }) => ({ table, keys })))).toHaveLength(2);
     await table.push(keysOf(1), Float32Array.of(1, 1));
+  });
+
+  it('takes a learning rate with a push, for each table', async () => {
+    const job = await connected();
+    const at = async (name: string, optimizer: OptimizerSpec) =>
+      job.createTable({ name, dim: 1, optimizer, initializer: { kind: 'zeros' } });
+    const [a, b] = [await at('a', { kind: 'sgd', lr: 1 }), await at('b', { kind: 'sgd', lr: 1 })];
+    const keys = firstKeys(40);
+    const gradients = new Float32Array(40).fill(-1);
+    await job.push([
+      { table: a, keys, gradients, lr: 0.25 },
+      { table: b, keys, gradients },
+    ]);
+    await b.push(keys, gradients, { lr: 0.5 });
+    await b.push(keys, gradients, { lr: 0 });
+    expect(new Set(await a.pull(keys))).toEqual(new Set([0.25]));
+    expect(new Set(await b.pull(keys))).toEqual(new Set([1.5]));
+    const refused = async (lr: unknown, table = a) =>
+      rejection(table.push(keys, gradients, { lr: lr as number }));
+    for (const lr of [-1, Number.NaN, Number.POSITIVE_INFINITY, 1e39, '1', null]) {
+      const { code, message } = await refused(lr);
+      expect([code, message]).toEqual(['BAD_ARGUMENT', expect.stringContaining('"a": the lr of a push')]);
+    }
+    const ftrl = await at('f', optimizerOf('ftrl', 0.1));
+    expect((await refused(0.1, ftrl)).message).toContain('ftrl takes no lr');
+    const rows = new Float32Array(40);
+    expect((await rejection(job.assign([{ table: a, keys, gradients: rows, lr: 1 }]))).code).toBe(
+      'BAD_ARGUMENT',
+    );
+    expect((await rejection(a.push(keys, gradients, { rate: 1 } as never))).message).toContain('"rate"');
+    expect(new Set(await a.pull(keys))).toEqual(new Set([0.25]));
   });
 
   it.each(['', 'nowhere', 'host:port', '127.0.0.1:99999', 'a b:1'])('"%s" is no scheduler', async (text) => {

@@ -36,16 +36,18 @@ export interface Part {
   /** Value of every float of every row. */
   value?: number;
   width?: number;
+  lr?: number;
 }
 
 export function section(parts: Part[], push: boolean, mode: 0 | 1 = 0): Uint8Array {
   return native.encodeRequest(
     mode,
-    parts.map(({ table = 1, keys, value = 1, width = DIM }) => ({
+    parts.map(({ table = 1, keys, value = 1, width = DIM, lr }) => ({
       table,
       width,
       keys: BigUint64Array.from(keys, (key) => BigInt(key)),
       ...(push ? { rows: new Float32Array(keys.length * width).fill(value) } : {}),
+      ...(lr !== undefined && { lr }),
       order: Uint32Array.from(keys, (_, i) => i),
       start: 0,
       end: keys.length,

@@ -17,4 +17,5 @@ export const REFUSALS: Record<number, Refusal> = {
   [PushStatus.KEY_RESERVED]: 'KEY_RESERVED',
   [PushStatus.MEMORY_LIMIT]: 'MEMORY_LIMIT',
   [PushStatus.BAD_FRAME]: 'BAD_FRAME',
+  [PushStatus.BAD_ARGUMENT]: 'BAD_ARGUMENT',
 };

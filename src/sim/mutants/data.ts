@@ -4,6 +4,16 @@
  */
 import type { Mutant } from './mutant.js';
 
+/** The push with other learning rates: `rate` of table number `t`, of `rates`, as sections have them. */
+function withRates(rate: string): string {
+  const copied = 'const copy = section.slice(); const view = new DataView(copy.buffer);';
+  const tables = 'const tables = Math.min(view.getUint32(0, true), Math.floor((copy.length - 8) / 16));';
+  const rates = 'const rates = Array.from({ length: tables }, (_, t) => view.getUint32(20 + 16 * t, true));';
+  const set = `rates.forEach((_, t) => view.setUint32(20 + 16 * t, ${rate}, true));`;
+  return `(() => { if (section.length < 8) return this.native.push(section);
+    ${copied} ${tables} ${rates} ${set} return this.native.push(copy); })()`;
+}
+
 export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'tables: a new owner forgets how far all tables but the first reached',
@@ -22,6 +32,18 @@ export const DATA_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/tables',
     from: 'optimizer: onlyKnownOptimizer(optimizer),',
     to: 'optimizer: { ...onlyKnownOptimizer(optimizer), clipNorm: undefined },',
+  },
+  {
+    name: 'requests: the learning rate of a push is not taken',
+    file: 'shard/owner',
+    from: 'this.native.push(section)',
+    to: withRates('0'),
+  },
+  {
+    name: 'requests: a table takes the learning rate of the table before it in the push',
+    file: 'shard/owner',
+    from: 'this.native.push(section)',
+    to: withRates('t > 0 ? rates[t - 1] : 0'),
   },
   {
     name: 'scan: an owner lists keys before it has them all',

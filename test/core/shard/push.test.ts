@@ -4,6 +4,7 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { PUSH_WINDOW } from '../../../src/core/shared/dedup.js';
+import { optimizerOf } from '../../../src/optimizers.js';
 import { Cluster, type ClusterOptions, DIM, kind, section, tableSpec } from '../harness.js';
 import { acksIn, pushesIn, pushMessage } from '../packed.js';
 
@@ -186,6 +187,18 @@ describe('refusals', () => {
     cluster.send(client.id, node, message, [reserved]);
     cluster.settle();
     expect(acks(mark)).toEqual([[0, 0, 1, 'KEY_RESERVED']]);
+  });
+
+  it('names a learning rate that an optimizer cannot take, whoever sends it', () => {
+    const { client } = start();
+    cluster.createTables([tableSpec('f', optimizerOf('ftrl', 0.1), 2)]);
+    cluster.settle();
+    const bad = client.push({ 0: [{ keys: [1], table: 2, width: 2, lr: 0.5 }] });
+    cluster.settle();
+    expect(bad.error).toBe('BAD_ARGUMENT');
+    const good = client.push({ 0: [{ keys: [1], table: 2, width: 2 }] });
+    cluster.settle();
+    expect([good.done, good.error]).toEqual([true, undefined]);
   });
 
   it('names each cause: an unknown table, a section that is no section', () => {

@@ -1,0 +1,66 @@
+// The learning rate that a push brings for a table, beside what the table has.
+#include <memory>
+
+#include "engine/sections.h"
+#include "test/support.h"
+
+namespace kintsugi::test {
+namespace {
+
+PartData part(std::uint32_t table, std::uint32_t width, std::vector<std::uint64_t> keys, float value) {
+  PartData data{table, width, std::move(keys), {}};
+  data.rows.assign(data.keys.size() * width, value);
+  return data;
+}
+
+TEST(aPushMayHaveItsOwnRate) {
+  for (const Optimizer& optimizer : kOptimizers) {
+    TableSpec given = tableSpec(1, 5, optimizer.kind, InitializerKind::Uniform), other = given;
+    if (!optimizer.fixedRate) given = scheduled(given);
+    other = given;
+    for (const float rate : {0.0f, 0.3f, 1e-40f, 3e38f}) {
+      other.optimizer.lr = rate;
+      const auto memory = std::make_shared<Memory>(0);
+      Shard one(memory, 0, 1, 1), two(memory, 0, 1, 1);
+      CHECK(!one.addTable(given) && !two.addTable(other));
+      CHECK(!one.addTable(tableSpec(2, 1, OptimizerKind::Sgd, InitializerKind::Zeros)));
+      CHECK(!two.addTable(tableSpec(2, 1, OptimizerKind::Sgd, InitializerKind::Zeros)));
+      // The table behind it in the section has the rate that it always had.
+      PartData rated = part(1, 5, {1, 2, 1}, 0.25f);
+      rated.lr = rateBits(rate);
+      const Bytes section = encode(0, {rated, part(2, 1, {1}, 1)}, true);
+      if (optimizer.fixedRate) {
+        CHECK(one.push(view(section)) == Status::BadArgument);
+        CHECK(!one.dirty() && one.rows() == 0);
+        continue;
+      }
+      CHECK(one.push(view(section)) == Status::Applied);
+      CHECK(two.push(view(encode(0, {part(1, 5, {1, 2, 1}, 0.25f), part(2, 1, {1}, 1)}, true))) ==
+            Status::Applied);
+      CHECK(flushed(one) == flushed(two));
+    }
+  }
+}
+
+TEST(ratesThatAreNone) {
+  const auto memory = std::make_shared<Memory>(0);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(tableSpec(1, 8, OptimizerKind::Adagrad, InitializerKind::Uniform)));
+  for (const std::uint32_t bits :
+       {0x7F800000u, 0x7FC00000u, 0xFFC00000u, 0xFF800000u, 0x80000001u, 0xBF800000u}) {
+    PartData rated = part(1, 8, {1}, 1);
+    rated.lr = bits;
+    CHECK(shard.push(view(encode(0, {rated}, true))) == Status::BadFrame);
+  }
+  PartData rated = part(1, 8, {1}, 1);
+  rated.lr = rateBits(0.5f);
+  const Bytes question = encode(0, {rated}, false);
+  CHECK(shard.pull(view(question), [](std::size_t) { return nullptr; }) == Status::BadFrame);
+  rated = part(1, shard.table(1)->spec().width(), {1}, 1);
+  rated.lr = rateBits(0.5f);
+  CHECK(shard.push(view(encode(1, {rated}, true))) == Status::BadFrame);
+  CHECK(!shard.dirty() && shard.rows() == 0);
+}
+
+}  // namespace
+}  // namespace kintsugi::test
