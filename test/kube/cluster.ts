@@ -292,7 +292,7 @@ export async function newPs(job: string, before: readonly Pod[], count = 1): Pro
   return fresh(await until(job, (one) => fresh(one).length >= count));
 }
 
-type Lease = KubeObject & { spec: { holderIdentity: string } };
+export type Lease = KubeObject & { spec: { holderIdentity: string } };
 export const leader = async (): Promise<string> =>
   (await get<Lease>('lease', 'kintsugi-operator')).spec.holderIdentity.split('_')[0]!;
 

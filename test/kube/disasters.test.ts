@@ -1,10 +1,15 @@
-/** Machines vanish under a real job, and come back. */
+/**
+ * Machines vanish under a real job, and come back. KINTSUGI_TEST_ETCD: an etcd that Pods reach, as
+ * etcd://host:port.
+ */
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
+import type { Pod } from '../../src/operator/objects.js';
 import {
   apply,
   booksOf,
   hurry,
+  isServing,
   jobOf,
   kubectl,
   listen,
@@ -41,6 +46,16 @@ async function endsExactlyOnce(name: string, told: Told): Promise<void> {
 const machinesOf = async (job: string, role: string): Promise<Set<string>> =>
   new Set((await pods(job, role)).map(({ spec }) => spec.nodeName!));
 
+const { KINTSUGI_TEST_ETCD: ETCD } = process.env;
+if (canLose && !ETCD) console.warn('SKIPPED: no job is kept in etcd, KINTSUGI_TEST_ETCD names none');
+
+/** The scheduler that leads, of several: those that stand by are not ready. */
+const leaderOf = async (job: string): Promise<Pod | undefined> =>
+  (await pods(job, 'scheduler')).find(isServing);
+/** Both run. */
+const bothSchedulers = (job: string) =>
+  until(job, ({ status }) => status?.replicaStatuses?.scheduler?.active === 2);
+
 onKubernetes(() => {
   mendMachines();
 
@@ -62,6 +77,34 @@ onKubernetes(() => {
       expect((await machinesOf('moved', 'ps')).has(machine)).toBe(false);
       await endsExactlyOnce('moved', told);
       expect(await storyOf('moved')).toEqual(expect.arrayContaining(['RedundantUnknown', 'RedundantFull']));
+    },
+  );
+
+  it.skipIf(!canLose || !ETCD)(
+    'the machine of the scheduler vanishes: another one leads at once, by etcd',
+    {
+      timeout: 20 * MINUTES,
+    },
+    async () => {
+      const url = `${ETCD}/kintsugi-test/${Date.now()}`;
+      await begin('kept', { more: { scheduler: { store: { etcd: { url, schedulers: 2 } } } } }, '4/4');
+      await bothSchedulers('kept');
+      const told = await listen('kept');
+      const first = (await leaderOf('kept'))!;
+      const ps = await pods('kept', 'ps');
+      const machine = first.spec.nodeName!;
+      const there = ps.filter(({ spec }) => spec.nodeName === machine).length;
+      await lose(machine);
+      // Nobody deletes the Node: the one that stood by repairs what the machine had.
+      await newPs('kept', ps, there);
+      await waitFor('kept', '.status.redundancy', 'full');
+      await waitFor('kept', '.status.ps', '4/4');
+      const second = await leaderOf('kept');
+      expect(second?.metadata.name).not.toBe(first.metadata.name);
+      expect(second?.spec.nodeName).not.toBe(machine);
+      await forget(machine);
+      await bothSchedulers('kept');
+      await endsExactlyOnce('kept', told);
     },
   );
 

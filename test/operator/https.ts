@@ -5,10 +5,11 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { ApiError } from '../../src/operator/api/api.js';
 import { type Kind, RESOURCES } from '../../src/operator/api/resources.js';
-import type { Manifest } from '../../src/operator/objects.js';
+import type { KubeObject, Manifest } from '../../src/operator/objects.js';
 import type { Certificates } from '../transport/certificates.js';
 import type { MemoryServer } from './server.js';
 
+type Status = { status: object };
 const TOKEN = 'secret-of-the-test';
 
 /** Which objects a path names. */
@@ -53,8 +54,16 @@ async function answer(server: MemoryServer, request: IncomingMessage, url: URL):
       return server.create(kind, await bodyOf(request));
     case 'PUT':
       return server.replace(kind, await bodyOf(request), subresource);
-    case 'PATCH':
-      return server.apply(kind, await bodyOf(request));
+    case 'PATCH': {
+      const body = await bodyOf(request);
+      if (!subresource) return server.apply(kind, body);
+      const metadata = { ...body.metadata, namespace, name: name ?? '' };
+      return server.patchStatus(
+        kind,
+        { ...body, metadata } as KubeObject,
+        (body as unknown as Status).status,
+      );
+    }
     default: {
       const { preconditions } = (await bodyOf(request)) as unknown as { preconditions?: { uid: string } };
       await server.delete(kind, namespace ?? '', name ?? '', { uid: preconditions?.uid });
