@@ -1,0 +1,196 @@
+/**
+ * What docs/kubernetes.md says of times: `npm run test:kube:goals` measures them and prints a table. It
+ * asserts that nothing is lost, and no time.
+ */
+import { spawn } from 'node:child_process';
+import { afterAll, expect, it } from 'vitest';
+import {
+  apply,
+  booksOf,
+  follow,
+  hurry,
+  jobOf,
+  kubectl,
+  listen,
+  MINUTES,
+  movieJob,
+  NAMESPACE,
+  newPs,
+  onKubernetes,
+  pods,
+  type Told,
+  until,
+  waitFor,
+} from './cluster.js';
+import { full } from './machines.js';
+
+const JOB = 'goals';
+const ROUNDS = Number(process.env.KINTSUGI_GOALS_ROUNDS ?? 5);
+
+/**
+ * A client beside the job: pulls of 512 keys, which all PS answer, one after the other. It says when it
+ * begins, and then the longest wait of each second.
+ */
+const PROBE = `
+import { connect } from '/app/dist/src/index.js';
+const client = await connect('127.0.0.1:7077', { token: process.env.KINTSUGI_TOKEN });
+const table = await client.createTable({ name: 'probe', dim: 8, optimizer: { kind: 'sgd', lr: 0.1 } });
+const mixed = (_, index) => (BigInt(index) * 0x9e3779b97f4a7c15n) & 0xffffffffffffffn;
+const keys = BigUint64Array.from({ length: 512 }, mixed);
+await table.push(keys, new Float32Array(512 * 8));
+let longest = 0, from = performance.now();
+setInterval(() => {
+  console.log(Math.max(longest, performance.now() - from).toFixed(1));
+  longest = 0;
+}, 1000);
+for (;;) {
+  from = performance.now();
+  await table.pull(keys);
+  longest = Math.max(longest, performance.now() - from);
+  await new Promise((resolve) => setTimeout(resolve, 5));
+}
+`;
+
+const table: string[][] = [];
+const ms = (value: number): string =>
+  value < 10_000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(1)} s`;
+const middle = (values: readonly number[]): string => {
+  const sorted = [...values].sort((a, b) => a - b);
+  return `${ms(sorted[Math.floor(sorted.length / 2)]!)} (${ms(sorted[0]!)} to ${ms(sorted.at(-1)!)})`;
+};
+
+/** The probe in the Pod of the scheduler. `longest` resolves with the longest wait since it was asked. */
+async function probe() {
+  const args = ['-n', NAMESPACE, 'exec', `${JOB}-scheduler-0`, '-c', 'kintsugi', '--'];
+  const child = spawn('kubectl', [...args, 'node', '--input-type=module', '-e', PROBE]);
+  const waits: number[] = [];
+  let told = () => {};
+  let said = '';
+  child.stderr.on('data', (part: Buffer) => {
+    said += part.toString();
+  });
+  child.stdout.on('data', (part: Buffer) => {
+    waits.push(...part.toString().trim().split('\n').map(Number));
+    told();
+  });
+  let ended = (_: Error) => {};
+  child.on('close', () => ended(new Error(`the probe ended: ${said}`)));
+  const more = () =>
+    new Promise<void>((resolve, reject) => {
+      told = resolve;
+      ended = reject;
+    });
+  await more();
+  return {
+    async since(work: () => Promise<void>): Promise<number> {
+      const first = waits.length;
+      await work();
+      // What began in it has ended, too.
+      await more();
+      await more();
+      return Math.max(...waits.slice(first));
+    },
+    stop: () => child.kill(),
+  };
+}
+
+/** When the first batch of the job was trained, by the clock of the node. */
+async function firstBatch(job: string): Promise<number> {
+  for (;;) {
+    for (const { metadata } of await pods(job, 'worker')) {
+      const args = ['logs', metadata.name, '-c', 'kintsugi', '--timestamps'];
+      const lines = (await kubectl(...args).catch(() => '')).split('\n');
+      const first = lines.find((line) => /"event":"worker.progress"/.test(line));
+      if (first) return Date.parse(first.split(' ')[0]!);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+onKubernetes(() => {
+  afterAll(() => full(false).catch(() => ''));
+
+  it('from kubectl apply to the first trained batch', { timeout: 15 * MINUTES }, async () => {
+    const took: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const name = `begins-${round}`;
+      const began = Date.now();
+      await apply(movieJob(name, { few: true, seconds: 60 }));
+      took.push((await firstBatch(name)) - began);
+      await kubectl('delete', 'trainingjob', name);
+      await kubectl('wait', '--for=delete', 'pod', '-l', `kintsugi.dev/job=${name}`, '--timeout=120s');
+    }
+    table.push(['from `kubectl apply` to the first trained batch', middle(took)]);
+  });
+
+  it('PS are lost while no replacement finds a machine, and PS are added', {
+    timeout: 25 * MINUTES,
+  }, async () => {
+    await apply(movieJob(JOB, { few: true, seconds: 2000, ps: { replicas: 4 } }));
+    const wellWith = async (count: number) => {
+      await waitFor(JOB, '.status.ps', `${count}/${count}`);
+      await waitFor(JOB, '.status.redundancy', 'full');
+    };
+    await waitFor(JOB, '.status.phase', 'Running');
+    await wellWith(4);
+    const told: Told = new Map();
+    const followed = await follow(JOB, told);
+    const probing = await probe();
+    const quiet = await probing.since(() => new Promise((resolve) => setTimeout(resolve, 5000)));
+    table.push(['longest wait of a pull while nothing happens', ms(quiet)]);
+
+    const lost: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const ps = await pods(JOB, 'ps');
+      const victim = ps[round % ps.length]!.metadata.name;
+      await full(true);
+      const wait = await probing.since(async () => {
+        await kubectl('delete', 'pod', victim, '--grace-period=0', '--force');
+        const [fresh = ''] = await newPs(JOB, ps);
+        await waitFor(JOB, '.status.redundancy', 'full');
+        const { phase } = (await pods(JOB, 'ps')).find(({ metadata }) => metadata.name === fresh)!.status!;
+        expect(phase).toBe('Pending');
+      });
+      lost.push(wait);
+      await full(false);
+      await wellWith(4);
+    }
+    table.push([
+      'a PS Pod is deleted by force: longest wait of a pull, its replacement pending',
+      middle(lost),
+    ]);
+
+    const out: number[] = [];
+    const moved: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const count = 5 + round;
+      out.push(
+        await probing.since(async () => {
+          const at = performance.now();
+          const spec = { selector: { name: JOB }, role: 'ps', toAdd: { count: 1 } };
+          const metadata = { name: `goal-${round}`, namespace: NAMESPACE };
+          await apply(
+            JSON.stringify({ apiVersion: 'kintsugi.dev/v1alpha1', kind: 'ScaleOut', metadata, spec }),
+          );
+          const done = '--for=jsonpath={.status.phase}=ScaleSucceeded';
+          await kubectl('wait', `scaleout/goal-${round}`, done, '--timeout=240s');
+          moved.push(performance.now() - at);
+        }),
+      );
+      await wellWith(count);
+    }
+    table.push(['a PS more: until it has its share', middle(moved)]);
+    table.push(['a PS more: longest wait of a pull meanwhile', middle(out)]);
+    probing.stop();
+    await hurry(JOB);
+    await waitFor(JOB, '.status.phase', 'Succeeded');
+    await followed();
+    await listen(JOB, told);
+    const { status } = await until(JOB, () => true);
+    expect(status).toMatchObject({ restartCount: 0 });
+    const books = await booksOf(JOB, told, { few: true });
+    expect(books).toMatchObject({ exactlyOnce: true, problems: [] });
+    table.push(['samples trained again, of all of it', String((await jobOf(JOB)).status?.progress?.redone)]);
+    console.log(table.map(([what, value]) => `| ${what} | ${value} |`).join('\n'));
+  });
+});
