@@ -52,18 +52,18 @@ export function text(message: Record<string, unknown>, name: string): string {
   throw bad(`${name} must be a text`);
 }
 
-/** Rows of a table: [its name, offset of the keys, number of keys, offset of the rows]. */
-type Call = [table: string, keysAt: number, count: number, rowsAt: number];
+/** Of a table: [its name, offset of the keys, number of keys, offset of the rows], and of a push `lr`. */
+type Call = [table: string, keysAt: number, count: number, rowsAt: number, lr?: number];
 
 export function callsOf(message: Record<string, unknown>): Call[] {
   const { calls } = message;
   const isCall = (call: unknown) =>
     Array.isArray(call) &&
-    call.length === 4 &&
+    (call.length === 4 || (call.length === 5 && typeof call[4] === 'number')) &&
     typeof call[0] === 'string' &&
-    call.slice(1).every((number) => Number.isSafeInteger(number));
+    call.slice(1, 4).every((number) => Number.isSafeInteger(number));
   if (Array.isArray(calls) && calls.every(isCall)) return calls as Call[];
-  throw bad('calls must be a list of [table, keys, count, rows]');
+  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr]');
 }
 
 /** Floats of a row: its values, or with the state of the optimizer. */
@@ -92,9 +92,9 @@ const pull: Operation = async ({ client, message, memory, signal }) => {
 };
 
 export function pushRequests({ client, message, memory }: Asked): PushRequest[] {
-  return callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+  return callsOf(message).map(([table, keysAt, count, rowsAt, lr]) => {
     const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
-    return { table, keys: memory.keys(keysAt, count), gradients };
+    return { table, keys: memory.keys(keysAt, count), gradients, lr };
   });
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,29 @@ def rows_of(given: npt.ArrayLike, count: int, width: int, what: str) -> Rows:
         shape = " x ".join(map(str, array.shape))
         raise Error(code, f"{count} keys x {width} values do not fit {what} of {shape}")
     return np.ascontiguousarray(array, dtype=np.float32).reshape(count, width)
+
+
+Rate = float | Sequence[float | None] | None
+"""Learning rates of a push: one for all its tables, or one of each; None: that of the table."""
+
+
+def rates_of(given: Rate, count: int) -> list[float | None]:
+    """Of each of `count` tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+    if given is None or isinstance(given, (int, float, np.number)):
+        return [_rate(given)] * count
+    rates = [_rate(each) for each in given]
+    if len(rates) != count:
+        raise Error("LENGTH_MISMATCH", f"{count} tables need as many learning rates, not {len(rates)}")
+    return rates
+
+
+def _rate(given: float | None) -> float | None:
+    if given is None:
+        return None
+    rate = float(given)
+    if not math.isfinite(rate) or rate < 0:
+        raise Error("BAD_ARGUMENT", f"lr must be a finite number of at least 0, not {given}")
+    return rate
 
 
 def target_of(out: Any, count: int, width: int) -> Rows:

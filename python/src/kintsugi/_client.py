@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Keys, Rows, keys_of, present, rows_of, target_of
+from ._arrays import Keys, Rate, Rows, keys_of, present, rates_of, rows_of, target_of
 from ._dataset import Dataset
 from ._errors import Error, GatewayLost
 from ._futures import ATTEMPTS, Future, PushFuture, gateways_ended
@@ -54,12 +54,14 @@ class Table:
         """Begins a pull; its rows are not to be read, nor `out` written, before `result`."""
         return self._client._pull([(self, keys)], [out], state, lambda rows: rows[0])
 
-    def push(self, keys: npt.ArrayLike, gradients: npt.ArrayLike) -> PushFuture:
+    def push(self, keys: npt.ArrayLike, gradients: npt.ArrayLike, *, lr: float | None = None) -> PushFuture:
         """Applies gradients, len(keys) x dim, by the table's optimizer; those of repeated keys are summed.
 
-        @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE; the result raises the others.
+        `lr`: the learning rate of this push, in place of the table's; see `Client.push`.
+
+        @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, BAD_ARGUMENT; the result raises the others.
         """
-        return self._client.push([(self, keys, gradients)])
+        return self._client.push([(self, keys, gradients)], lr=lr)
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> PushFuture:
         """Sets whole rows, len(keys) x width: values, then the optimizer's state.
@@ -262,8 +264,16 @@ class Client:
 
         return Future[Any](self._open, send)
 
-    def push(self, requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]) -> PushFuture:
+    def push(
+        self,
+        requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
+        *,
+        lr: Rate = None,
+    ) -> PushFuture:
         """Applies gradients to several tables: (table, keys, gradients), len(keys) x dim each.
+
+        `lr`: the learning rate of this push, of all tables, or a list with one of each. It is taken in place
+        of that of the table; a schedule of the table multiplies it, and FTRL takes none. None: the table's.
 
         A table is named once. Gradients of repeated keys are summed, those of -1 are left out. They may be
         written over when this returns, but for those in shared memory (`empty`): they are read until the
@@ -273,7 +283,7 @@ class Client:
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, UNKNOWN_TABLE; the result raises MEMORY_LIMIT,
         UNRECOVERABLE, BAD_ARGUMENT, CLOSED, PUSH_IN_DOUBT.
         """
-        return self._push(requests, {"op": "push"})
+        return self._push(requests, {"op": "push"}, lr)
 
     def assign(self, requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]) -> PushFuture:
         """Sets whole rows instead of applying gradients: (table, keys, rows), len(keys) x width each.
@@ -283,10 +293,15 @@ class Client:
         return self._push(requests, {"op": "push", "whole": True})
 
     def _push(
-        self, requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]], message: dict[str, Any]
+        self,
+        requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
+        message: dict[str, Any],
+        lr: Rate = None,
     ) -> PushFuture:
         whole = bool(message.get("whole"))
         calls = self._calls(requests, whole)
+        for call, rate in zip(calls, rates_of(lr, len(calls)), strict=True):
+            call.lr = rate
 
         return self._noted(PushFuture(self._open, lambda session: session.push(calls, dict(message))))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Keys, keys_of, present, rows_of
+from ._arrays import Keys, Rate, keys_of, present, rates_of, rows_of
 from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
@@ -87,16 +87,16 @@ class Lease:
         message = {"op": "skip", "range": self.number, "samples": samples}
         self._send(lambda: self._session.push(calls, message)[0])
 
-    def push(self, requests: Requests, samples: int) -> PushFuture:
+    def push(self, requests: Requests, samples: int, *, lr: Rate = None) -> PushFuture:
         """Applies the gradients of the next batch, of `samples` samples; acknowledged when it is durable.
 
-        Gradients of repeated keys are summed.
+        Gradients of repeated keys are summed. `lr`: see `Client.push`.
 
         @raises Error, as `Client.push`, but never PUSH_IN_DOUBT.
         """
         client = self.dataset._client
         calls = []
-        for given, asked, gradients in requests:
+        for (given, asked, gradients), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
             table = client.table(given) if isinstance(given, str) else given
             every = keys_of(asked)
             keys, inverse, where = _distinct(every)
@@ -107,7 +107,7 @@ class Lease:
                 summed = np.zeros((len(keys), table.dim), np.float32)
                 np.add.at(summed, inverse, rows)
                 rows = summed
-            calls.append(Call(table.name, keys, table.dim, rows))
+            calls.append(Call(table.name, keys, table.dim, rows, rate))
         message = {"op": "pushBatch", "range": self.number, "samples": samples}
         return client._noted(BatchFuture(self, self._session, calls, message))
 

@@ -94,11 +94,12 @@ class Work:
 
     def push(self) -> PushFuture | None:
         """Pushes its gradients, once; None: it was durable before, or is somebody else's now."""
-        requests = self.step.requests()
+        requests, rates = self.step.requests(), self.step.rates()
         audit = self.dataset.audit
         if audit is not None:
             keys, counted = np.array([self.key], np.uint64), np.array([[1, self.samples]], np.float32)
             requests.append((audit, keys, counted))
+            rates.append(None)
         self.step = Step()
         if self.dataset.on_batch is not None:
             self.dataset.on_batch(self.samples)
@@ -108,7 +109,7 @@ class Work:
             # Computed again only because the dense parameters of this process have not seen it.
             self.lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
             return None
-        return self.lease.push(requests, self.samples)
+        return self.lease.push(requests, self.samples, lr=rates)
 
     def finish(self) -> None:
         """Ends its range, if this is the last batch of it: returns when all of them are durable.

@@ -45,6 +45,13 @@ class Call:
     keys: Keys
     width: int
     rows: Rows | None = None
+    lr: float | None = None
+    """Of a push, in place of the table's."""
+
+    def described(self, keys_at: int, rows_at: int) -> list[str | int | float]:
+        """As the message of a push has it."""
+        rate = [] if self.lr is None else [self.lr]
+        return [self.table, keys_at, len(self.keys), rows_at, *rate]
 
 
 def _padded(size: int) -> int:
@@ -157,7 +164,7 @@ class Session:
         taken[0] = 0
         message["taken"] = block.offset
         at = _TAKEN
-        described: list[list[str | int]] = []
+        described: list[list[str | int | float]] = []
         for call, place in zip(calls, places, strict=True):
             np.copyto(block.array(at, (len(call.keys),), np.uint64), call.keys)
             keys_at = block.offset + at
@@ -168,16 +175,16 @@ class Session:
                 np.copyto(block.array(at, call.rows.shape, np.float32), call.rows)
                 place = block.offset + at
                 at += _padded(call.rows.nbytes)
-            described.append([call.table, keys_at, len(call.keys), place])
+            described.append(call.described(keys_at, place))
         message["calls"] = described
         return self.link.send(message, keep=(block, [call.rows for call in calls])), taken
 
     def _push_behind(self, message: dict[str, Any], calls: Sequence[Call]) -> Reply:
         at = 0
-        described: list[list[str | int]] = []
+        described: list[list[str | int | float]] = []
         payload = []
         for call in calls:
-            described.append([call.table, at, len(call.keys), at + call.keys.nbytes])
+            described.append(call.described(at, at + call.keys.nbytes))
             at += call.keys.nbytes
             if len(call.keys) > 0:
                 payload.append(call.keys.data.cast("B"))

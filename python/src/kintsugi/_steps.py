@@ -11,6 +11,7 @@ import numpy as np
 
 from ._arrays import Keys, Rows, keys_of
 from ._client import Client, Table
+from ._errors import Error
 from ._futures import PushFuture
 
 Request = tuple[Table, Keys, Rows]
@@ -22,16 +23,30 @@ class Step:
     def __init__(self) -> None:
         self._lock = Lock()
         self._given: dict[str, list[Request]] = {}
+        self._rates: dict[str, float | None] = {}
 
-    def add(self, table: Table, keys: Keys, gradients: Rows) -> None:
-        """Keeps gradients of `table`, len(keys) x dim; they are not copied."""
+    def add(self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None) -> None:
+        """Keeps gradients of `table`, len(keys) x dim; they are not copied.
+
+        @raises Error BAD_ARGUMENT: a table has one learning rate in a push.
+        """
         with self._lock:
+            if self._rates.setdefault(table.name, lr) != lr:
+                text = (
+                    f"{table.name!r} has two learning rates in one step: {self._rates[table.name]} and {lr}"
+                )
+                raise Error("BAD_ARGUMENT", text)
             self._given.setdefault(table.name, []).append((table, keys_of(keys), gradients))
 
     def requests(self) -> list[Request]:
         """What to push, by the names of the tables: the order depends on nothing else."""
         with self._lock:
             return [_joined(self._given[name]) for name in sorted(self._given)]
+
+    def rates(self) -> list[float | None]:
+        """The learning rate of each of `requests`; None: that of the table."""
+        with self._lock:
+            return [self._rates[name] for name in sorted(self._given)]
 
 
 def _joined(given: list[Request]) -> Request:
@@ -50,11 +65,11 @@ class Steps:
         self._pending: deque[PushFuture] = deque()
         self.current: Step | None = None
 
-    def push(self, table: Table, keys: Keys, gradients: Rows) -> None:
+    def push(self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None) -> None:
         """Begins a push; `settle` waits for it."""
         client = self._client()
         assert client is not None
-        self._pending.append(client.push([(table, keys, gradients)]))
+        self._pending.append(client.push([(table, keys, gradients)], lr=lr))
 
     def settle(self) -> None:
         """Waits for what `push` began: pulls that follow see it. @raises Error."""

@@ -13,7 +13,7 @@ from .._client import Client, Table
 from .._errors import Error
 from .._specs import Initializer, Optimizer
 from ._embedding import Mode, check_bags, checked_mode, pooled
-from ._lookup import Begun, Leaf, Lookup, places_of
+from ._lookup import Begun, Leaf, Lookup, Rate, places_of
 
 Bags = tuple[Tensor, Tensor]
 """Keys, and where each bag begins."""
@@ -42,19 +42,25 @@ class EmbeddingBagConfig:
 class EmbeddingBagCollection(nn.Module):
     """Bags of many features, pulled in one request and pushed in one.
 
-    `tables`: their configurations; no feature is in two of them. `grad_scale`: see `KintsugiEmbedding`, also
-    for what a `backward` does.
+    `tables`: their configurations; no feature is in two of them. `grad_scale`, `lr`: see `KintsugiEmbedding`,
+    also for what a `backward` does.
 
     @raises Error TABLE_EXISTS, BAD_ARGUMENT.
     """
 
     def __init__(
-        self, client: Client, tables: Sequence[EmbeddingBagConfig], *, grad_scale: float = 1.0
+        self,
+        client: Client,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        grad_scale: float = 1.0,
+        lr: Rate = None,
     ) -> None:
         super().__init__()
         self.client = client
         self.configs = list(tables)
         self.grad_scale = grad_scale
+        self.lr = lr
         self._begun = Begun()
         self.features = [name for config in self.configs for name in config.feature_names]
         for config in self.configs:
@@ -96,7 +102,7 @@ class EmbeddingBagCollection(nn.Module):
         lookup = self._begun.take(inputs) or self._lookup(bags, settle=True)
         devices = [bags[config.feature_names[0]][0].device for config in self.configs]
         results: dict[str, Tensor] = {}
-        for config, leaf in zip(self.configs, lookup.leaves(self.grad_scale, devices), strict=True):
+        for config, leaf in zip(self.configs, lookup.leaves(self.grad_scale, devices, self.lr), strict=True):
             at = 0
             for name in config.feature_names:
                 keys, offsets = bags[name]

@@ -13,6 +13,7 @@ from .._client import Client
 from .._errors import Error
 from .._specs import Adam, Optimizer, Zeros
 from .._steps import steps_of
+from ._lookup import Rate, rate_of
 
 DIM = 256
 """Floats of a row: parameters are cut into rows of so many."""
@@ -28,7 +29,8 @@ class SharedOptimizer:
 
     `model`: all its parameters that need gradients are taken, float32. Every trainer begins with the same
     values: call `torch.manual_seed` before the model is made. `name`: of the table. `grad_scale`: factor of
-    gradients; 1/n makes n trainers together take steps of the size of one.
+    gradients; 1/n makes n trainers together take steps of the size of one. `lr`: the learning rate of a step
+    in place of the table's, or what gives it at each `step`.
 
     >>> opt = kintsugi.torch.SharedOptimizer(client, "dense", model, kintsugi.Adam(lr=1e-3))
 
@@ -43,10 +45,12 @@ class SharedOptimizer:
         optimizer: Optimizer | None = None,
         *,
         grad_scale: float = 1.0,
+        lr: Rate = None,
         pool: str = "embedding",
     ) -> None:
         self.client = client
         self.grad_scale = grad_scale
+        self.lr = lr
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         if not self._parameters or any(each.dtype != torch.float32 for each in self._parameters):
             raise Error("BAD_ARGUMENT", "a model needs parameters, and all of them float32")
@@ -88,9 +92,9 @@ class SharedOptimizer:
         rows = (gradients * self.grad_scale if self.grad_scale != 1.0 else gradients).numpy()
         steps = steps_of(self.client)
         if steps.current is None:
-            steps.push(self.table, self._keys, rows)
+            steps.push(self.table, self._keys, rows, rate_of(self.lr))
         else:
-            steps.current.add(self.table, self._keys, rows)
+            steps.current.add(self.table, self._keys, rows, rate_of(self.lr))
         self._current = False
 
     def zero_grad(self) -> None:

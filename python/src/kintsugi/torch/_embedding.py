@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .._client import Client
 from .._errors import Error
 from .._specs import Initializer, Optimizer
-from ._lookup import Begun, Leaf, Lookup, places_of
+from ._lookup import Begun, Leaf, Lookup, Rate, places_of
 
 Mode = Literal["sum", "mean"]
 
@@ -27,6 +27,7 @@ class _Layer(nn.Module):
         seed: int,
         pool: str,
         grad_scale: float,
+        lr: Rate,
     ) -> None:
         super().__init__()
         self.client = client
@@ -34,6 +35,7 @@ class _Layer(nn.Module):
             name, dim, optimizer=optimizer, initializer=initializer, seed=seed, pool=pool
         )
         self.grad_scale = grad_scale
+        self.lr = lr
         self._begun = Begun()
 
     def extra_repr(self) -> str:
@@ -49,7 +51,7 @@ class _Layer(nn.Module):
 
     def _leaf(self, keys: Tensor) -> Leaf:
         lookup = self._begun.take(keys) or self._lookup(keys, settle=True)
-        return lookup.leaves(self.grad_scale, [keys.device])[0]
+        return lookup.leaves(self.grad_scale, [keys.device], self.lr)[0]
 
 
 class KintsugiEmbedding(_Layer):
@@ -57,7 +59,9 @@ class KintsugiEmbedding(_Layer):
 
     `client`: of `kintsugi.connect`. `name`, `dim`, `optimizer`, `initializer`, `seed`, `pool`: see
     `Client.create_table`. `grad_scale`: factor of all gradients before they are pushed; with DDP on n
-    processes 1/n, since DDP averages the gradients of dense parameters.
+    processes 1/n, since DDP averages the gradients of dense parameters. `lr`: the learning rate of the
+    pushes in place of the table's, or what gives it at each `backward`, such as
+    `lambda: opt.param_groups[0]["lr"]`.
 
     A `backward` pushes the gradients, and the optimizer of the table applies them. The next `forward` of this
     client waits for that and sees it. The rows are no parameters: no torch optimizer and no `state_dict` has
@@ -77,8 +81,9 @@ class KintsugiEmbedding(_Layer):
         seed: int = 0,
         pool: str = "embedding",
         grad_scale: float = 1.0,
+        lr: Rate = None,
     ) -> None:
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale)
+        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr)
 
     def forward(self, keys: Tensor) -> Tensor:
         """Rows of `keys`, integers of any shape S: S x dim, float32. The row of -1 is zero.
@@ -109,10 +114,11 @@ class KintsugiEmbeddingBag(_Layer):
         seed: int = 0,
         pool: str = "embedding",
         grad_scale: float = 1.0,
+        lr: Rate = None,
         include_last_offset: bool = False,
     ) -> None:
         checked_mode(mode)
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale)
+        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr)
         self.mode = mode
         self.include_last_offset = include_last_offset
 

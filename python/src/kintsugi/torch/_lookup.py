@@ -18,6 +18,15 @@ from .._errors import Error
 from .._futures import Future
 from .._steps import Step, steps_of
 
+Rate = float | Callable[[], float] | None
+"""A learning rate, or what gives it whenever gradients are handed over; None: that of the table."""
+
+
+def rate_of(given: Rate) -> float | None:
+    """What it is now."""
+    return float(given()) if callable(given) else given
+
+
 MISSING = -1
 """The key that stands for none: its row is zero, no bag counts it, and nothing is pushed for it."""
 
@@ -102,7 +111,7 @@ class Lookup:
         requests = [(place.table, place.unique) for place in places]
         self._pulled: Future[list[Rows]] = client.pull_async(requests)
 
-    def leaves(self, grad_scale: float, devices: Sequence[torch.device]) -> list[Leaf]:
+    def leaves(self, grad_scale: float, devices: Sequence[torch.device], lr: Rate = None) -> list[Leaf]:
         """The rows, one leaf per table. Their gradients go where those of the current step go.
 
         @raises Error as `Client.pull` does.
@@ -115,14 +124,14 @@ class Lookup:
                 leaf.requires_grad_()
                 keys = place.unique.view(np.uint64)
                 leaf.register_post_accumulate_grad_hook(
-                    _handover(self._client, step, place.table, keys, grad_scale)
+                    _handover(self._client, step, place.table, keys, grad_scale, lr)
                 )
             leaves.append(Leaf(leaf, place.inverse, place.missing, place.starts))
         return leaves
 
 
 def _handover(
-    client: Client, step: Step | None, table: Table, keys: Keys, grad_scale: float
+    client: Client, step: Step | None, table: Table, keys: Keys, grad_scale: float, lr: Rate
 ) -> Callable[[Tensor], None]:
     """What takes the gradient of a leaf as soon as it is complete."""
 
@@ -134,9 +143,9 @@ def _handover(
             gradient = gradient * grad_scale
         rows: Rows = gradient.detach().cpu().numpy()
         if step is None:
-            steps_of(client).push(table, keys, rows)
+            steps_of(client).push(table, keys, rows, rate_of(lr))
         else:
-            step.add(table, keys, rows)
+            step.add(table, keys, rows, rate_of(lr))
 
     return take
 

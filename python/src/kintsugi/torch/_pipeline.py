@@ -19,6 +19,7 @@ from .._steps import Step, steps_of
 from ._collection import EmbeddingBagCollection
 from ._dense import SharedOptimizer
 from ._embedding import _Layer
+from ._lookup import Rate
 
 Path = tuple[Any, ...]
 """Indexes, one in the other, that lead from a batch to a part of it."""
@@ -44,7 +45,7 @@ class _PlainWork:
             steps.current = before
 
     def push(self) -> PushFuture:
-        return self._client.push(self.step.requests())
+        return self._client.push(self.step.requests(), lr=self.step.rates())
 
 
 class Pipeline:
@@ -56,7 +57,8 @@ class Pipeline:
     `prefetch`: batches whose rows are pulled in advance, as far as a layer's input is a part of the batch as
     it is. `in_flight`: pushes that may be on their way; so rows miss at most prefetch + in_flight updates of
     this process. `deterministic`: one after the other, with deterministic algorithms of PyTorch: the same
-    samples in the same order give the same rows, bit for bit, whatever is killed meanwhile.
+    samples in the same order give the same rows, bit for bit, whatever is killed meanwhile. `lr`: of the
+    layers that have none of their own, as in `KintsugiEmbedding`.
 
     >>> for loss in kintsugi.torch.Pipeline(model, opt, nn.BCEWithLogitsLoss())(data):
     ...     ...
@@ -73,6 +75,7 @@ class Pipeline:
         prefetch: int = 2,
         in_flight: int = 4,
         deterministic: bool = False,
+        lr: Rate = None,
     ) -> None:
         self.model = model
         self.opt = opt
@@ -90,6 +93,9 @@ class Pipeline:
         if len(clients) != 1:
             raise Error("BAD_ARGUMENT", f"a model needs layers of one client, not of {len(clients)}")
         self.client: Client = next(iter(clients.values()))
+        if lr is not None:
+            for layer in self._layers:
+                layer.lr = lr if layer.lr is None else layer.lr
         self._paths: dict[int, Path] | None = None
         """Where in a batch the input of a layer is; None: no batch has been seen."""
 
