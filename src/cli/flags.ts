@@ -7,9 +7,16 @@ import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { UNBOUNDED } from '../client/dataset.js';
 import { describe, KintsugiError } from '../errors.js';
-import { isOptimizerKind, OPTIMIZER_KINDS, type OptimizerSpec, optimizerOf } from '../optimizers.js';
+import {
+  isOptimizerKind,
+  OPTIMIZER_KINDS,
+  type OptimizerSpec,
+  optimizerOf,
+  optimizerProblem,
+} from '../optimizers.js';
 import { MAX_TIMER_MS } from '../options.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
+import { SCHEDULE_KINDS, type ScheduleSpec } from '../schedules.js';
 import { MODEL_NAMES } from '../train/dlrm.js';
 import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
 
@@ -67,6 +74,37 @@ export function duration(flag: string) {
 export function optimizerSpec(kind: string, lr: number, flag = '--optimizer'): OptimizerSpec {
   if (isOptimizerKind(kind)) return optimizerOf(kind, lr);
   throw bad(`${flag} must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${kind}"`);
+}
+
+export interface OptimizerFlags {
+  optimizer: string;
+  lr: number;
+  clipNorm?: number;
+  lrSchedule?: string;
+}
+
+/** The optimizer of the embedding, with its clipping and its schedule. @throws BAD_ARGUMENT */
+export function embeddingOptimizer({ optimizer, lr, clipNorm, lrSchedule }: OptimizerFlags): OptimizerSpec {
+  const spec: OptimizerSpec = {
+    ...optimizerSpec(optimizer, lr),
+    ...(clipNorm !== undefined && { clipNorm }),
+    ...(lrSchedule !== undefined && { schedule: scheduleSpec(lrSchedule) }),
+  };
+  const problem = optimizerProblem(spec);
+  if (problem) throw bad(problem);
+  return spec;
+}
+
+/** A schedule, for example "cosine,warmup=10,steps=1000". Its parameters are checked by its optimizer. */
+function scheduleSpec(text: string): ScheduleSpec {
+  const [kind, ...parameters] = text.split(',');
+  const fields = parameters.map((parameter) => {
+    const [, name, value] = /^(\w+)=(.+)$/.exec(parameter) ?? [];
+    if (name !== undefined && Number.isFinite(Number(value))) return [name, Number(value)] as const;
+    const wanted = `KIND,NAME=NUMBER,... with KIND one of ${SCHEDULE_KINDS.join(', ')}`;
+    throw bad(`--lr-schedule must be ${wanted}, not "${text}"`);
+  });
+  return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
 
 /** `name=value`, for flags that only a model knows; numbers and booleans become such. */
@@ -165,9 +203,23 @@ export function withScheduler(command: Command): Command {
     );
 }
 
+/** Of the embedding, for commands with --optimizer and --lr. */
+export function withRates(command: Command): Command {
+  return command
+    .option(
+      '--clip-norm <x>',
+      'scale the gradient of a row of the embedding down to this norm (default: do not)',
+      positive('--clip-norm'),
+    )
+    .option(
+      '--lr-schedule <kind,name=value,...>',
+      `--lr changes with the steps of a row: ${SCHEDULE_KINDS.join(', ')} (default: it does not)`,
+    );
+}
+
 /** The training flags of `worker` and `local`; `local` hands them on to the workers it starts. */
 export function withTraining(command: Command): Command {
-  return command
+  return withRates(command)
     .option('--test <file...>', 'data to evaluate with after training (AUC, log loss)')
     .option(
       '--schema <file.json>',
@@ -214,15 +266,13 @@ export function withTraining(command: Command): Command {
     .option('--deterministic', 'the same bits every time: one step after the other, one thread', false);
 }
 
-export interface TrainingFlags {
+export interface TrainingFlags extends OptimizerFlags {
   test?: string[];
   schema?: string;
   source?: string;
   epochs: number;
   batch: number;
   dim: number;
-  optimizer: string;
-  lr: number;
   denseOptimizer: string;
   denseLr: number;
   bottom?: string;

@@ -9,9 +9,16 @@ import { countText } from '../local/text.js';
 import { OPTIMIZER_KINDS } from '../optimizers.js';
 import { importRows } from '../tools/import.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, optimizerSpec, positive, withScheduler } from './flags.js';
+import {
+  embeddingOptimizer,
+  integer,
+  type OptimizerFlags,
+  positive,
+  withRates,
+  withScheduler,
+} from './flags.js';
 
-interface Flags extends ConnectFlags {
+interface Flags extends ConnectFlags, OptimizerFlags {
   table?: string;
   key?: KeyKind;
   schema?: string;
@@ -20,8 +27,6 @@ interface Flags extends ConnectFlags {
   values?: string;
   create: boolean;
   dim: number;
-  optimizer: string;
-  lr: number;
   seed: number;
 }
 
@@ -51,8 +56,8 @@ async function targetOf({ table, key, schema, column }: Flags): Promise<Target> 
 /** As a worker makes it, so that it finds the table as its own. */
 async function makeTable(client: Client, { name, ...own }: SchemaTable, flags: Flags): Promise<void> {
   if (client.tables().some((table) => table.name === name)) return;
-  const { dim, lr, seed } = flags;
-  const optimizer = own.optimizer ?? optimizerSpec(flags.optimizer, lr);
+  const { dim, seed } = flags;
+  const optimizer = own.optimizer ?? embeddingOptimizer(flags);
   const initializer = own.initializer && { initializer: own.initializer };
   await client.createTable({ name, dim: own.dim ?? dim, optimizer, ...initializer, seed });
 }
@@ -69,12 +74,13 @@ async function run(paths: string[], flags: Flags): Promise<void> {
 }
 
 export function registerImport(program: Command): void {
-  withScheduler(
+  const command = withScheduler(
     program
       .command('import')
       .description('Set rows of a table of a running job to embeddings that were trained before.')
       .argument('<file...>', '.safetensors, .npy, .parquet, .csv or .tsv; also directories, patterns, s3://'),
-  )
+  );
+  withRates(command)
     .option('--table <name>', 'the table (default: that of --column)')
     .addOption(
       new Option('--key <kind>', 'what the keys in the files are (default: integer)').choices([

@@ -25,6 +25,7 @@ import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
   duration,
+  embeddingOptimizer,
   integer,
   nodeTokenOf,
   optimizerSpec,
@@ -82,7 +83,7 @@ function sizeText(flag: string) {
 
 /** The training flags as arguments of a worker. */
 export function workerArgs(flags: TrainingFlags): string[] {
-  optimizerSpec(flags.optimizer, flags.lr);
+  embeddingOptimizer(flags);
   optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer');
   const args = ['--batch', flags.batch, '--dim', flags.dim, '--optimizer', flags.optimizer, '--lr', flags.lr];
   args.push(
@@ -97,6 +98,8 @@ export function workerArgs(flags: TrainingFlags): string[] {
     '--threads',
     flags.threads,
   );
+  if (flags.clipNorm !== undefined) args.push('--clip-norm', flags.clipNorm);
+  if (flags.lrSchedule !== undefined) args.push('--lr-schedule', flags.lrSchedule);
   if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);
   const staleness = stalenessOf(flags);
   if (staleness !== UNBOUNDED) args.push('--staleness', staleness);

@@ -7,6 +7,7 @@ import { runWorker } from '../worker/role.js';
 import {
   certificateOf,
   clientTlsOf,
+  embeddingOptimizer,
   loggerOf,
   metricsTokenOf,
   optimizerSpec,
@@ -96,7 +97,7 @@ async function run(flags: Flags): Promise<void> {
       batch: flags.batch,
       seed: flags.seed,
       threads: flags.deterministic ? 1 : flags.threads,
-      optimizer: optimizerSpec(flags.optimizer, flags.lr),
+      optimizer: embeddingOptimizer(flags),
       denseOptimizer: optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer'),
     },
   });

@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest';
-import { duration, integer, modelOption, optimizerSpec, positive, size } from '../../src/cli/flags.js';
+import {
+  duration,
+  embeddingOptimizer,
+  integer,
+  modelOption,
+  optimizerSpec,
+  positive,
+  size,
+} from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
 import { LIFELINE } from '../../src/local/child.js';
@@ -65,6 +73,29 @@ test('every optimizer has its constants', () => {
   expect(() => optimizerSpec('lamb', 0.1)).toThrow(expect.objectContaining(refusal));
 });
 
+test('the embedding may have clipping and a schedule', () => {
+  const flags = { optimizer: 'sgd', lr: 0.1 };
+  expect(embeddingOptimizer(flags)).toEqual({ kind: 'sgd', lr: 0.1 });
+  expect(embeddingOptimizer({ ...flags, clipNorm: 2, lrSchedule: 'cosine,warmup=10,steps=1e3' })).toEqual({
+    ...{ kind: 'sgd', lr: 0.1, clipNorm: 2 },
+    schedule: { kind: 'cosine', warmup: 10, steps: 1000 },
+  });
+  const refused: [optimizer: string, schedule: string, problem: RegExp][] = [
+    ['sgd', 'cosine', /steps/],
+    ['sgd', 'cosine,steps', /--lr-schedule must be .*constant, cosine.*"cosine,steps"/],
+    ['sgd', 'cosine,steps=x', /--lr-schedule must be/],
+    ['sgd', 'line,steps=10', /unknown schedule; one of constant/],
+    ['sgd', 'step,every=10,factor=2', /factor/],
+    ['ftrl', 'constant,warmup=10', /ftrl takes no schedule/],
+  ];
+  for (const [optimizer, lrSchedule, problem] of refused) {
+    expect(() => embeddingOptimizer({ ...flags, optimizer, lrSchedule })).toThrow(problem);
+    expect(() => embeddingOptimizer({ ...flags, optimizer, lrSchedule })).toThrow(
+      expect.objectContaining(refusal),
+    );
+  }
+});
+
 test('a launcher hands the training flags on to its workers', () => {
   const flags = {
     epochs: 1,
@@ -72,6 +103,8 @@ test('a launcher hands the training flags on to its workers', () => {
     dim: 4,
     optimizer: 'sgd',
     lr: 0.1,
+    clipNorm: 1.5,
+    lrSchedule: 'step,every=10,factor=0.5',
     denseOptimizer: 'sgd',
     denseLr: 0.01,
     seed: 3,
@@ -86,6 +119,8 @@ test('a launcher hands the training flags on to its workers', () => {
     '--dim 4',
     '--optimizer sgd',
     '--lr 0.1',
+    '--clip-norm 1.5',
+    '--lr-schedule step,every=10,factor=0.5',
     '--dense-optimizer sgd',
     '--dense-lr 0.01',
     '--seed 3',
