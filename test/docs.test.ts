@@ -73,7 +73,7 @@ const SAME = { missing: [], surplus: [] };
 
 // ---- commands and flags
 
-const program = createProgram();
+const program = await createProgram();
 
 function flagRow(option: Option): string {
   const { flags, description, defaultValue, defaultValueDescription, argChoices } = option;

@@ -34,4 +34,9 @@ process.on('uncaughtException', (error) => {
   leave();
 });
 
-createProgram().parseAsync(process.argv).catch(fail).finally(leave);
+async function main(): Promise<void> {
+  const program = await createProgram(process.argv[2]);
+  await program.parseAsync(process.argv);
+}
+
+main().catch(fail).finally(leave);

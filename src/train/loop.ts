@@ -7,6 +7,7 @@
  * worker computes the same bits every time.
  */
 import { describe, KintsugiError } from '../errors.js';
+import type { WorkerPhase } from '../protocol/telemetry.js';
 import { Exchanger, type Pulled, type RowHelpers } from './exchange.js';
 import { auc, logLoss } from './metrics.js';
 import { StepClock } from './step-clock.js';
@@ -89,10 +90,17 @@ function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined):
   });
 }
 
-/** Started early and awaited later: its failure must not count as unhandled in between. */
-function early<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => {});
-  return promise;
+/** Started early and awaited later: its failure does not count as unhandled in between. */
+class Early<T> {
+  /** It is there. What the process does until the loop goes on is then no waiting for it. */
+  given = false;
+
+  constructor(readonly promise: Promise<T>) {
+    const give = () => {
+      this.given = true;
+    };
+    promise.then(give, () => {});
+  }
 }
 
 /** Whether `one` settles while `other` has nothing to give, now or for ever. */
@@ -120,22 +128,29 @@ async function* pulledBatches(
   clock = new StepClock(),
 ): AsyncGenerator<Pulled> {
   const iterator = batches[Symbol.asyncIterator]();
+  const waiting = <T>(phase: WorkerPhase, { promise, given }: Early<T>): Promise<T> => {
+    const waited = unlessAborted(promise, signal);
+    return given ? waited : clock.during(phase, waited);
+  };
   try {
-    let reading = early(iterator.next());
-    let ahead: Promise<Pulled> | undefined;
+    let reading = new Early(iterator.next());
+    let ahead: Early<Pulled> | undefined;
     for (;;) {
       // A source that waits for more data, or fails, must not delay the batch that is here already.
-      if (ahead && (await clock.during('read', unlessAborted(isFirst(ahead, reading), signal)))) {
-        const ready = ahead;
-        ahead = undefined;
-        yield await clock.during('pull', unlessAborted(ready, signal));
-        continue;
+      if (ahead && !reading.given) {
+        const first = isFirst(ahead.promise, reading.promise);
+        if (await clock.during('read', unlessAborted(first, signal))) {
+          const ready = ahead;
+          ahead = undefined;
+          yield await waiting('pull', ready);
+          continue;
+        }
       }
-      const item = await clock.during('read', unlessAborted(reading, signal));
-      const pulling = item.done ? undefined : early(exchanger.pull(item.value));
-      if (!item.done) reading = early(iterator.next());
+      const item = await waiting('read', reading);
+      const pulling = item.done ? undefined : new Early(exchanger.pull(item.value));
+      if (!item.done) reading = new Early(iterator.next());
       const ready = overlap ? ahead : pulling;
-      if (ready) yield await clock.during('pull', unlessAborted(ready, signal));
+      if (ready) yield await waiting('pull', ready);
       if (!pulling) return;
       if (overlap) ahead = pulling;
     }

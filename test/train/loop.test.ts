@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { KintsugiError } from '../../src/errors.js';
 import { createTables, evaluate, train } from '../../src/train/loop.js';
+import { StepClock } from '../../src/train/step-clock.js';
 import type { Batch, Model, PushUpdate, StepResult } from '../../src/train/trainer.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
 import { batchesOf, numbers, randomBatch } from './rows.js';
@@ -49,6 +50,35 @@ class SlowStore extends FakeStore {
     this.onPush();
     return durable;
   }
+}
+
+/** Its pushes keep the process busy behind the call, as encoding for the shards does. */
+class BusyStore extends FakeStore {
+  now = 0;
+
+  override async push(updates: PushUpdate[]): Promise<void> {
+    await Promise.resolve();
+    this.now += 1000;
+    await super.push(updates);
+  }
+}
+
+describe('waiting', () => {
+  test('what is there already is not waited for, whatever the process does meanwhile', async () => {
+    const model = toyModel();
+    const store = new BusyStore();
+    await storeFor(model, store);
+    const clock = new StepClock(() => store.now);
+    const slow = { ...model, step: (...step: Parameters<Model['step']>) => afterTurns(model.step(...step)) };
+    await train({ model: slow, store, helpers, batches: batchesOf(6, 4), clock });
+    expect([clock.batches, clock.seconds.read, clock.seconds.pull]).toEqual([6, 0, 0]);
+  });
+});
+
+/** Late enough that what was begun before it is done. */
+async function afterTurns<T>(promise: Promise<T>): Promise<T> {
+  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve));
+  return promise;
 }
 
 describe('exchange', () => {
