@@ -116,7 +116,8 @@ export function registerPs(program: Command): void {
     .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)')
     .option(
       '--host-label <label>',
-      'failure domain: shards of a group go to different ones (default: the host name)',
+      'failure domain, also ZONE/HOST: shards of a group go to different ones, and to different zones ' +
+        'first (default: the host name)',
     )
     .option(
       '--name <name>',

@@ -291,10 +291,11 @@ export class Cluster {
     if (!this.control.running || !this.network.connected(0, index)) return;
     if (this.now < actor.awayUntil && this.faultsLeft > 0) return;
     actor.link = this.newLink(index);
+    const { zones } = this.config;
     const message: Message = {
       t: 'join',
       name: actor.name,
-      host: actor.name,
+      host: zones > 0 ? `zone-${index % zones}/${actor.name}` : actor.name,
       address: `${actor.name}:1`,
       standby: false,
       ...actor.identity,

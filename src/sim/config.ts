@@ -3,7 +3,7 @@
  * chance alone makes rare: a schedule of each goes deep into one kind of trouble.
  */
 import type { LearnerName } from './learners.js';
-import type { Random } from './random.js';
+import { Random } from './random.js';
 
 /**
  * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody
@@ -55,6 +55,8 @@ export interface SimConfig {
   refusals: number;
   refusalSeed: number;
   restartRate: number;
+  /** Nodes are in so many zones; 0 = each is alone in its own. */
+  zones: number;
   /** Of the nodes that die, one never comes back. There is another one in its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -271,6 +273,15 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
 }
 
 /** `saves`: for checkpoints and what came later, so that other schedules are what they were without them. */
+/**
+ * Whether the nodes of a schedule are in zones, from randomness of its own, so that the other schedules stay
+ * what they were.
+ */
+export function zonesOf(seed: number): Pick<SimConfig, 'zones'> {
+  const random = new Random(seed + 0x20e5);
+  return { zones: random.chance(0.25) ? 1 + random.below(3) : 0 };
+}
+
 export function drawConfig(random: Random, saves: Random, pinned: Partial<SimConfig>): SimConfig {
   const picked = random.pick(PROFILES);
   const profile = pinned.profile ?? (saves.below(SAVES_ONE_IN) === 0 ? 'saves' : picked);
@@ -294,6 +305,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     duplicate: random.chance(0.3) ? 0.05 : 0,
     restartRate: random.pick([0.02, 0.1, 0.5]),
     gone: false,
+    zones: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

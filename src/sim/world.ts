@@ -8,7 +8,7 @@ import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { Cluster, MAX_STEPS } from './cluster.js';
-import { drawConfig, type SimConfig } from './config.js';
+import { drawConfig, type SimConfig, zonesOf } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
@@ -24,6 +24,8 @@ import { Watchers } from './watchers.js';
 export const MIN_STEPS = 300;
 /** Seeds of what is drawn of checkpoints. */
 const SAVES_SEEDS = 2 ** 31;
+/** Each of these draws from randomness of its own. */
+const ofSeed = (seed: number) => ({ ...replicasOf(seed), ...goneOf(seed), ...zonesOf(seed) });
 
 export interface Outcome {
   seed: number;
@@ -57,7 +59,7 @@ export class World {
     const random = new Random(seed);
     const cluster = new Cluster(
       random,
-      drawConfig(random, new Random(seed + SAVES_SEEDS), { ...replicasOf(seed), ...goneOf(seed), ...pinned }),
+      drawConfig(random, new Random(seed + SAVES_SEEDS), { ...ofSeed(seed), ...pinned }),
       native,
       trace,
     );

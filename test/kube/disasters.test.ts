@@ -143,7 +143,7 @@ onKubernetes(() => {
         console.warn('SKIPPED: no zone is lost, the cluster has no three of two machines each');
         return context.skip();
       }
-      const shape = { code: { k: 4, r: 2 }, ps: { replicas: 6 }, more: { failureDomain: 'zone' } };
+      const shape = { code: { k: 4, r: 2 }, ps: { replicas: 6 }, more: { failureDomain: 'zone/node' } };
       await begin('zones', shape, '6/6');
       const told = await listen('zones');
       const spared = await machinesOf('zones', 'scheduler');

@@ -276,6 +276,13 @@ describe('failure domains', () => {
     };
     expect(codes(hosts(2))).toEqual([['domains', 'pool embedding']]);
     expect(codes(hosts(4))).toEqual([]);
+    const zones = (count: number) => (s: JobSnapshot) => {
+      for (const each of s.status.nodes) each.host = `z${each.id % count}/h${each.id}`;
+    };
+    expect(found(zones(2))).toMatchObject([
+      { code: 'domains', evidence: expect.stringMatching(/ in 2 zones: /) },
+    ]);
+    expect([codes(zones(1)), codes(zones(4))]).toEqual([[], []]);
   });
 });
 

@@ -65,6 +65,17 @@ it('a network policy lets in the job and the operator, and goes when nobody want
   expect(deleted(reconcile(open))).toEqual(['movies']);
 });
 
+it.each([
+  ['node', '$(NODE_NAME)', false],
+  ['zone', '$(ZONE)', true],
+  ['zone/node', '$(ZONE)/$(NODE_NAME)', true],
+] as const)('PS whose failure domain is the %s have the label %s', (failureDomain, label, needsZone) => {
+  const pods = created(reconcile(observedOf({ job: jobOf({ failureDomain }) }))) as unknown as Pod[];
+  const [{ args, env } = {}] = pods[0]!.spec.containers!;
+  expect(args![args!.indexOf('--host-label') + 1]).toBe(label);
+  expect(env!.some(({ name }) => name === 'ZONE')).toBe(needsZone);
+});
+
 it('a priority class and commands are those of all Pods of a role', () => {
   const job = jobOf({
     runPolicy: { schedulingPolicy: { priorityClass: 'high' } },

@@ -1,12 +1,13 @@
 /**
  * Which shards move where: a pure function from a map, the nodes that are to hold it and what each shard
  * weighs, to the moves that are left. Nodes that leave are emptied first, then members of a group that share
- * a host are parted where hosts suffice, then weight is evened out as long as a move is worth it. Moves under
- * way count as done, so that planning again after each step goes on where the last plan was.
+ * a zone or a host are parted where there are others, then weight is evened out as long as a move is worth
+ * it. Moves under way count as done, so that planning again after each step goes on where the last plan was.
  *
  * A thousand nodes make a million pairs, so a pair is looked at again only when something about it changed.
  */
 import { type Group, type NodeEntry, type PeerId, parities, seatOf } from '../../protocol/map.js';
+import { crowdAt, type Place, Places, placeOf } from './nearness.js';
 import { Ranking } from './ranking.js';
 
 /** A place in a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
@@ -73,7 +74,7 @@ export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
 /** What the planner knows of a node. */
 interface Held {
   readonly id: PeerId;
-  readonly host: string;
+  readonly place: Place;
   weightShare: WeightShare;
   readonly seats: Set<Placed>;
   /**
@@ -90,8 +91,7 @@ class Planner {
   private readonly nodes = new Map<PeerId, Held>();
   /** Nodes that share the weight, in the order of the input. */
   private readonly targets: Held[];
-  /** Their hosts. */
-  private readonly targetHosts: Set<string>;
+  private readonly targetPlaces: Places;
   private readonly byGroup = new Map<number, Placed[]>();
   /** Targets by weight, ascending. */
   private ranking: Ranking<Held>;
@@ -106,10 +106,10 @@ class Planner {
   constructor(private readonly input: PlanInput) {
     for (const { id, host } of [...input.nodes, ...input.leaving]) {
       const weightShare = { bytes: 0, load: 0, count: 0 };
-      this.nodes.set(id, { id, host, weightShare, seats: new Set(), stuckAt: undefined });
+      this.nodes.set(id, { id, place: placeOf(host), weightShare, seats: new Set(), stuckAt: undefined });
     }
     this.targets = input.nodes.map(({ id }) => this.nodes.get(id)!);
-    this.targetHosts = new Set(input.nodes.map(({ host }) => host));
+    this.targetPlaces = new Places(this.targets.map(({ place }) => place));
     const placed = input.groups.flatMap((group) => seatsOf(group));
     const weights = placed.map((seat) => input.weight(seat));
     const perNode = (total: number) => total / Math.max(1, input.nodes.length);
@@ -150,7 +150,7 @@ class Planner {
   }
 
   private even(): void {
-    this.partHosts();
+    this.part();
     this.ranking = new Ranking(this.targets, weightOf, (a, b) => a.id - b.id);
     while (this.improve());
   }
@@ -171,7 +171,7 @@ class Planner {
     seat.node = to.id;
     to.seats.add(seat);
     this.weigh(to, seat.weightShare, 1);
-    // Its group has a place more on one host, and one less on another.
+    // Its group has a place more on one host and in one zone, and one less in another.
     for (const { node } of this.byGroup.get(seat.g)!) this.unstick(this.nodes.get(node));
   }
 
@@ -192,27 +192,20 @@ class Planner {
     return true;
   }
 
-  /** Other members of its group on the host of `node`. */
-  private crowd(seat: Placed, node: Held): number {
-    let count = 0;
+  /** Where the other members of its group are. */
+  private *others(seat: Placed): Generator<Place | undefined> {
     for (const other of this.byGroup.get(seat.g)!)
-      if (other !== seat && this.nodes.get(other.node)?.host === node.host) count++;
-    return count;
+      if (other !== seat) yield this.nodes.get(other.node)?.place;
   }
 
-  /** The fewest other members of its group that a host of the targets has. */
-  private leastCrowd(seat: Placed): number {
-    const counts = new Map<string, number>();
-    for (const other of this.byGroup.get(seat.g)!) {
-      const host = other === seat ? undefined : this.nodes.get(other.node)?.host;
-      if (host !== undefined && this.targetHosts.has(host)) counts.set(host, (counts.get(host) ?? 0) + 1);
-    }
-    return counts.size < this.targetHosts.size ? 0 : Math.min(...counts.values());
+  /** How near it would be to other members of its group. */
+  private crowd(seat: Placed, { place }: Held): number {
+    return crowdAt(place, this.others(seat));
   }
 
-  /** The least burdened node that fits, on the host with the fewest of its group. */
+  /** The least burdened node that fits, of those that are least near to others of its group. */
   private bestHome(seat: Placed): Held | undefined {
-    const least = this.leastCrowd(seat);
+    const least = this.targetPlaces.leastCrowd(this.others(seat));
     let best: { node: Held; crowd: number } | undefined;
     for (const node of this.ranking.ascending) {
       if (!this.fits(seat, node)) continue;
@@ -233,14 +226,16 @@ class Planner {
     }
   }
 
-  private partHosts(): void {
+  /** Each move brings members of a group further apart, and no other move brings them nearer. */
+  private part(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
         const here = this.nodes.get(seat.node);
-        if (!here || this.origin.has(seat) || this.crowd(seat, here) === 0) continue;
-        if (this.leastCrowd(seat) > 0) continue;
+        if (!here || this.origin.has(seat)) continue;
+        const crowd = this.crowd(seat, here);
+        if (crowd === 0 || this.targetPlaces.leastCrowd(this.others(seat)) >= crowd) continue;
         const home = this.bestHome(seat);
-        if (home && this.crowd(seat, home) === 0) this.place(seat, home);
+        if (home && this.crowd(seat, home) < crowd) this.place(seat, home);
       }
     }
   }

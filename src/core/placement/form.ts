@@ -1,34 +1,52 @@
 /** Where the groups of a new job are placed: a pure function of its pools and nodes. */
 import type { DataEntry, Group, NodeEntry, Pool, SinkEntry } from '../../protocol/map.js';
 import { CAPABILITIES, INITIAL_GENERATION } from '../../protocol/map.js';
+import { crowdAt, type Place, placeOf } from './nearness.js';
 
-/** Orders nodes so that neighbours are on different hosts as far as there are different hosts. */
-export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
-  const byHost = new Map<string, NodeEntry[]>();
-  for (const node of nodes) byHost.set(node.host, [...(byHost.get(node.host) ?? []), node]);
-  const queues = [...byHost.values()].sort((a, b) => b.length - a.length);
-  const ordered: NodeEntry[] = [];
-  for (let round = 0; ordered.length < nodes.length; round++) {
-    for (const queue of queues) {
-      const node = queue[round];
-      if (node) ordered.push(node);
-    }
-  }
-  return ordered;
+/** One of each list, then the next one of each, the longest list first. */
+function interleave<T>(lists: readonly (readonly T[])[]): T[] {
+  const queues = [...lists].sort((a, b) => b.length - a.length);
+  const rounds = queues[0]?.length ?? 0;
+  return Array.from({ length: rounds }, (_, round) => round).flatMap((round) =>
+    queues.flatMap((queue) => queue.slice(round, round + 1)),
+  );
 }
 
-/** The first `count` nodes from `start` on, preferring hosts that are not taken yet. */
-function choose(ordered: readonly NodeEntry[], start: number, count: number): NodeEntry[] {
-  const chosen: NodeEntry[] = [];
-  const rotated = ordered.map((_, i) => ordered[(start + i) % ordered.length]!);
-  for (const fresh of [true, false]) {
-    for (const node of rotated) {
-      if (chosen.length === count) return chosen;
-      if (chosen.includes(node) || (fresh && chosen.some((other) => other.host === node.host))) continue;
-      chosen.push(node);
-    }
+function listsBy<T>(items: readonly T[], keyOf: (item: T) => string): T[][] {
+  const lists = new Map<string, T[]>();
+  for (const item of items) {
+    const list = lists.get(keyOf(item));
+    if (list) list.push(item);
+    else lists.set(keyOf(item), [item]);
   }
-  return chosen;
+  return [...lists.values()];
+}
+
+/** Orders nodes so that neighbours are in different zones, and on different hosts, as far as there are. */
+export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
+  const zones = listsBy(nodes, ({ host }) => placeOf(host).zone);
+  return interleave(zones.map((zone) => interleave(listsBy(zone, ({ host }) => host))));
+}
+
+interface Spot {
+  readonly node: NodeEntry;
+  readonly place: Place;
+}
+
+/** `count` nodes from `start` on, each the least near to those before it. */
+function choose(ordered: readonly Spot[], start: number, count: number): NodeEntry[] {
+  const left = ordered.map((_, i) => ordered[(start + i) % ordered.length]!);
+  const chosen: Spot[] = [];
+  while (chosen.length < count && left.length > 0) {
+    const places = chosen.map(({ place }) => place);
+    let best = { index: 0, crowd: Infinity };
+    for (let index = 0; index < left.length && best.crowd > 0; index++) {
+      const crowd = crowdAt(left[index]!.place, places);
+      if (crowd < best.crowd) best = { index, crowd };
+    }
+    chosen.push(...left.splice(best.index, 1));
+  }
+  return chosen.map(({ node }) => node);
 }
 
 /**
@@ -44,7 +62,7 @@ export function formGroups(
   nextSid: () => number,
   restored: (group: number, member: number) => { reshaped: boolean } | undefined = () => undefined,
 ): Group[] {
-  const ordered = interleaveHosts(nodes);
+  const ordered = interleaveHosts(nodes).map((node) => ({ node, place: placeOf(node.host) }));
   const widest = Math.max(...pools.map((pool) => pool.k));
   const groups: Group[] = [];
   for (const [poolIndex, pool] of pools.entries()) {

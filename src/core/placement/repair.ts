@@ -7,6 +7,7 @@ import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../..
 import { CAPABILITIES, mirrorOf, parities, seatOf, settled } from '../../protocol/map.js';
 import { GroupIndex } from './group-index.js';
 import { type ClusterView, isHealthy, nodesById } from './health.js';
+import { crowdAt, placeOf } from './nearness.js';
 
 /**
  * Repairs one group. Entries of dead nodes get new nodes. A complete target of a move takes over. Members
@@ -207,7 +208,7 @@ class GroupRepair {
   }
 
   /**
-   * A node outside the group: on a host outside it if possible, then the least loaded (a standby has no
+   * A node outside the group: the least near to it by zone and host, then the least loaded (a standby has no
    * load).
    */
   private freeNode(): NodeEntry | undefined {
@@ -225,10 +226,10 @@ class GroupRepair {
     const { nodes, avoid } = this.view;
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const byId = nodesById(nodes);
-    const hosts = new Set([...used].map((id) => byId.get(id)?.host));
+    const others = [...used].flatMap((id) => byId.get(id) ?? []).map(({ host }) => placeOf(host));
     return this.best(
       nodes.filter((node) => !used.has(node.id) && !avoid?.has(node.id) && which(node)),
-      (node) => (hosts.has(node.host) ? 1 : 0),
+      (node) => crowdAt(placeOf(node.host), others),
     );
   }
 

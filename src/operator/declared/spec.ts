@@ -97,7 +97,11 @@ export const SPEC = object(
     ),
     failureDomain: immutable(
       defaulted(
-        choice('Members of a group go to different ones. "zone" needs Kubernetes 1.35.', ['node', 'zone']),
+        choice(
+          'Members of a group go to different ones; with "zone/node" to different zones first, and to ' +
+            'different nodes in each. Zones need Kubernetes 1.35.',
+          ['node', 'zone', 'zone/node'],
+        ),
         'node',
       ),
       'the failure domain of a job is fixed',

@@ -41,6 +41,12 @@ const fromSecret = (name: string, secret: string, key: string, optional?: true):
   valueFrom: { secretKeyRef: { name: secret, key, ...(optional ? { optional } : {}) } },
 });
 
+const HOST_LABELS: Record<TrainingJob['spec']['failureDomain'], string> = {
+  node: '$(NODE_NAME)',
+  zone: '$(ZONE)',
+  'zone/node': '$(ZONE)/$(NODE_NAME)',
+};
+
 /** Environment of every role. Clients and workers do not get the token of nodes. */
 function environment(job: TrainingJob, role: Role): EnvVar[] {
   const secret = secretName(job);
@@ -48,7 +54,7 @@ function environment(job: TrainingJob, role: Role): EnvVar[] {
     fromField('POD_NAME', 'metadata.name'),
     fromField('POD_IP', 'status.podIP'),
     fromField('NODE_NAME', 'spec.nodeName'),
-    ...(role === 'ps' && job.spec.failureDomain === 'zone'
+    ...(role === 'ps' && job.spec.failureDomain !== 'node'
       ? [fromField('ZONE', "metadata.labels['topology.kubernetes.io/zone']")]
       : []),
     { name: 'KINTSUGI_SCHEDULER', value: schedulerAddress(job) },
@@ -104,12 +110,7 @@ function flagsOf(job: TrainingJob, role: Role, start: Beginning): string[] {
       const memory = memoryBudget(spec.replicaSpecs.ps.template);
       return [
         ...['ps', ...reach, '--listen', `0.0.0.0:${PS_PORT}`, '--advertise', `$(POD_IP):${PS_PORT}`],
-        ...[
-          '--name',
-          '$(POD_NAME)',
-          '--host-label',
-          spec.failureDomain === 'zone' ? '$(ZONE)' : '$(NODE_NAME)',
-        ],
+        ...['--name', '$(POD_NAME)', '--host-label', HOST_LABELS[spec.failureDomain]],
         ...['--drain-timeout', `${spec.drainTimeoutSeconds}s`],
         ...(memory === undefined ? [] : ['--memory', String(memory)]),
       ];

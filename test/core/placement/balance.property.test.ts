@@ -215,6 +215,41 @@ describe('hosts', () => {
   });
 });
 
+describe('zones', () => {
+  it('come to have equally many members of each group, on different hosts', () => {
+    const zones = fc.integer({ min: 1, max: 4 });
+    fc.assert(
+      fc.property(shape, zones, fc.nat(3), ({ k, r, groups, spare }, count, misplaced) => {
+        // As they joined: one zone first, so that groups lie in few of them.
+        const first = nodes(
+          1,
+          k + r + spare,
+          (id) => `zone-${id % Math.min(count, misplaced + 1)}/host-${id}`,
+        );
+        const rest = nodes(
+          first.length + 1,
+          first.length + (k + r) * count,
+          (id) => `zone-${id % count}/host-${id}`,
+        );
+        const all = [...first, ...rest];
+        const input = { nodes: all, leaving: [], weight: EQUAL };
+        const { groups: after } = settle(formed(k, r, groups, first), input, ROUNDS);
+        expectDistinct(after);
+        for (const group of after) {
+          const used = seatsOf(group).map((seat) => all.find((entry) => entry.id === seat.node)!.host);
+          expect(new Set(used).size).toBe(used.length);
+          const inZone = Array.from({ length: count }, (_, zone) =>
+            used.filter((host) => host.startsWith(`zone-${zone}/`)),
+          );
+          const sizes = inZone.map(({ length }) => length);
+          expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(1);
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
 describe('moves under way', () => {
   it('count as done: planning again goes on where the last plan was', () => {
     const all = nodes(1, 7);

@@ -103,6 +103,37 @@ describe('the first groups', () => {
   });
 });
 
+describe('zones', () => {
+  /** `size` PS on each of two machines in each of three zones. */
+  const places = ['a/1', 'b/1', 'c/1', 'a/2', 'b/2', 'c/2'];
+  const inZones = (size: number): NodeEntry[] =>
+    Array.from({ length: size * places.length }, (_, i) => node(i + 1, places[Math.floor(i / size)]));
+  const hostsOf = (group: Group, all: readonly NodeEntry[]): string[] =>
+    [...group.data, ...group.sinks].map((entry) => all.find(({ id }) => id === entry.node)!.host).sort();
+
+  it('take as many members of a group each, on different machines', () => {
+    const all = inZones(2);
+    for (const group of formGroups([pool(4, 2, 12)], all, 1, counter()))
+      expect(hostsOf(group, all)).toEqual([...places].sort());
+  });
+
+  it('are left by repair for the one with the fewest members, and for a machine without any', () => {
+    const all = inZones(2);
+    const groups = formGroups([pool(4, 2, 1)], all, 1, counter());
+    const lost = all.find(({ id }) => id === groups[0]!.sinks[0]!.node)!;
+    const spare = all.filter(({ id, host }) => host !== lost.host || id === lost.id);
+    const nearest = spare.filter(({ host }) => host.split('/')[0] === lost.host.split('/')[0]);
+    const left = all.filter(({ id }) => id !== lost.id);
+    const repaired = repair(groups, [pool(4, 2, 1)], view(left), 2, () => 50)!;
+    expect(hostsOf(repaired[0]!, all)).toEqual([...places].sort());
+    const without = spare.filter(({ id }) => id !== lost.id);
+    const other = repair(groups, [pool(4, 2, 1)], view(without), 2, () => 50)!;
+    // The zone has one machine left, with another member of the group on one of its two PS.
+    const machine = nearest.find(({ id }) => id !== lost.id)!.host;
+    expect(hostsOf(other[0]!, all).filter((host) => host === machine)).toHaveLength(2);
+  });
+});
+
 describe('repair', () => {
   const code = pool(2, 1, 1);
   const formed = (spares = 1): { all: NodeEntry[]; groups: Group[] } => {

@@ -63,7 +63,7 @@ class Planner {
 
   run(): PlannedMove[] {
     this.empty();
-    this.partHosts();
+    this.part();
     this.balance();
     return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
       g,
@@ -102,14 +102,16 @@ class Planner {
     return this.byGroup.get(seat.g)!.every((other) => other.node !== node);
   }
 
-  /** Other members of its group on the host of `node`. */
+  /** Other members of its group in the zone of `node`, and then those on its host. */
   private crowd(seat: Placed, node: PeerId): number {
-    const host = this.hosts.get(node);
+    const host = this.hosts.get(node)!;
     const others = this.byGroup.get(seat.g)!.filter((other) => other !== seat);
-    return others.filter((other) => this.hosts.get(other.node) === host).length;
+    const there = others.flatMap((other) => this.hosts.get(other.node) ?? []);
+    const zone = there.filter((other) => other.split('/')[0] === host.split('/')[0]).length;
+    return 1000 * zone + there.filter((other) => other === host).length;
   }
 
-  /** The least burdened node that fits, on the host with the fewest of its group. */
+  /** The least burdened node that fits, in the zone and on the host with the fewest of its group. */
   private bestHome(seat: Placed): PeerId | undefined {
     let best: { id: PeerId; crowd: number; weight: number } | undefined;
     for (const { id } of this.input.nodes) {
@@ -131,13 +133,13 @@ class Planner {
     }
   }
 
-  private partHosts(): void {
+  private part(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
-        if (!this.seats.has(seat.node) || this.origin.has(seat) || this.crowd(seat, seat.node) === 0)
-          continue;
+        if (!this.seats.has(seat.node) || this.origin.has(seat)) continue;
         const home = this.bestHome(seat);
-        if (home !== undefined && this.crowd(seat, home) === 0) this.place(seat, home);
+        if (home !== undefined && this.crowd(seat, home) < this.crowd(seat, seat.node))
+          this.place(seat, home);
       }
     }
   }

@@ -16,6 +16,7 @@ interface Case {
   joined: number;
   leaving: number;
   perHost: number;
+  zones: number;
   moving: number;
   weights: 'equal' | 'close' | 'wild' | 'zero';
   seed: number;
@@ -30,15 +31,18 @@ const cases: fc.Arbitrary<Case> = fc.record({
   joined: fc.integer({ min: 0, max: 6 }),
   leaving: fc.integer({ min: 0, max: 4 }),
   perHost: fc.integer({ min: 1, max: 6 }),
+  zones: fc.integer({ min: 0, max: 4 }),
   moving: fc.integer({ min: 0, max: 3 }),
   weights: fc.constantFrom('equal', 'close', 'wild', 'zero'),
   seed: fc.nat(),
 });
 
-const nodeAt = (index: number, perHost: number): NodeEntry => ({
-  ...{ id: index + 1, inc: 1, name: `ps-${index}`, host: `host-${Math.floor(index / perHost)}` },
-  ...{ address: `127.0.0.1:${index + 1}`, standby: false },
-});
+function nodeAt(index: number, { perHost, zones }: Pick<Case, 'perHost' | 'zones'>): NodeEntry {
+  const machine = Math.floor(index / perHost);
+  const host = zones > 0 ? `zone-${machine % zones}/host-${machine}` : `host-${machine}`;
+  const address = `127.0.0.1:${index + 1}`;
+  return { id: index + 1, inc: 1, name: `ps-${index}`, host, address, standby: false };
+}
 
 /** Some shards are moving already. */
 function withMoves(groups: Group[], on: readonly NodeEntry[], count: number, random: Random): Group[] {
@@ -55,7 +59,7 @@ function withMoves(groups: Group[], on: readonly NodeEntry[], count: number, ran
 
 function inputOf(c: Case): PlanInput {
   const random = new Random(c.seed);
-  const all = Array.from({ length: c.formedOn + c.joined }, (_, i) => nodeAt(i, c.perHost));
+  const all = Array.from({ length: c.formedOn + c.joined }, (_, i) => nodeAt(i, c));
   const pools = [
     { name: 'embedding', k: c.k, r: c.r, firstGroup: 0, groups: c.groups },
     { name: 'mirrored', k: 1, r: c.r, firstGroup: c.groups, groups: c.mirrored },
@@ -91,7 +95,7 @@ it('makes the plan that the plain planner makes', () => {
 });
 
 it('plans for a thousand nodes that a hundred join', () => {
-  const all = Array.from({ length: 1100 }, (_, i) => nodeAt(i, 16));
+  const all = Array.from({ length: 1100 }, (_, i) => nodeAt(i, { perHost: 16, zones: 3 }));
   const pools = [{ name: 'embedding', k: 4, r: 1, firstGroup: 0, groups: 4096 }];
   let sid = 1;
   const groups = formGroups(pools, all.slice(0, 1000), 2, () => sid++);
