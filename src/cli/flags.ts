@@ -203,18 +203,22 @@ export function withScheduler(command: Command): Command {
     );
 }
 
+export function withSchedule(command: Command): Command {
+  return command.option(
+    '--lr-schedule <kind,name=value,...>',
+    `--lr changes with the steps of a row: ${SCHEDULE_KINDS.join(', ')} (default: it does not)`,
+  );
+}
+
 /** Of the embedding, for commands with --optimizer and --lr. */
 export function withRates(command: Command): Command {
-  return command
-    .option(
+  return withSchedule(
+    command.option(
       '--clip-norm <x>',
       'scale the gradient of a row of the embedding down to this norm (default: do not)',
       positive('--clip-norm'),
-    )
-    .option(
-      '--lr-schedule <kind,name=value,...>',
-      `--lr changes with the steps of a row: ${SCHEDULE_KINDS.join(', ')} (default: it does not)`,
-    );
+    ),
+  );
 }
 
 /** The training flags of `worker` and `local`; `local` hands them on to the workers it starts. */

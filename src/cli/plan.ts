@@ -4,17 +4,26 @@ import { type Command, Option } from 'commander';
 import { describe, KintsugiError } from '../errors.js';
 import { measureRates } from '../local/measure.js';
 import { bytesText, countText, table } from '../local/text.js';
-import { isOptimizerKind, OPTIMIZER_KINDS } from '../optimizers.js';
+import { OPTIMIZER_KINDS } from '../optimizers.js';
 import { type Candidate, type Plan, plan, yearsText } from '../planner/plan.js';
 import { MOST_PS } from '../planner/question.js';
 import { DEFAULT_RATES, type Rates, ratesWith } from '../planner/rates.js';
 import { MAX_GROUPS, parseCode } from '../runtime/job.js';
-import { DEFAULT_CODE, duration, integer, positive, size } from './flags.js';
+import {
+  DEFAULT_CODE,
+  duration,
+  embeddingOptimizer,
+  integer,
+  positive,
+  size,
+  withSchedule,
+} from './flags.js';
 
 interface PlanFlags {
   rows: number;
   dim: number;
   optimizer: string;
+  lrSchedule?: string;
   code: string;
   workers: number;
   batch: number;
@@ -140,15 +149,24 @@ function ratesText(rates: Rates): string {
 }
 
 async function runPlan(flags: PlanFlags): Promise<void> {
-  const { optimizer, priceCore, priceGib, json, ps, groups, processors, measure, rates, ...given } = flags;
-  if (!isOptimizerKind(optimizer))
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      `--optimizer must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${optimizer}"`,
-    );
+  const {
+    optimizer,
+    lrSchedule,
+    priceCore,
+    priceGib,
+    json,
+    ps,
+    groups,
+    processors,
+    measure,
+    rates,
+    ...given
+  } = flags;
+  const { kind, schedule } = embeddingOptimizer({ optimizer, lr: 1, ...(lrSchedule && { lrSchedule }) });
   const question = {
     ...given,
-    optimizer,
+    optimizer: kind,
+    schedule,
     code: parseCode(flags.code),
     step: flags.step / 1000,
     mtbf: flags.mtbf * DAY,
@@ -170,9 +188,10 @@ async function runPlan(flags: PlanFlags): Promise<void> {
 }
 
 export function registerPlan(program: Command): void {
-  program
+  const command = program
     .command('plan')
-    .description('Say what a job would need: PS, memory, network, recovery, durability and what it costs.')
+    .description('Say what a job would need: PS, memory, network, recovery, durability and what it costs.');
+  withSchedule(command)
     .requiredOption('--rows <n>', 'rows that the table will have, for example 1e9', rowsOf)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
     .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')

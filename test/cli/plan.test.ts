@@ -17,7 +17,16 @@ describe('kintsugi plan', () => {
     expect(JSON.parse(stdout)).toMatchObject({ chosen: { ps: 9, code: '4+1' }, bytesPerRow: 136 });
   });
 
+  it('counts the step of a row, which a schedule of the learning rate adds', async () => {
+    const schedule = ['--lr-schedule', 'cosine,warmup=10,steps=1000'];
+    const { code, stdout } = await kintsugi(['plan', '--rows', '1e8', '--dim', '16', ...schedule, '--json']);
+    expect(code).toBe(0);
+    // 33 floats, up to a multiple of 16 bytes, and the key.
+    expect(JSON.parse(stdout)).toMatchObject({ bytesPerRow: 152 });
+  });
+
   it.each([
+    [['--rows', '1e6', '--lr-schedule', 'sine'], 'BAD_ARGUMENT', /schedule/],
     [['--rows', '1e6', '--processors', '0'], 'BAD_ARGUMENT', /--processors must be a number above 0/],
     [[], 'BAD_ARGUMENT', /required option '--rows/],
     [['--rows', 'many'], 'BAD_ARGUMENT', /--rows must be a number/],
