@@ -23,7 +23,7 @@ import {
   step,
 } from './support.js';
 
-/** `KINTSUGI_OBSERVATIONS=10000` for the run that docs/kubernetes.md tells of. */
+/** `KINTSUGI_OBSERVATIONS=100000` for the run that docs/kubernetes.md tells of. */
 const RUNS = Number(process.env.KINTSUGI_OBSERVATIONS ?? 300);
 const TIMEOUT_MS = Math.max(60_000, RUNS * 100);
 
