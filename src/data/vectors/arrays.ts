@@ -92,7 +92,9 @@ export async function npyArray(file: string): Promise<ArrayInFile> {
     throw bad(`${expected}, and its header is ${JSON.stringify(header.slice(0, 80))}`);
   const dtype = /^[<|=]/.test(type) ? NPY_TYPES[type.slice(1)] : undefined;
   if (dtype === undefined)
-    throw bad(`${file}: must have little-endian floats or integers, not "${type}" of numpy`);
+    throw bad(
+      `${file}: must have little-endian floats or integers, not ${JSON.stringify(type.slice(0, 40))} of numpy`,
+    );
   const shape = dims.split(',').flatMap((text) => (text.trim() === '' ? [] : [Number(text)]));
   if (order === 'True' && shape.length > 1)
     throw bad(`${file}: must have rows one after the other, not columns (fortran_order)`);
