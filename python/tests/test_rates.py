@@ -1,6 +1,7 @@
 """Learning rates that pushes bring, in shared memory and on the socket."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
@@ -64,3 +65,25 @@ def test_a_table_has_one_rate_in_a_step(either: kintsugi.Client) -> None:
     assert rates == {a.name: 0.5, b.name: None}
     with pytest.raises(Error, match=r"two learning rates in one step: 0.5 and 0.25"):
         step.add(a, keys, ones, 0.25)
+
+
+@pytest.mark.parametrize("lr", [0.25, [0.25]])
+def test_a_batch_of_ranges_with_a_rate_is_a_push_with_it(
+    either: kintsugi.Client, tmp_path: Path, lr: float | list[float]
+) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_text("".join(f"{i}\t{i % 7}\n" for i in range(20)))
+    batched, plain, own = table(either), table(either), table(either)
+    data = kintsugi.RangeDataset(either, [file], dense=[0], label=1, batch=4, run=f"run-{uuid4()}")
+    for work in data.works():
+        keys = work.batch.label.astype(np.uint64)
+        gradients = np.stack([work.batch.dense[:, 0], -work.batch.dense[:, 0]], axis=1)
+        work.lease.push([(batched, keys, gradients)], work.samples, lr=lr).result()
+        plain.push(keys, gradients, lr=0.25).result()
+        own.push(keys, gradients).result()
+        work.finish()
+    expected = plain.pull(KEYS)
+    assert expected.any()
+    np.testing.assert_array_equal(batched.pull(KEYS), expected)
+    # The rate was taken: with that of the table there are other values.
+    np.testing.assert_array_equal(own.pull(KEYS), 4 * expected)
