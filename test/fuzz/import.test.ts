@@ -2,7 +2,7 @@
  * Readers of `kintsugi import` against files that were damaged: whatever the bytes are, there are rows of the
  * table's width, or an error of one line that names the file. Nothing else is thrown, nothing hangs, and no
  * header makes a reader ask for memory that the file does not have.
- * KINTSUGI_IMPORT_FILES says how many files; the seed of each is in the message of a failure.
+ * KINTSUGI_IMPORTS says how many files; the seed of each is in the message of a failure.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
@@ -14,7 +14,7 @@ import { temporaryDirectory } from '../train/rows.js';
 import { damaged, randomOf } from './damage.js';
 
 /** Of each kind: the formats, the keys of npy, and two headers alone */
-const FILES = Math.ceil(Number(process.env.KINTSUGI_IMPORT_FILES ?? 900) / (VECTOR_FORMATS.length + 3));
+const FILES = Math.ceil(Number(process.env.KINTSUGI_IMPORTS ?? 900) / (VECTOR_FORMATS.length + 3));
 const LIMIT_MS = 60_000 + 100 * FILES;
 const DIM = 3;
 const ROWS = 40;

@@ -93,7 +93,7 @@ export async function npyArray(file: string): Promise<ArrayInFile> {
   const dtype = /^[<|=]/.test(type) ? NPY_TYPES[type.slice(1)] : undefined;
   if (dtype === undefined)
     throw bad(
-      `${file}: must have little-endian floats or integers, not ${JSON.stringify(type.slice(0, 40))} of numpy`,
+      `${file}: must have little-endian floats or integers, not ${JSON.stringify(type.slice(0, 9))} of numpy`,
     );
   const shape = dims.split(',').flatMap((text) => (text.trim() === '' ? [] : [Number(text)]));
   if (order === 'True' && shape.length > 1)
