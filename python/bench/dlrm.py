@@ -3,8 +3,9 @@
 python python/bench/dlrm.py --data train.tsv [--batch 4096] [--dim 64] [--rounds 5] [--batches 8]
 
 One job of five PS with code 4+1, on this machine. Every round trains so many batches of the file with plain
-PyTorch, with the few lines that the example changes, and with `Pipeline`. A rate counts from the end of the
-first batch until everything is durable. Ratios are of passes of one round.
+PyTorch, with the few lines that the example changes, with `Pipeline`, and, where `torchrec` can be loaded,
+with its fused embedding bags. A rate counts from the end of the first batch until everything is durable.
+Ratios are of passes of one round.
 """
 
 from __future__ import annotations
@@ -72,6 +73,49 @@ class Clock:
         return (self.samples - self._first) / (time.perf_counter() - self._begin)
 
 
+def with_torchrec(module: ModuleType) -> Callable[[Any, Any], Any] | None:
+    """The example with rows in TorchRec's fused embedding bags, which have their own Adagrad."""
+    try:
+        import torchrec
+        from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+    except (ImportError, OSError) as error:
+        print(f"LEFT OUT: TorchRec: {error}")
+        return None
+    names = [f"C{number}" for number in range(1, 27)]
+
+    class Fused(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            table = torchrec.EmbeddingBagConfig(
+                name="embedding", embedding_dim=dim, num_embeddings=module.ROWS, feature_names=names
+            )
+            self.bags = FusedEmbeddingBagCollection(
+                tables=[table],
+                optimizer_type=torch.optim.Adagrad,
+                optimizer_kwargs={"lr": 0.05},
+                device=torch.device("cpu"),
+            )
+
+        def forward(self, keys: torch.Tensor) -> torch.Tensor:
+            values = (keys % module.ROWS).T.reshape(-1)
+            lengths = torch.ones(values.numel(), dtype=torch.int32)
+            features = torchrec.KeyedJaggedTensor(keys=names, values=values, lengths=lengths)
+            return self.bags(features).values().view(*keys.shape, -1)
+
+    def kind(options: argparse.Namespace, progress: Any) -> Any:
+        data = kintsugi.read_batches([options.data], batch=options.batch, **module.LAYOUT)
+        model = module.DLRM(Fused(options.dim), options.dim)
+        dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
+        for batch in progress(data):
+            loss = module.cross_entropy(model(batch.dense, batch.sparse), batch.label)
+            dense.zero_grad()
+            loss.backward()
+            dense.step()
+        return model
+
+    return kind
+
+
 def trained(kind: Callable[[Any, Any], Any], options: argparse.Namespace, run: str) -> tuple[float, Clock]:
     torch.manual_seed(1)
     clock = Clock(run)
@@ -93,6 +137,9 @@ def main() -> None:
     warnings.filterwarnings("ignore", "Sparse invariant checks")
     module = example()
     ways = {"plain PyTorch": module.plain, "Kintsugi": module.with_kintsugi, "Pipeline": module.pipelined}
+    torchrec = with_torchrec(module)
+    if torchrec is not None:
+        ways["TorchRec"] = torchrec
     found: dict[str, list[float]] = {name: [] for name in ways}
     with (
         kintsugi.start_local_cluster(ps=5, code="4+1") as cluster,
