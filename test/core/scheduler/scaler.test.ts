@@ -254,6 +254,18 @@ describe('a plan', () => {
   });
 });
 
+describe('a balance', () => {
+  it('leaves the number of PS that are wanted to the change that asks for another', () => {
+    start({ spares: 1 });
+    fill();
+    const { change: id } = scale(4);
+    const { change: other } = rebalance();
+    cluster.advance(6000);
+    expect([change(id).state, change(other).state]).toEqual(['done', 'done']);
+    expect(scaling()).toMatchObject({ wanted: 4, serving: 4 });
+  });
+});
+
 describe('redundancy', () => {
   it('is there all the time: a move takes nothing away', () => {
     start({ spares: 1 });

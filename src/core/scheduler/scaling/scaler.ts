@@ -251,9 +251,11 @@ export class Scaler {
     this.cancel(change, `${reason}; ${from} PS are wanted as before`);
   }
 
+  /** PS that are wanted when it is done. A balance asks for no number; another change may have meanwhile. */
   private afterwards({ kind, to }: Change): number {
     if (kind === 'drain') return Math.min(this.wanted, Math.max(to, this.roster.serving.length));
-    return kind === 'join' ? Math.max(this.wanted, this.roster.serving.length) : to;
+    if (kind === 'join') return Math.max(this.wanted, this.roster.serving.length);
+    return kind === 'rebalance' ? this.wanted : to;
   }
 
   /** Takes every step of the running changes that is possible now. */
