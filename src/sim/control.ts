@@ -18,9 +18,8 @@ import type { Cluster, SchedulerSide } from './cluster.js';
 import { Disk, newDisk } from './disk.js';
 import { isLoadedAgain, lackingMembers, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
+import { checkVanished, VANISHED_RETRIES } from './vanished.js';
 import { Violation } from './violation.js';
-
-const VANISHED_RETRIES = 4;
 
 export class Control implements SchedulerSide {
   private storage: Disk;
@@ -298,7 +297,7 @@ export class Control implements SchedulerSide {
       case 'event':
         cluster.count(effect.name);
         cluster.log(() => `   scheduler ${effect.name} ${JSON.stringify(effect.fields)}`);
-        if (effect.fields.reason === 'vanished') this.checkVanished(effect.fields.node as PeerId);
+        if (effect.fields.reason === 'vanished') checkVanished(this.cluster, effect.fields.node as PeerId);
         return;
       case 'abandon':
         this.abandon(effect.node, effect.inc);
@@ -334,23 +333,6 @@ export class Control implements SchedulerSide {
       cluster.nodes[link.actor - 1]!.link = 0;
       this.disconnected(id);
     }
-  }
-
-  /** Rule 33: nobody has vanished whom most of the others hear, or the scheduler itself. */
-  private checkVanished(node: PeerId): void {
-    const { network, now, retry, actorOf, links } = this.cluster;
-    const actor = actorOf.get(node)!;
-    const recently = retry * VANISHED_RETRIES;
-    this.cluster.count('vanished');
-    if (now - network.healedAt < recently) return;
-    if (network.unacknowledgedFor(0, actor, now) < recently)
-      throw new Violation(`node ${node} was declared vanished though the scheduler hears it`);
-    const others = [...links.values()].filter(
-      (link) => link.actor !== actor && link.peer !== undefined && this.cluster.isNode(link.actor),
-    );
-    const hearing = others.filter((link) => network.unacknowledgedFor(link.actor, actor, now) === 0);
-    if (2 * hearing.length > others.length)
-      throw new Violation(`node ${node} was declared vanished though most of the others hear it`);
   }
 
   /** The disk finishes a write, or the scheduler crashes before it does. */

@@ -25,6 +25,11 @@ export class Leases {
    * lease and its loss. Then the loss is told in the same step.
    */
   private readonly doubtful = new Map<number, Holder>();
+  /**
+   * Sessions of ranges that a worker has finished. One transaction may hold a lease and the end of its range,
+   * which an earlier worker trained. The worker that is told learns so with its first report.
+   */
+  private readonly over = new Set<number>();
 
   constructor(private readonly disk: () => DurableState) {}
 
@@ -39,15 +44,20 @@ export class Leases {
   }
 
   private leased(worker: PeerId, { id, session, done }: MessageOf<'acquired'>, number: number): void {
-    if (this.returned.get(number)?.some((old) => old.worker === worker && old.lease === id)) return;
+    if (this.over.has(session)) return;
+    if (this.returned.get(number)?.some((old) => isLease(old, worker, id))) return;
+    // The request was repeated: another answer is on its way in the same step.
+    if (isLease(this.doubtful.get(number), worker, id)) return;
     const range = this.onDisk(number);
-    if (range?.worker !== worker || range.lease !== id || range.session !== session || range.done > done) {
-      this.settled();
+    // The answer to a repeated request may wait for the disk while its worker, which has another, goes on.
+    const late = range && range.done > done && !isLease(this.holders.get(number), worker, id);
+    if (range?.worker !== worker || range.lease !== id || range.session !== session || late) {
+      if (this.doubtful.has(number)) this.settled();
       this.doubtful.set(number, { worker, lease: id });
       return;
     }
     const holder = this.holders.get(number);
-    if (holder && (holder.worker !== worker || holder.lease !== id))
+    if (holder && !isLease(holder, worker, id))
       throw new Violation(
         `range ${number} was given to client ${worker} while client ${holder.worker} has it`,
       );
@@ -68,11 +78,13 @@ export class Leases {
     if (holder?.worker === from && holder.lease === lease)
       this.returned.set(number, [...(this.returned.get(number) ?? []), holder]);
     const finished = outcome === 'finished' && session === this.onDisk(number)?.session;
+    if (finished && session !== undefined) this.over.add(session);
     if (holder?.worker === from || finished) this.holders.delete(number);
   }
 
   /** The scheduler is gone. What it had decided and could not say any more is on its disk. */
   crashed(): void {
+    this.over.clear();
     for (const [number, { worker, lease }] of this.holders) {
       const range = this.onDisk(number);
       if (range?.worker !== worker || range.lease !== lease) this.holders.delete(number);
@@ -86,4 +98,8 @@ export class Leases {
     }
     return undefined;
   }
+}
+
+function isLease(holder: Holder | undefined, worker: PeerId, lease: number): boolean {
+  return holder?.worker === worker && holder.lease === lease;
 }

@@ -51,6 +51,50 @@ describe('the check of leases', () => {
     leases.settled();
   });
 
+  it('takes two answers and the loss of the lease for what they are (seed 2206001939)', () => {
+    const { leases, onDisk } = checker();
+    onDisk.worker = 0;
+    leases.sent(8, acquired(4));
+    leases.sent(8, acquired(4));
+    leases.sent(8, { t: 'rangeLost', name: 'samples', number: 2, lease: 4 });
+    leases.settled();
+  });
+
+  it('takes two ranges that are lost in one transaction for what they are (seed 2511005425)', () => {
+    const { leases, onDisk } = checker();
+    onDisk.worker = 0;
+    const other = { ...acquired(6), range: { ...RANGE, number: 3 }, session: 12 };
+    leases.sent(8, acquired(4));
+    leases.sent(7, other);
+    leases.sent(8, { t: 'rangeLost', name: 'samples', number: 2, lease: 4 });
+    leases.sent(7, { t: 'rangeLost', name: 'samples', number: 3, lease: 6 });
+    leases.settled();
+  });
+
+  it('takes an answer for what it is when batches were reported since (seed 2217005504)', () => {
+    const { leases, onDisk } = checker();
+    leases.sent(8, acquired(4));
+    onDisk.done = 3;
+    leases.sent(8, acquired(4));
+    leases.settled();
+  });
+
+  it('finds a lease that begins before the batches that are on the disk', () => {
+    const { leases, onDisk } = checker();
+    onDisk.done = 3;
+    leases.sent(8, acquired(4));
+    expect(() => leases.settled()).toThrow(Violation);
+  });
+
+  it('takes a lease for what it is when an earlier worker finishes the range (seed 2204001722)', () => {
+    const { leases, onDisk } = checker();
+    leases.sent(8, acquired(4));
+    leases.received(8, { ...failed(4), session: 11, outcome: 'finished' } as Message);
+    onDisk.number = 3;
+    leases.sent(3, acquired(6));
+    leases.settled();
+  });
+
   it('finds a lease that is not on the disk', () => {
     const { leases } = checker();
     leases.sent(8, acquired(5));
