@@ -83,6 +83,10 @@ describe('a schedule that found something', () => {
     expect(new World(70115, pins, native).run()).toMatchObject({ result: 'complete', message: '' });
   });
 
+  it('ends: nobody asks faster and faster for what is beyond repair', () => {
+    expect(new World(2510008233, {}, native).run()).toMatchObject({ result: 'unrecoverable', message: '' });
+  });
+
   it('completes: the last move of a change arrives as its time is up', () => {
     expect(new World(950607, {}, native).run()).toMatchObject({ result: 'complete', message: '' });
   });

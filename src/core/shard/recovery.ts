@@ -229,12 +229,16 @@ export class Recovery {
     return true;
   }
 
-  /** One equation was not enough: ask the other parities for the same blocks. */
+  /**
+   * One equation was not enough: ask the other parities for the same blocks, once until these are overdue.
+   * The engine drops equations that cannot be solved, and each of their answers would look like the first.
+   */
   private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
-    const rest = this.owner.native.filterAbsent(blocks);
+    const others = parities.filter((follower) => follower.entry.index !== index);
+    if (others.length === 0) return;
+    const rest = this.underWay.spreads(this.owner.native.filterAbsent(blocks));
     if (rest.length === 0) return;
-    for (const follower of parities)
-      if (follower.entry.index !== index) this.owner.sendRecover(follower, rest);
+    for (const follower of others) this.owner.sendRecover(follower, rest);
   }
 
   /** Asks all who may have them for blocks that are overdue. */
@@ -244,6 +248,7 @@ export class Recovery {
       const blocks = this.native.filterAbsent(list);
       if (blocks.length === 0) continue;
       this.underWay.add(blocks, this.host.now);
+      if (!mirror) this.underWay.spreads(blocks);
       for (const follower of mirror ? [mirror] : usableParities) this.owner.sendRecover(follower, blocks);
     }
   }

@@ -18,6 +18,8 @@ export class UnderWay {
   /** In the order in which they were sent. */
   private readonly requests = new Set<Request>();
   private readonly counts: [keys: number, rows: number] = [0, 0];
+  /** Blocks that all who may have them were asked for. */
+  private readonly spread = new Set<number>();
 
   count(kind: 0 | 1): number {
     return this.counts[kind];
@@ -47,9 +49,23 @@ export class UnderWay {
     const request = { blocks, left: blocks.length / 2, sentAt: now };
     this.requests.add(request);
     for (let i = 0; i < blocks.length; i += 2) {
-      this.byBlock.set(blockNumber(blocks[i]!, blocks[i + 1]!), request);
+      const number = blockNumber(blocks[i]!, blocks[i + 1]!);
+      this.byBlock.set(number, request);
+      this.spread.delete(number);
       this.counts[kindOf(blocks[i]!)]++;
     }
+  }
+
+  /** Everybody is asked for `blocks` now. Returns those that were not asked of everybody since `add`. */
+  spreads(blocks: BlockList): BlockList {
+    const fresh: number[] = [];
+    for (let i = 0; i < blocks.length; i += 2) {
+      const number = blockNumber(blocks[i]!, blocks[i + 1]!);
+      if (this.spread.has(number)) continue;
+      this.spread.add(number);
+      fresh.push(blocks[i]!, blocks[i + 1]!);
+    }
+    return fresh.length === blocks.length ? blocks : Uint32Array.from(fresh);
   }
 
   /** They have come, or are asked for again. */
@@ -92,6 +108,7 @@ export class UnderWay {
   clear(): void {
     this.byBlock.clear();
     this.requests.clear();
+    this.spread.clear();
     this.counts.fill(0);
   }
 }

@@ -232,6 +232,16 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   },
   { name: 'a log without its bytes', file: 'sink/member-stream', from: 'delta: delta.slice()', to: 'delta' },
   {
+    name: 'an equation that solved nothing asks all other parities again',
+    file: 'shard/underway',
+    from: 'if (this.spread.has(number))',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/shard/unrecoverable.test.ts',
+      because: 'more shards than parities must be lost, three parities be left and another group recover',
+    },
+  },
+  {
     name: 'call lost what only an old map has lost',
     file: 'shard/recovery',
     from: 'this.reports.asked(this.host.now);',

@@ -44,6 +44,25 @@ describe('rule 26: beyond repair', () => {
     expect(cluster.eventsNamed('shard.unrecoverable')).toHaveLength(1);
   });
 
+  it('asks no faster for what three parities cannot decode (seed 2510008233)', () => {
+    start({ k: 4, r: 3, spares: 4 });
+    cluster.client.push(Object.fromEntries([0, 1, 2, 3].map((m) => [m, [{ keys: [1, 2, 3] }]])));
+    cluster.settle();
+    for (const m of [0, 1, 2, 3]) cluster.crash(m, { noticed: false });
+    for (const m of [0, 1, 2, 3]) cluster.notice(m);
+    // Each answer that solved nothing asked two more parities: the cluster never came to rest.
+    cluster.settle();
+    expect(cluster.scheduler!.status().unrecoverable).toHaveLength(4);
+    const askedIn = (ms: number): number => {
+      const mark = cluster.history.length;
+      cluster.advance(ms);
+      return cluster.sent('recover', mark).length;
+    };
+    const first = askedIn(2000);
+    expect(first).toBeGreaterThan(0);
+    expect(askedIn(2000)).toBeLessThanOrEqual(first);
+  });
+
   it('fails pulls and pushes only after the scheduler has confirmed the loss', () => {
     beyondRepair();
     const confirmation = cluster.hold(kind('confirmedLost'));
