@@ -28,6 +28,7 @@ import { type Delivery, Network } from './network.js';
 import { Observed } from './observed.js';
 import { Promises } from './promises.js';
 import { proofOf, proven } from './proofs.js';
+import { Questions } from './questions.js';
 import { Random } from './random.js';
 import type { CheckpointSide } from './saved.js';
 import type { ReplicaSide, Workload } from './sides.js';
@@ -73,6 +74,7 @@ export class Cluster {
   promises = new Promises(this);
   maps = new Maps();
   leases = new Leases(() => this.control.disk);
+  questions = new Questions(this);
   /** Protocol timers, in steps. */
   readonly retry: number;
   now = 1;
@@ -151,6 +153,7 @@ export class Cluster {
     this.promises = new Promises(this);
     this.maps = new Maps();
     this.leases = new Leases(() => this.control.disk);
+    this.questions = new Questions(this);
     this.observed = new Observed(this);
     this.overwhelmed = false;
     this.phase = 'forming';
@@ -435,6 +438,7 @@ export class Cluster {
   transmit(from: number, to: PeerId, said: Message, parts: readonly Uint8Array[]): void {
     const message = proven(said);
     this.promises.check(from, to, message);
+    this.questions.look(from, to, message, parts);
     if (from === 0) this.leases.sent(to, message);
     const target = to === SCHEDULER ? 0 : this.actorOf.get(to);
     if (target === undefined) return;

@@ -236,10 +236,6 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     file: 'shard/underway',
     from: 'if (this.spread.has(number))',
     to: 'if (false)',
-    scenario: {
-      test: 'test/core/shard/unrecoverable.test.ts',
-      because: 'more shards than parities must be lost, three parities be left and another group recover',
-    },
   },
   {
     name: 'call lost what only an old map has lost',

@@ -1,0 +1,23 @@
+import { describe, expect, it } from 'vitest';
+import { bytes } from '../../src/core/shared/bytes.js';
+import type { Message } from '../../src/protocol/messages.js';
+import { Questions } from '../../src/sim/questions.js';
+import { Violation } from '../../src/sim/violation.js';
+
+const recover: Message = { t: 'recover', g: 0, m: 1, sid: 2, gen: 3, seq: 4, v: 5, extents: [] };
+
+describe('the check of questions for lost blocks', () => {
+  it('finds an owner that asks one sink again and again, and not one that waits', () => {
+    const cluster = { now: 1, retry: 25 };
+    const questions = new Questions(cluster);
+    const ask = (to: number, block: number) =>
+      questions.look(1, to, recover, [bytes(Uint32Array.of(2, block))]);
+    for (let round = 0; round < 10; round++) {
+      for (const to of [4, 5, 6]) for (const block of [7, 8]) ask(to, block);
+      cluster.now += 10;
+    }
+    ask(4, 7);
+    expect(() => ask(4, 7)).toThrow(Violation);
+    ask(4, 9);
+  });
+});
