@@ -5,7 +5,6 @@
 import { words } from '../core/shared/bytes.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
-import type { Cluster } from './cluster.js';
 import { Violation } from './violation.js';
 
 /** Questions for one block within the time after which one is overdue. */
@@ -15,7 +14,7 @@ export class Questions {
   /** Asker, sink, version and block -> when it was asked for, not longer ago than that time. */
   private readonly asked = new Map<string, number[]>();
 
-  constructor(private readonly cluster: Pick<Cluster, 'now' | 'retry'>) {}
+  constructor(private readonly cluster: { readonly now: number; readonly retry: number }) {}
 
   /** A message leaves the process `from`. */
   look(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
