@@ -2,11 +2,15 @@
  * The samples of a checkpoint against its rows. A job that is restored from them trains every batch once:
  * what counts as finished is in the rows, nothing is that nobody has had, and the rest of open ranges can be
  * pushed under their sessions.
+ *
+ * A running job that loads a lost shard again says so and goes on with older rows there. Its checkpoints lack
+ * what that shard has lost, and so do those of a job that is restored from one of them.
  */
 import { isTombstone } from '../core/shared/dedup.js';
 import type { SavedDataset } from '../protocol/checkpoints.js';
 import type { PeerId } from '../protocol/map.js';
-import { countBits, type SavedShardRows } from './oracle.js';
+import type { SavedShardRows } from './oracle.js';
+import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
 /** A range and which shards each of its batches is pushed to. */
@@ -16,29 +20,67 @@ interface PushedRange {
   batches: readonly (readonly { g: number; m: number }[])[];
 }
 
+/** Bit masks of pushes, by range and shard ("range g/m"). */
+export type PushMasks = ReadonlyMap<string, { missing: number; extra: number }>;
+
+function keyOf({ range }: PushedRange, { g, m }: SavedShardRows): string {
+  return `${range.number} ${g}/${m}`;
+}
+
+/** The pushes to a shard of the batches that count as done. */
+function pushesOf(
+  { range, batches }: PushedRange,
+  { g, m }: SavedShardRows,
+  saved: SavedDataset | undefined,
+): number {
+  const { number } = range;
+  const isNew = number >= (saved?.next ?? 0);
+  const open = saved?.open.find((each) => each.number === number);
+  const done = isNew ? 0 : (open?.done ?? batches.length);
+  const items = batches.slice(0, done).flat();
+  const count = items.filter((item) => item.g === g && item.m === m).length;
+  return bit(count + 1) - bit(1);
+}
+
+/** In what the rows of a checkpoint differ from its samples. */
+export function differences(
+  saved: SavedDataset | undefined,
+  shards: readonly SavedShardRows[],
+  ranges: readonly PushedRange[],
+): PushMasks {
+  const masks = new Map<string, { missing: number; extra: number }>();
+  for (const range of ranges)
+    for (const shard of shards) {
+      const [done, applied] = [pushesOf(range, shard, saved), shard.maskOf(range.writer)];
+      masks.set(keyOf(range, shard), { missing: done & ~applied, extra: applied & ~done });
+    }
+  return masks;
+}
+
+/** `before`: of the checkpoint that the job was restored from. */
 export function checkRanges(
   saved: SavedDataset | undefined,
   shards: readonly SavedShardRows[],
   ranges: readonly PushedRange[],
   sessionOf: (range: number) => PeerId | undefined,
+  before: PushMasks,
 ): void {
   const aside = new Set(saved?.setAside.map(({ number }) => number));
-  for (const { range, writer, batches } of ranges) {
-    const { number } = range;
-    const open = saved?.open.find((each) => each.number === number);
+  for (const each of ranges) {
+    const { number } = each.range;
+    const open = saved?.open.find((range) => range.number === number);
     if (aside.has(number) && !open) continue;
     const isNew = number >= (saved?.next ?? 0);
     const session = sessionOf(number);
-    for (const { g, m, sessions, maskOf } of shards) {
-      const applied = countBits(maskOf(writer));
-      const here = (count: number) =>
-        batches.slice(0, count).flatMap((items) => items.filter((item) => item.g === g && item.m === m))
-          .length;
+    for (const shard of shards) {
+      const { g, m, sessions } = shard;
+      const applied = shard.maskOf(each.writer);
       const what = `range ${number} in shard ${g}/${m} of a checkpoint`;
       if (isNew && applied > 0) throw new Violation(`${what}: nobody has had it, and it is in the rows`);
       if (isNew) continue;
-      if (applied < here(open ? open.done : batches.length))
-        throw new Violation(`${what}: of ${open ? open.done : 'all'} batches ${applied} pushes are there`);
+      const lost = before.get(keyOf(each, shard))?.missing ?? 0;
+      if ((pushesOf(each, shard, saved) & ~(applied | lost)) !== 0)
+        throw new Violation(`${what}: of ${open ? open.done : 'all'} batches the rows have ${applied}`);
       if (!open) continue;
       if (session !== undefined && open.session !== session) throw new Violation(`${what}: another session`);
       const hasEnded = sessions.some(
@@ -54,18 +96,18 @@ export function checkExact(
   saved: SavedDataset | undefined,
   shards: readonly SavedShardRows[],
   ranges: readonly PushedRange[],
+  before: PushMasks,
 ): void {
-  for (const { range, writer, batches } of ranges) {
-    const open = saved?.open.find((each) => each.number === range.number);
-    if (!open) continue;
-    for (const { g, m, maskOf } of shards) {
-      const items = batches.slice(0, open.done).flat();
-      const done = items.filter((item) => item.g === g && item.m === m).length;
-      const applied = countBits(maskOf(writer));
-      if (applied !== done)
+  for (const range of ranges) {
+    const { number } = range.range;
+    if (!saved?.open.some((open) => open.number === number)) continue;
+    for (const shard of shards) {
+      const applied = shard.maskOf(range.writer);
+      const { missing, extra } = before.get(keyOf(range, shard)) ?? { missing: 0, extra: 0 };
+      if (applied !== ((pushesOf(range, shard, saved) & ~missing) | extra))
         throw new Violation(
-          `a checkpoint of one instant has ${applied} pushes of range ${range.number} in shard ${g}/${m}, ` +
-            `and calls ${done} of them done`,
+          `a checkpoint of one instant has the pushes ${applied} of range ${number} in shard ` +
+            `${shard.g}/${shard.m}, which are not those of its batches that are done`,
         );
     }
   }

@@ -227,14 +227,13 @@ export class Traffic implements Workload {
 
   /** Every process is gone, and the job goes on from this checkpoint. */
   rewind(draft: Draft, contents: ReadonlyMap<string, SavedContent>, reshaped: boolean): void {
-    const masks = new Map(
-      this.shardsOf(draft, contents).map(({ g, m, maskOf }) => [shardOf(g, m), maskOf] as const),
-    );
+    const shards = this.shardsOf(draft, contents);
+    const masks = new Map(shards.map(({ g, m, maskOf }) => [shardOf(g, m), maskOf] as const));
     this.oracle.rewind(
       (writer, shard) => masks.get(shard)?.(writer) ?? 0,
       (writer) => writer >= RANGES,
     );
-    this.workers.rewind(draft.samples);
+    this.workers.rewind(draft.samples, shards);
     if (reshaped)
       for (const { group, member } of draft.shards) this.oracle.forgetNumbers(shardOf(group, member));
     for (const [i, actor] of this.cluster.clients.entries())

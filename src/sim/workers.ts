@@ -5,7 +5,7 @@
  */
 import { listSections } from '../core/client/client.js';
 import type { DurableState } from '../core/scheduler/scheduler.js';
-import type { SavedSamples } from '../protocol/checkpoints.js';
+import type { SavedDataset, SavedSamples } from '../protocol/checkpoints.js';
 import type { PeerId } from '../protocol/map.js';
 import { locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
@@ -13,7 +13,7 @@ import { type DatasetSpec, type SampleRange, UNBOUNDED } from '../protocol/sampl
 import type { ClientActor } from './actors.js';
 import type { Cluster } from './cluster.js';
 import { type Oracle, type SavedShardRows, shardOf } from './oracle.js';
-import { checkExact, checkRanges } from './saved-ranges.js';
+import { checkExact, checkRanges, differences, type PushMasks } from './saved-ranges.js';
 import { RANGES, type Sections, type Store } from './sections.js';
 import type { AnswerEffect } from './sides.js';
 import { Violation } from './violation.js';
@@ -81,6 +81,10 @@ function newWorker(until: number): Worker {
 
 type DatasetState = DurableState['datasets'][number];
 
+function savedOf(samples: SavedSamples | undefined): SavedDataset | undefined {
+  return samples?.datasets.find(({ name }) => name === NAME);
+}
+
 /** Batches that are durable or under way. Those of a range that was lost are neither. */
 function begunBy({ clock, tickets }: Worker): number {
   return clock + tickets.size;
@@ -91,6 +95,8 @@ export class Workers {
   private readonly workers = new Map<number, Worker>();
   private readonly ranges = new Map<number, Range>();
   private stores: readonly Store[] = [];
+  /** Of the checkpoint that the job was restored from. */
+  private before: PushMasks = new Map();
 
   constructor(
     private readonly cluster: Cluster,
@@ -348,22 +354,21 @@ export class Workers {
   }
 
   /** The job goes on from a checkpoint: sessions are those that it has. */
-  rewind(samples: SavedSamples | undefined): void {
+  rewind(samples: SavedSamples | undefined, shards: readonly SavedShardRows[]): void {
+    this.before = differences(savedOf(samples), shards, [...this.ranges.values()]);
     for (const [process, session] of this.sessions)
       if (process >= FIRST_PROCESS || session >= (samples?.nextPeer ?? 0)) this.sessions.delete(process);
-    for (const { number, session } of samples?.datasets.find(({ name }) => name === NAME)?.open ?? [])
+    for (const { number, session } of savedOf(samples)?.open ?? [])
       this.sessions.set(FIRST_PROCESS + number, session);
   }
 
   checkSaved(samples: SavedSamples, shards: readonly SavedShardRows[]): void {
     const sessionOf = (number: number) => this.sessions.get(FIRST_PROCESS + number);
-    const saved = samples.datasets.find(({ name }) => name === NAME);
-    checkRanges(saved, shards, [...this.ranges.values()], sessionOf);
+    checkRanges(savedOf(samples), shards, [...this.ranges.values()], sessionOf, this.before);
   }
 
   checkInstant(samples: SavedSamples, shards: readonly SavedShardRows[]): void {
-    const saved = samples.datasets.find(({ name }) => name === NAME);
-    checkExact(saved, shards, [...this.ranges.values()]);
+    checkExact(savedOf(samples), shards, [...this.ranges.values()], this.before);
   }
 
   /** What a worker has done of its range. */

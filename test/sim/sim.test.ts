@@ -87,6 +87,10 @@ describe('a schedule that found something', () => {
     expect(new World(2510008233, {}, native).run()).toMatchObject({ result: 'unrecoverable', message: '' });
   });
 
+  it('completes: a job restored from a checkpoint that was made after a loss makes checkpoints', () => {
+    expect(new World(2811006770, {}, native).run()).toMatchObject({ result: 'complete', message: '' });
+  });
+
   it('completes: the last move of a change arrives as its time is up', () => {
     expect(new World(950607, {}, native).run()).toMatchObject({ result: 'complete', message: '' });
   });
