@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { SavedDataset } from '../../src/protocol/checkpoints.js';
 import type { SavedShardRows } from '../../src/sim/oracle.js';
-import { checkExact, checkRanges, differences } from '../../src/sim/saved-ranges.js';
+import { checkExact, checkRanges, differences, type PushMasks } from '../../src/sim/saved-ranges.js';
 import { Violation } from '../../src/sim/violation.js';
 
 /** Three batches, each pushed to shard 0/0: pushes 1 to 3, which are bits 1 to 3 of its row. */
 const RANGE = { range: { number: 1 }, writer: 9, batches: [1, 2, 3].map(() => [{ g: 0, m: 0 }]) };
 const [FIRST, SECOND, THIRD] = [2, 4, 8];
-const NOTHING = new Map();
+const NOTHING: PushMasks = new Map();
 
 const rows = (mask: number): SavedShardRows[] => [{ g: 0, m: 0, sessions: [], maskOf: () => mask }];
 
