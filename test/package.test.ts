@@ -8,6 +8,7 @@ import { OPTIONAL_PACKAGES } from '../src/optional.js';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
 
 it('npm knows every setting of .npmrc', () => {
   const { status, stderr } = spawnSync('npm', ['prefix'], { cwd: root, encoding: 'utf8' });
@@ -16,8 +17,16 @@ it('npm knows every setting of .npmrc', () => {
   expect(stderr).not.toMatch(/project config/i);
 });
 
+it('the lock file has the optional packages of every platform', () => {
+  // npm leaves out those of others when it changes a lock file beside installed packages. `npm ci` refuses
+  // such a file, and `npm install` in a checkout changes it.
+  const packages = Object.values<{ optionalDependencies?: Record<string, string> }>(lock.packages);
+  const optional = packages.flatMap((entry) => Object.keys(entry.optionalDependencies ?? {}));
+  expect(optional.length).toBeGreaterThan(20);
+  expect(optional.filter((name) => !(`node_modules/${name}` in lock.packages))).toEqual([]);
+});
+
 it('no install script downloads anything', () => {
-  const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
   const scripted = Object.entries<{ hasInstallScript?: boolean; dev?: boolean }>(lock.packages)
     .map(([path, entry]) => ({ ...entry, name: path.replace(/^.*node_modules\//, '') }))
     .filter(
