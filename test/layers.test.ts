@@ -279,6 +279,41 @@ function circles(edges: ReadonlyMap<string, readonly string[]>): string[][] {
   return [...found.values()];
 }
 
+describe('Python', () => {
+  const SOURCE = 'python/src/';
+  const modules = filesUnder('python/src', /\.py$/);
+  /** Modules of ours that a file imports, by path: also those that are imported for types only. */
+  const importsIn = (file: string, source: string): string[] =>
+    [...source.matchAll(/^\s*from (\.+)(\w*) import (\([^)]*\)|[^\n]*)/gm)].flatMap((match) => {
+      const [, dots, name, list] = match;
+      const folder = join(dirname(file), '../'.repeat(dots!.length - 1));
+      const inside = name ? [name] : [...list!.matchAll(/\w+/g)].map((each) => each[0]);
+      return inside
+        .flatMap((each) => [join(folder, `${each}.py`), join(folder, each, '__init__.py')])
+        .filter((path) => modules.includes(path));
+    });
+
+  it('the checks see the files and their imports', () => {
+    expect(modules.length).toBeGreaterThan(20);
+    const source = 'from ._client import Client\nfrom . import (\n  schedules,\n)\n  from .torch import x\n';
+    expect(importsIn(`${SOURCE}kintsugi/a.py`, source)).toEqual([
+      `${SOURCE}kintsugi/_client.py`,
+      `${SOURCE}kintsugi/schedules.py`,
+      `${SOURCE}kintsugi/torch/__init__.py`,
+    ]);
+    expect(importsIn(`${SOURCE}kintsugi/torch/a.py`, 'from .._tables import Table')).toEqual([
+      `${SOURCE}kintsugi/_tables.py`,
+    ]);
+  });
+
+  it('no module needs, by way of others, itself, and PyTorch is needed by its own room only', () => {
+    const graph = new Map(modules.map((file) => [file, importsIn(file, text(file))]));
+    expect(circles(graph)).toEqual([]);
+    const outside = modules.filter((file) => !file.startsWith(`${SOURCE}kintsugi/torch/`));
+    expect(outside.filter((file) => graph.get(file)!.some((name) => name.includes('/torch/')))).toEqual([]);
+  });
+});
+
 describe('C++', () => {
   const under = (folder: string): [string, string[]][] =>
     filesUnder(`native/${folder}`, /\.(cc|h)$/).map((file) => [file, includesOf(text(file))]);
@@ -323,8 +358,13 @@ describe('files', () => {
     const all = [
       ...sources,
       ...filesUnder('native', /\.(cc|h|mjs)$/),
-      ...filesUnder('test', /\.ts$/),
+      ...filesUnder('test', /\.(ts|mjs)$/),
       ...filesUnder('bench', /\.(ts|mjs)$/),
+      ...filesUnder('src/dashboard/page', /\.js$/),
+      ...filesUnder('examples', /\.(mjs|ts|py)$/),
+      ...filesUnder('python/src', /\.py$/),
+      ...filesUnder('python/tests', /\.py$/),
+      ...filesUnder('python/bench', /\.(py|mjs)$/),
     ];
     const long = all
       .map((file): [string, number] => [file, text(file).split('\n').length - 1])

@@ -20,8 +20,8 @@ from kintsugi._processes import program as program_of_kintsugi
 
 
 def spawned(client: kintsugi.Client) -> SpawnedGateway:
-    assert isinstance(client._gateway, SpawnedGateway)
-    return client._gateway
+    assert isinstance(client._connection.gateway, SpawnedGateway)
+    return client._connection.gateway
 
 
 def signal_gateway(client: kintsugi.Client, number: signal.Signals) -> None:
@@ -182,8 +182,8 @@ import signal, sys
 import kintsugi
 cluster = kintsugi.start_local_cluster(ps=2, code="1+1")
 client = kintsugi.connect(cluster.address, timeout=60)
-processes = [*cluster._nodes, cluster._scheduler, client._gateway._process]
-print(*[process.pid for process in processes], client._gateway.directory, flush=True)
+processes = [*cluster._nodes, cluster._scheduler, client._connection.gateway._process]
+print(*[process.pid for process in processes], client._connection.gateway.directory, flush=True)
 {rest}
 """
 

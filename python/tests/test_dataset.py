@@ -122,7 +122,7 @@ def test_a_gateway_that_is_killed_loses_and_repeats_nothing(client: kintsugi.Cli
 
 
 def kill_gateway(client: kintsugi.Client) -> None:
-    pid = client._gateway.pid  # type: ignore[union-attr]
+    pid = client.gateway_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 

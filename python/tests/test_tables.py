@@ -116,7 +116,7 @@ def test_gradients_in_shared_memory_are_not_copied(client: kintsugi.Client) -> N
     gradients = client.empty(4096, 64)
     gradients[:] = 1
     keys = np.arange(4096)
-    arena = client._open().arena
+    arena = client._connection.open().arena
     assert arena is not None
     before = arena.free_bytes
     future = table.push(keys, gradients)
@@ -183,7 +183,7 @@ def test_errors_have_codes(client: kintsugi.Client) -> None:
 def test_a_table_is_found_with_what_it_was_created_with(client: kintsugi.Client) -> None:
     optimizer = kintsugi.RowwiseAdagrad(lr=0.1, initial_accumulator=0.5)
     made = client.create_table(f"t-{uuid4()}", 3, optimizer=optimizer, initializer=kintsugi.Uniform(-1, 1))
-    with kintsugi.connect(client._gateway._scheduler, timeout=60) as other:  # type: ignore[union-attr]
+    with kintsugi.connect(client._connection.gateway._scheduler, timeout=60) as other:  # type: ignore[union-attr]
         found = other.table(made.name)
         assert (found.dim, found.width, found.optimizer) == (3, 4, optimizer)
         assert found.initializer == kintsugi.Uniform(-1, 1)

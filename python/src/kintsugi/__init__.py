@@ -1,7 +1,7 @@
 """A parameter server for embedding tables that loses machines without losing training."""
 
 from . import schedules
-from ._client import Client, Table, connect
+from ._client import Client, connect
 from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
 from ._errors import Error, PushInDoubt
@@ -22,6 +22,7 @@ from ._specs import (
     Uniform,
     Zeros,
 )
+from ._tables import Table
 from ._text import Batch
 
 __all__ = [

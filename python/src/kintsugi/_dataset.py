@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,9 @@ from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
 from ._session import Call, Session
+from ._tables import Table, Tables
 
-if TYPE_CHECKING:
-    from ._client import Client, Table
-
-Requests = Sequence[tuple["Table | str", npt.ArrayLike, npt.ArrayLike]]
+Requests = Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]
 
 
 class BatchFuture(PushFuture):
@@ -79,10 +77,10 @@ class Lease:
 
     def skip(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]], samples: int) -> None:
         """The next batch, of `samples` samples, is durable already. @raises Error BAD_ARGUMENT."""
-        client = self.dataset._client
+        tables = self.dataset._tables
         calls = []
         for given, asked in requests:
-            table = client.table(given) if isinstance(given, str) else given
+            table = tables.find(given)
             calls.append(Call(table.name, _distinct(keys_of(asked))[0], table.dim))
         message = {"op": "skip", "range": self.number, "samples": samples}
         self._send(lambda: self._session.push(calls, message)[0])
@@ -94,10 +92,10 @@ class Lease:
 
         @raises Error, as `Client.push`, but never PUSH_IN_DOUBT.
         """
-        client = self.dataset._client
+        tables = self.dataset._tables
         calls = []
         for (given, asked, gradients), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
-            table = client.table(given) if isinstance(given, str) else given
+            table = tables.find(given)
             every = keys_of(asked)
             keys, inverse, where = _distinct(every)
             rows = rows_of(gradients, len(every), table.dim, "gradients")
@@ -109,7 +107,7 @@ class Lease:
                 rows = summed
             calls.append(Call(table.name, keys, table.dim, rows, rate))
         message = {"op": "pushBatch", "range": self.number, "samples": samples}
-        return client._noted(BatchFuture(self, self._session, calls, message))
+        return tables.connection.noted(BatchFuture(self, self._session, calls, message))
 
     def keep(self) -> None:
         """Says that this program lives; every other request says so, too."""
@@ -170,14 +168,14 @@ class Dataset:
     applies none twice.
     """
 
-    def __init__(self, client: Client, spec: dict[str, Any]) -> None:
-        self._client = client
+    def __init__(self, tables: Tables, spec: dict[str, Any]) -> None:
+        self._tables = tables
         self._spec = spec
         self._session: Session | None = None
         self._acquiring: Future[Any] | None = None
         """A range that was asked for, and that nobody has waited for to the end."""
         self.name: str = spec["name"]
-        registered = Future[Any](client._open, self._register).result()
+        registered = Future[Any](tables.connection.open, self._register).result()
         self.batch: int = registered["batch"]
 
     def _register(self, session: Session) -> tuple[Reply, Any]:
@@ -198,7 +196,7 @@ class Dataset:
                 opened(reply)
             return session.link.send(dict(message)), lambda reply: reply.value
 
-        return Future[Any](self._client._open, send)
+        return Future[Any](self._tables.connection.open, send)
 
     def acquire(self, timeout: float | None = None) -> Lease | None:
         """Waits for a range; None when every range is finished or set aside.
@@ -229,7 +227,7 @@ class Dataset:
 
         @raises Error.
         """
-        status = self._client._ask({"op": "datasetStatus", "name": self.name})
+        status = self._tables.connection.ask({"op": "datasetStatus", "name": self.name})
         if status is None:
             raise Error("BAD_ARGUMENT", f"nobody has registered a data set {self.name!r}")
         found: dict[str, Any] = status

@@ -10,9 +10,10 @@ from threading import Lock
 import numpy as np
 
 from ._arrays import Keys, Rows, keys_of
-from ._client import Client, Table
+from ._client import Client
 from ._errors import Error
 from ._futures import PushFuture
+from ._tables import Table
 
 Request = tuple[Table, Keys, Rows]
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._client import Client, Table
+from .._client import Client
 from .._errors import Error
 from .._specs import Initializer, Optimizer
+from .._tables import Table
 from ._embedding import Mode, check_bags, checked_mode, pooled
 from ._lookup import Begun, Leaf, Lookup, Rate, places_of
 

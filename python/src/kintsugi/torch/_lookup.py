@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._arrays import Keys, Rows
-from .._client import Client, Table
+from .._client import Client
 from .._errors import Error
 from .._futures import Future
 from .._steps import Step, steps_of
+from .._tables import Table
 
 Rate = float | Callable[[], float] | None
 """A learning rate, or what gives it whenever gradients are handed over; None: that of the table."""

@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from .._arrays import Keys, Rows
-from .._client import Client, Table
+from .._client import Client
 from .._errors import Error
 from .._ranges import RangeDataset
 from .._specs import SGD, Zeros
 from .._steps import steps_of
+from .._tables import Table
 from ._dense import SharedOptimizer
 
 DIM = 256

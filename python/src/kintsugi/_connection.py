@@ -1,0 +1,125 @@
+"""The way to a job: one session with a gateway at a time, and a new one when it breaks."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from threading import RLock
+from typing import Any
+
+from ._errors import Error, GatewayLost
+from ._futures import ATTEMPTS, Future, PushFuture, gateways_ended
+from ._gateway import SharedGateway, SpawnedGateway
+from ._link import Reply
+from ._session import Session
+
+
+class Connection:
+    """Threads may share it. After a fork the child's has a session of its own."""
+
+    def __init__(
+        self,
+        gateway: SharedGateway | SpawnedGateway,
+        memory_bytes: int,
+        memory_directory: str | None,
+        timeout: float,
+    ) -> None:
+        self.gateway = gateway
+        self._memory = memory_bytes, memory_directory
+        self._timeout = timeout
+        self._lock = RLock()
+        self._session: Session | None = None
+        self._closed = False
+        self._scans = 0
+        self._unsettled: list[PushFuture] = []
+        _connections.add(self)
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self) -> Session:
+        """The session, a new one if it broke. @raises Error CLOSED, UNREACHABLE, and of `connect`."""
+        with self._lock:
+            if self._closed:
+                raise Error("CLOSED", "the client is closed")
+            if self._session is None or self._session.link.lost:
+                self._session = self._connect()
+            return self._session
+
+    def _connect(self) -> Session:
+        """A gateway that is killed may still take a connection, and break it at once."""
+        broken: GatewayLost | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return Session(self.gateway, *self._memory, self._timeout)
+            except GatewayLost as error:
+                broken = error
+        raise gateways_ended(broken)
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """The answer to a request that may be sent twice. @raises Error."""
+
+        def send(session: Session) -> tuple[Reply, Any]:
+            return session.link.send(dict(message)), lambda reply: reply.value
+
+        return Future[Any](self.open, send).result()
+
+    def next_scan(self) -> int:
+        """A number that no other scan of this process has."""
+        with self._lock:
+            self._scans += 1
+            return self._scans
+
+    def noted(self, future: PushFuture) -> PushFuture:
+        """Has `flush` wait for a push."""
+        with self._lock:
+            self._unsettled = [each for each in self._unsettled if not each.settled]
+            self._unsettled.append(future)
+        return future
+
+    def flush(self) -> None:
+        """Waits until every push that was noted is durable. @raises Error: the first that failed."""
+        with self._lock:
+            unsettled, self._unsettled = self._unsettled, []
+        for future in unsettled:
+            future.result()
+
+    def close(self) -> None:
+        """Ends the session, and a gateway that this process has started."""
+        _connections.discard(self)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._session is not None:
+                self._session.link.close()
+            self.gateway.close()
+
+    def forked(self) -> None:
+        """In a child: another lock, and no session yet."""
+        self._lock = RLock()
+        if self._session is not None:
+            self._session.link.abandon()
+        self._session = None
+        self._unsettled = []
+        self.gateway = self.gateway.forked()
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for connection in list(_connections):
+        connection.close()
+
+
+def _after_fork() -> None:
+    for connection in list(_connections):
+        connection.forked()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

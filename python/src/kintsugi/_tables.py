@@ -1,0 +1,216 @@
+"""Tables of a job, and the requests for their rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._arrays import Keys, Rate, Rows, keys_of, present, rates_of, rows_of, target_of
+from ._connection import Connection
+from ._errors import Error, GatewayLost
+from ._futures import Future, PushFuture
+from ._link import Reply
+from ._session import Call, Session
+from ._specs import Initializer, Optimizer, initializer_of, optimizer_of
+
+
+class Table:
+    """A table of the job. `Client.create_table` and `Client.table` give it."""
+
+    def __init__(self, tables: Tables, spec: dict[str, Any]) -> None:
+        self._tables = tables
+        self.name: str = spec["name"]
+        self.dim: int = spec["dim"]
+        """float32 values per row."""
+        self.width: int = spec["width"]
+        """float32 values of a whole row: `dim` values, then the state of the optimizer."""
+        self.pool: str = spec["pool"]
+        self.seed: int = spec["seed"]
+        self.optimizer: Optimizer = optimizer_of(spec["optimizer"])
+        self.initializer: Initializer = initializer_of(spec["initializer"])
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
+
+    def pull(self, keys: npt.ArrayLike, *, out: Rows | None = None, state: bool = False) -> Rows:
+        """Rows of `keys`, len(keys) x dim, float32; see `Client.pull`. @raises Error, as there."""
+        return self.pull_async(keys, out=out, state=state).result()
+
+    def pull_async(
+        self, keys: npt.ArrayLike, *, out: Rows | None = None, state: bool = False
+    ) -> Future[Rows]:
+        """Begins a pull; its rows are not to be read, nor `out` written, before `result`."""
+        return self._tables.pull([(self, keys)], [out], state, lambda rows: rows[0])
+
+    def push(self, keys: npt.ArrayLike, gradients: npt.ArrayLike, *, lr: float | None = None) -> PushFuture:
+        """Applies gradients, len(keys) x dim, by the table's optimizer; those of repeated keys are summed.
+
+        `lr`: the learning rate of this push, in place of the table's; see `Client.push`.
+
+        @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, BAD_ARGUMENT; the result raises the others.
+        """
+        return self._tables.push([(self, keys, gradients)], lr=lr)
+
+    def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> PushFuture:
+        """Sets whole rows, len(keys) x width: values, then the optimizer's state.
+
+        @raises Error, as `push`.
+        """
+        return self._tables.push([(self, keys, rows)], whole=True)
+
+    def items(self, batch: int = 65_536, *, state: bool = False) -> Iterator[tuple[Keys, Rows]]:
+        """All rows, in batches of at most `batch`: keys, and their rows, len(keys) x dim (`state`: width).
+
+        Every row that was durable at the beginning comes once, in no order. Each is of one moment, different
+        ones of different moments. It does not go on on another gateway.
+
+        @raises Error UNRECOVERABLE, CLOSED, UNREACHABLE.
+        """
+        return self._tables.scan(self, batch, state)
+
+    def __len__(self) -> int:
+        """Rows that the owners of the shards count now."""
+        return self._tables.count(self)
+
+    def __bool__(self) -> bool:
+        """A table is one, also without rows."""
+        return True
+
+
+class Tables:
+    """The tables of a job that this process knows. Each exists once, whoever asks for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._known: dict[str, Table] = {}
+
+    def create(self, spec: dict[str, Any]) -> Table:
+        """See `Client.create_table`."""
+        return self._of_spec(self.connection.ask({"op": "createTable", "table": spec}))
+
+    def find(self, given: Table | str) -> Table:
+        """The table of a name. @raises Error UNKNOWN_TABLE."""
+        if not isinstance(given, str):
+            return given
+        known = self._known.get(given)
+        return known or self._of_spec(self.connection.ask({"op": "table", "name": given}))
+
+    def every(self) -> list[Table]:
+        """All that the job has."""
+        return [self._of_spec(spec) for spec in self.connection.ask({"op": "tables"})]
+
+    def _of_spec(self, spec: dict[str, Any]) -> Table:
+        return self._known.setdefault(spec["name"], Table(self, spec))
+
+    def count(self, table: Table) -> int:
+        """See `Table.__len__`."""
+        rows: int = self.connection.ask({"op": "rows", "name": table.name})
+        return rows
+
+    def pull(
+        self,
+        requests: Sequence[tuple[Table | str, npt.ArrayLike]],
+        out: Sequence[Rows | None],
+        state: bool,
+        of: Any,
+    ) -> Future[Any]:
+        """Begins a pull, see `Client.pull`. Its result is what `of` makes of the rows of each request."""
+        if len(out) != len(requests):
+            raise Error("LENGTH_MISMATCH", f"{len(requests)} requests do not fit {len(out)} arrays of out")
+        calls = []
+        places = []
+        for (given, asked), target in zip(requests, out, strict=True):
+            table = self.find(given)
+            width = table.width if state else table.dim
+            keys = keys_of(asked)
+            if target is not None:
+                target_of(target, len(keys), width)
+            where = present(keys)
+            places.append((len(keys), where, target))
+            direct = target if where is None else None
+            calls.append(Call(table.name, keys if where is None else keys[where], width, direct))
+
+        def send(session: Session) -> tuple[Reply, Any]:
+            reply, _, arrays = session.pull(calls, state)
+            return reply, lambda reply: of(_placed(calls, places, arrays, reply.payload))
+
+        return Future[Any](self.connection.open, send)
+
+    def push(
+        self,
+        requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
+        *,
+        lr: Rate = None,
+        whole: bool = False,
+    ) -> PushFuture:
+        """Begins a push, see `Client.push`. `whole`: of whole rows, see `Client.assign`."""
+        calls = []
+        for (given, asked, rows), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
+            table = self.find(given)
+            width = table.width if whole else table.dim
+            keys = keys_of(asked)
+            values = rows_of(rows, len(keys), width, "rows" if whole else "gradients")
+            where = present(keys)
+            if where is not None:
+                keys, values = keys[where], values[where]
+            calls.append(Call(table.name, keys, width, values, rate))
+        message = {"op": "push", "whole": True} if whole else {"op": "push"}
+        push = PushFuture(self.connection.open, lambda session: session.push(calls, dict(message)))
+        return self.connection.noted(push)
+
+    def scan(self, table: Table, batch: int, state: bool) -> Iterator[tuple[Keys, Rows]]:
+        """See `Table.items`."""
+        session = self.connection.open()
+        width = table.width if state else table.dim
+        number = self.connection.next_scan()
+
+        def ask(message: dict[str, Any]) -> Reply:
+            reply = session.link.send({**message, "scan": number})
+            session.link.wait(reply)
+            reply.get()
+            return reply
+
+        try:
+            ask({"op": "scan", "name": table.name, "batch": batch, "whole": state})
+            while count := (reply := ask({"op": "scanned"})).value:
+                keys = np.frombuffer(reply.payload, np.uint64, count)
+                rows = np.frombuffer(reply.payload, np.float32, count * width, keys.nbytes)
+                yield keys, rows.reshape(count, width)
+        except GatewayLost as error:
+            raise Error("UNREACHABLE", f"the gateway ended in the middle of a scan: {error}") from None
+        finally:
+            if not session.link.lost:
+                with contextlib.suppress(GatewayLost):
+                    session.link.send({"op": "endScan", "scan": number})
+
+
+def _placed(
+    calls: Sequence[Call],
+    places: Sequence[tuple[int, npt.NDArray[np.bool_] | None, Rows | None]],
+    arrays: Sequence[Rows | None],
+    payload: bytes,
+) -> list[Rows]:
+    """Rows where the caller wants them."""
+    results = []
+    at = 0
+    for call, (count, where, target), given in zip(calls, places, arrays, strict=True):
+        rows = given
+        if rows is None:
+            floats = len(call.keys) * call.width
+            rows = np.frombuffer(payload, np.float32, floats, at).reshape(len(call.keys), call.width)
+            at += 4 * floats
+            rows = rows if target is not None or where is not None else rows.copy()
+        if where is not None:
+            spread = target if target is not None else np.empty((count, call.width), np.float32)
+            spread[:] = 0
+            spread[where] = rows
+            rows = spread
+        elif target is not None and rows is not target:
+            np.copyto(target, rows)
+            rows = target
+        results.append(rows)
+    return results
