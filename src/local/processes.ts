@@ -285,9 +285,13 @@ export class Processes {
 
   // ---- the end
 
-  /** Asks all to stop, waits until they are gone. */
+  /**
+   * Asks all to stop, waits until they are gone. The scheduler ends first: to one that lives, the others that
+   * end are losses, which it counts and begins to recover.
+   */
   async stop(): Promise<void> {
     this.quiet();
+    await this.children.get('scheduler')?.stop();
     await Promise.all([...this.children.values()].map((child) => child.stop()));
     process.off('exit', this.emergency);
   }

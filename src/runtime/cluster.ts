@@ -155,9 +155,10 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   let nextIndex = ps + standby;
   const close = async () => {
     closing = true;
+    // First: to a scheduler that lives, nodes that end are losses, which it would begin to recover.
+    await scheduler.close();
     // An index without a node: adding it failed, or is under way.
     for (const node of nodes) await node?.close();
-    await scheduler.close();
   };
   try {
     for (let index = 0; index < ps + standby; index++) nodes.push(await start(index));
