@@ -1,7 +1,8 @@
 // `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests but
 // for whole jobs, which are `npm run test:jobs`.
 // What a missing tool makes us leave out is said loudly, and fails where CI demands everything.
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -17,40 +18,57 @@ function has(tool) {
   return spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-function run(title, command, args, env = {}) {
+const running = new Set();
+
+async function run(title, command, args) {
   console.log(`\n== ${title}`);
-  const done = spawnSync(command, args, { cwd: root, stdio: 'inherit', env: { ...process.env, ...env } });
-  if (done.status !== 0 && done.status !== LEFT_OUT) {
+  const child = spawn(command, args, { cwd: root, stdio: 'inherit' });
+  running.add(child);
+  const [status] = await once(child, 'close');
+  running.delete(child);
+  if (status !== 0 && status !== LEFT_OUT) {
+    for (const other of running) other.kill();
     console.error(`\nnpm test: ${title} failed`);
-    process.exit(done.status ?? 1);
+    process.exit(status ?? 1);
   }
-  return done.status === 0;
+  return status === 0;
 }
+
+/** Both have work for one core: the native tests are compiled and run meanwhile. */
+const together = [run('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs'])];
 
 if (has('cmake')) {
   const build = join(root, 'build/native-test');
-  run('configure native tests', 'cmake', [
+  await run('configure native tests', 'cmake', [
     '-S',
     'native/test',
     '-B',
     build,
     '-DCMAKE_BUILD_TYPE=RelWithDebInfo',
   ]);
-  run('build native tests', 'cmake', ['--build', build, '-j', '2']);
-  run('native tests (AddressSanitizer, UBSan)', 'ctest', ['--test-dir', build, '--output-on-failure']);
+  await run('build native tests', 'cmake', ['--build', build, '-j', '2']);
+  together.push(
+    run('native tests (AddressSanitizer, UBSan)', 'ctest', ['--test-dir', build, '--output-on-failure']),
+  );
 } else {
   missingTools.push(
     'the native tests under sanitizers: cmake is not installed (Debian: apt-get install cmake)',
   );
 }
 
-if (!run('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs']))
-  missingTools.push('the addon under AddressSanitizer: see above');
+const [hasAddon] = await Promise.all(together);
+if (!hasAddon) missingTools.push('the addon under AddressSanitizer: see above');
 
 // Tests run the compiled CLI: compile what is here now.
-run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench']);
+await run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench']);
 const vitest = join(root, 'node_modules/vitest/vitest.mjs');
-run('TypeScript tests', process.execPath, [vitest, 'run', '--project', 'parts', ...process.argv.slice(2)]);
+await run('TypeScript tests', process.execPath, [
+  vitest,
+  'run',
+  '--project',
+  'parts',
+  ...process.argv.slice(2),
+]);
 
 if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');
