@@ -87,7 +87,7 @@ class Shard {
   bool dirty() const { return !dirty_.empty(); }
   std::size_t openBytes() const { return 8 + totals_.openBytes; }
   void flush(const Allocate& allocate);
-  /** Closes the open batch of a shard that no sink follows: no delta is written. */
+  /** Closes the open batch of a shard that no sink and no replica follows: no delta is written. */
   void dropBatch();
 
   /** For a shard that follows another one and takes no pushes: applies the delta to the present blocks. A

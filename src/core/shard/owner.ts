@@ -324,10 +324,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.progress();
   }
 
-  /**
-   * A snapshot of a complete shard for a checkpoint: the rows and the de-duplication state of one position
-   * (rule 34).
-   */
+  /** Rule 34: the rows and the de-duplication state of one position of a complete shard, for a checkpoint. */
   snapshot(since: number): ShardSnapshot {
     this.flush();
     return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);
