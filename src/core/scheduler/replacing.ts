@@ -1,6 +1,6 @@
 /**
  * Takes shards and sinks from living nodes: sinks that stall or hold wrong bytes, and shards for which a node
- * has no memory. Repair replaces them on other nodes. The node gets nothing new for a while.
+ * has no memory. Repair puts others in their place. The node gets nothing new for a while.
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { mirrorOf } from '../../protocol/map.js';
