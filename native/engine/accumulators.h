@@ -55,7 +55,7 @@ class Accumulators {
   }
   /** With the bytes of `start`, and zeros after them. nullptr if the system refuses memory. */
   Accumulator* create(std::uint64_t block, View start, std::size_t bytes);
-  /** Moves it to the completed ones; pointers to accumulators are invalid after that. */
+  /** Moves the accumulator to the completed ones. This invalidates all pointers to accumulators. */
   void complete(Accumulator& accumulator);
   std::vector<Accumulator> takeCompleted();
   void nextPending(std::uint32_t member, std::size_t max, BlockPairs& out);

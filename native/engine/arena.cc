@@ -75,9 +75,9 @@ bool Column::growMapping(std::size_t room) {
     if (mremap(data_, room_, room, 0) == MAP_FAILED) {
       std::uint8_t* data = mapAligned(room, PROT_NONE);
       if (!data) return false;
-      // After a failure the addresses at `data` may belong to another thread, so they are not given back.
-      // They are still reserved only where the kernel has no room for more mappings, which ends at the next
-      // try.
+      // A failed mremap may already have unmapped `data`, and another thread may have mapped these addresses
+      // since. So they are not unmapped here. They stay reserved only if the kernel has no room for another
+      // mapping.
       if (mremap(data_, room_, room, MREMAP_MAYMOVE | MREMAP_FIXED, data) == MAP_FAILED) return false;
       data_ = data;
     }

@@ -21,8 +21,8 @@ class OpenBatch {
   /** Of all rows that changed, new ones included. */
   const std::vector<std::uint32_t>& slots() const { return rowSlots_; }
 
-  /** Before touching `rows` rows: room for them all, after which nothing moves. False if the system refuses.
-   */
+  /** Makes room for `rows` rows before they are touched, so that no delta moves meanwhile. False if the
+   * system refuses. */
   bool expect(std::size_t rows);
 
   void addKey(std::uint32_t slot, std::uint64_t changed) {
@@ -30,7 +30,8 @@ class OpenBatch {
     keyXor_.push_back(changed);
   }
 
-  /** The place of a row's delta: with kAddTo if there is one already, else to be set by the caller. */
+  /** The place of a row's delta. With kAddTo: the delta exists and the caller adds to it. Without: the caller
+   * writes the delta. */
   std::uint32_t touch(std::uint32_t slot) {
     std::uint32_t i = cellOf(slot);
     while (cells_[i] != kNoSlot) {

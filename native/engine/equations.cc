@@ -26,8 +26,8 @@ Outcome Equations::add(std::uint64_t block, std::uint32_t parity, std::uint32_t 
   }
   if (usable >= static_cast<std::uint32_t>(std::popcount(lacking))) return Outcome::Solvable;
   if (answers < parityCount) return Outcome::Waiting;
-  // Everybody has answered and it is not enough. The answers grow stale from here, so the next round starts
-  // from nothing.
+  // All parities have answered and the equations do not suffice. The equations grow stale, so they are
+  // dropped and the next round collects new ones.
   blocks_.erase(block);
   return same == answers ? Outcome::Stuck : Outcome::Restart;
 }

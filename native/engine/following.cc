@@ -1,5 +1,6 @@
-// A shard that follows another one: it takes that one's deltas instead of pushes. What is present is always
-// the state at one position of the stream; blocks that are absent come later, as content of that position.
+// The shard of a replica: it follows an owner's shard, and takes its deltas instead of pushes. All present
+// blocks are of one position of the stream. An absent block comes later, as content of the position that the
+// shard then has.
 #include <algorithm>
 
 #include "engine/shard.h"
@@ -20,7 +21,7 @@ Status Shard::checkFollowed(const std::vector<DeltaTable>& delta) {
   return Status::Applied;
 }
 
-// XOR makes a second call with the same delta take it back.
+// XOR is its own inverse, so a second call with the same delta takes the delta back.
 Status Shard::applyDelta(View delta) {
   if (!parseDelta(delta, delta_)) return Status::BadFrame;
   if (const Status status = checkFollowed(delta_); status != Status::Applied) return status;
@@ -41,7 +42,8 @@ bool Table::makeRoomFor(const DeltaTable& d) {
 
 void Table::applyDelta(const DeltaTable& d) {
   if (d.extent > extent_) {
-    // Charged without asking, as in a sink: the shard that is followed has been allowed them.
+    // Charged without asking the budget, as in a sink: the budget of the followed shard's node has allowed
+    // these bytes.
     for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(d.extent));
     extent_ = d.extent;
   }

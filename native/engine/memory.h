@@ -27,7 +27,8 @@ class Memory {
   std::size_t limit_;
 };
 
-/** Whether an amount takes of what `Memory::allows`, or only of what is there to see. */
+/** Against: the amount lowers what `Memory::allows`. Besides: the amount is only reported by `Memory::used`.
+ */
 enum class Counts { Against, Besides };
 
 /** An amount charged to a budget for as long as this lives. */

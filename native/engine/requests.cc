@@ -8,8 +8,8 @@
 
 namespace kintsugi {
 
-/** A push that meets absent keys names at most so many of them: recovering the keys is a sweep, not a list of
- * wishes. */
+/** A push that meets absent blocks of keys names at most so many of them: the background recovers all blocks
+ * of keys anyway. */
 static constexpr std::size_t kMaxMissingKeyBlocks = 256;
 
 Status Shard::checkHeads(const Request& request, bool distinct) {

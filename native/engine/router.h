@@ -73,8 +73,8 @@ void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t
            const std::uint32_t* nodes, std::uint32_t shards, std::uint32_t each, SplitLimits limits,
            Split& out);
 
-/** Rows of a ROWS section at `offset` to target[order[start..end)]; the offset after them, or 0 if something
- * does not fit. */
+/** Copies the rows of a ROWS section at `offset` to target[order[start..end)]. Returns the offset after them,
+ * or 0 if the lengths do not fit. */
 std::size_t scatterRows(float* target, std::size_t targetFloats, std::size_t width,
                         const std::uint32_t* order, std::size_t start, std::size_t end, View section,
                         std::size_t offset);

@@ -39,8 +39,8 @@ std::uint32_t Shard::planLoad(Plan& plan) {
   return static_cast<std::uint32_t>(std::count(plan.slots.begin(), plan.slots.end(), kNone));
 }
 
-// The budget is asked for all keys that are new, and if it says no, for the distinct ones among them: rows
-// that were saved come once.
+// Asks the budget for all new keys. If the budget refuses, counts the distinct new keys and asks for these:
+// saved rows are rarely repeated, so the count is seldom needed.
 bool Shard::makeRoomToLoad(const Plan& plan, std::uint32_t& newKeys) {
   const auto allowed = [&] {
     const std::size_t cost = plan.table->costOf(newKeys);

@@ -82,16 +82,16 @@ class Shard {
   Status pull(View section, const Allocate& allocate);
   const BlockPairs& missing() const { return missing_; }
 
-  // What is said of all tables together is kept, not counted: with thousands of tables in each of many
-  // shards a walk over them at every tick and every push would be most of what a node does.
+  // Sums over all tables are updated with each change, not computed by a walk. With thousands of tables in
+  // each of many shards, a walk at every tick and every push would take most of a node's time.
   bool dirty() const { return !dirty_.empty(); }
   std::size_t openBytes() const { return 8 + totals_.openBytes; }
   void flush(const Allocate& allocate);
-  /** Closes the open batch for nobody. */
+  /** Closes the open batch of a shard that no sink and no replica follows: no delta is written. */
   void dropBatch();
 
-  /** For a shard that follows another one and takes no pushes: what is present takes part in the delta, and
-   * a second call takes it back. Applied, or a status and nothing is changed. */
+  /** For a shard that follows another one and takes no pushes: applies the delta to the present blocks. A
+   * second call with the same delta takes it back. Applied, or a status and nothing is changed. */
   Status applyDelta(View delta);
 
   Fault read(BlockList blocks, ReadResult& result, const Allocate& allocate) const;
@@ -107,8 +107,8 @@ class Shard {
                      EquationsResult& result);
   void dropEquations() { equations_.clear(); }
 
-  /** A snapshot of the rows as they are now, of all row blocks that changed after snapshot `since` began; of
-   * all rows if it is 0 or not a number that this shard has given. The open batch must be empty, and no block
+  /** A snapshot of all rows that changed after snapshot `since` began, as they are now; of all rows if
+   * `since` is 0 or not a number that this shard has given. The open batch must be empty, and no block
    * absent; one snapshot at a time. */
   Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun);
   /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
@@ -120,8 +120,9 @@ class Shard {
   /** Whole rows, new ones or in place of what is there; of a repeated key the last one counts. For a shard
    * that nobody follows: no delta says so. Applied, or a status and nothing is changed. */
   Fault loadRows(const LoadedRows& rows, Status& status);
-  /** Values of rows that are there, at their places; `found` gets a 1 for each, and nothing for others. Of a
-   * key without a row: its initial value if `initial`, else nothing is written. `count`: keys with a row. */
+  /** Writes the values of each key that has a row to the key's place in `into`, and 1 to its place in
+   * `found`. For a key without a row, writes its initial value if `initial`, else nothing. `count`: keys with
+   * a row. */
   Fault readValues(const WantedValues& wanted, std::size_t& count);
 
   std::vector<ExtentOf> extents() const;
@@ -130,19 +131,19 @@ class Shard {
   std::vector<TableStats> stats() const;
   /** Of all tables. */
   std::uint64_t rows() const { return totals_.rows; }
-  /** What is kept of all tables together is what a walk over them finds. For tests. */
+  /** True if the sums over all tables equal those that a walk over the tables finds. For tests. */
   bool totalsAreRight() const;
   std::size_t bytes() const { return totals_.bytes + (snapshot_ ? snapshot_->memoryBytes() : 0); }
 
  private:
-  /** What is counted of one table, and of all. */
+  /** The counts of one table, or their sums over all tables. */
   struct Figures {
     std::uint64_t rows = 0;
     std::size_t bytes = 0, openBytes = 0;  // `openBytes`: of the delta, 0 if the batch is empty
     std::uint64_t absent[2] = {0, 0};      // blocks; of all tables they are in `absent_`
   };
-  /** Every change of a table is made while one of these lives, but for the end of its batch (`closeBatches`).
-   */
+  /** Lives while a table is changed, and then updates the sums over all tables. Only `closeBatches` changes
+   * tables without it. */
   class Change {
    public:
     Change(Shard& shard, Table& table) : shard_(shard), table_(table), before_(figuresOf(table)) {}

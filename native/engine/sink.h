@@ -37,8 +37,8 @@ class Sink {
   Sink(std::shared_ptr<Memory> memory, std::uint32_t k, std::uint32_t parity, bool complete);
 
   std::uint32_t members() const { return static_cast<std::uint32_t>(members_.size()); }
-  // What a peer's message asks of these is refused with the code MEMORY_LIMIT if the system gives no memory;
-  // nothing was applied then, but for blocks in `created`.
+  // These functions carry out messages of peers. If the system refuses memory they fail with MEMORY_LIMIT and
+  // have applied nothing, except for the accumulators of the blocks in `created`.
   Fault start(std::uint32_t member, const std::vector<ExtentOf>& extents);
   Fault learn(std::uint32_t member, const std::vector<ExtentOf>& extents);
   /** `again`: blocks for which the member was lacking and is pending now. */
@@ -60,7 +60,7 @@ class Sink {
   bool complete() const;
   std::vector<ExtentOf> extents(std::uint32_t member) const;
   void allBlocks(std::uint64_t from, std::size_t max, BlockPairs& out) const;
-  /** What is kept of all tables together is what a walk over them finds. For tests. */
+  /** True if the sums over all tables equal those that a walk over the tables finds. For tests. */
   bool totalsAreRight() const;
   std::size_t bytes() const { return accumulators_.bytes() + bytes_; }
 

@@ -39,8 +39,8 @@ std::uint32_t Sink::startedBits() const {
   return bits;
 }
 
-// Rule 23. P includes nothing of a member whose stream has not started, so there is nothing to subtract: such
-// a member is not waited for. It may be lost, and then it would never answer.
+// Rule 23. P includes nothing of a member whose stream has not started, so nothing of that member has to be
+// subtracted, and the accumulator does not wait for it. The member may be lost and never answer.
 Fault Sink::recover(std::uint32_t member, BlockList blocks, BlockPairs& created) {
   std::size_t bytes;
   if (Fault fault = checkList(blocks, &bytes)) return fault;

@@ -131,7 +131,8 @@ void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots)
   }
 }
 
-/** With room for at least one of `rows` rows. No page is larger than what there is left to keep. */
+/** A page with room for at least one of `rows` rows. A page is not larger than the rows that may still be
+ * kept. */
 Snapshot::Page* Snapshot::pageFor(Part& part, std::size_t rows) {
   if (!part.pages.empty() && part.pages.back().count < part.pages.back().room) return &part.pages.back();
   const std::size_t bytes = rowBytes(part.table->spec());
@@ -152,10 +153,10 @@ void Snapshot::giveUp() {
   sets_.set(0);
 }
 
-// The first table that is not read to its end, so that pieces are as large as they may be; but if more is
-// kept than fits a piece, the table with most of it. nullptr when there is nothing left. What is left of a
-// table only becomes less; when nothing is left of any, what is kept only becomes less, too. So tables that
-// are done are passed once.
+// The table to read from next; nullptr when no rows are left. If the kept rows take more than one piece, it
+// is the table with most of them, so that memory is freed. Otherwise it is the first table with unread rows,
+// and after these the first one with kept rows. Unread rows of a table never become more, and once no table
+// has any, no further rows are kept. So `left_` and `kept_` only move forward.
 Snapshot::Part* Snapshot::choose(std::size_t maxBytes) {
   const auto bytesIn = [](const Part& p) { return p.kept * rowBytes(p.table->spec()); };
   if (charge_.bytes() > maxBytes) {

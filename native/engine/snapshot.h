@@ -18,11 +18,11 @@ namespace kintsugi {
 
 class Table;
 
-/** For each slot of a table the number of the newest snapshot that had begun before its last change, or a
- * later one: then the row counts as changed though it is not. Snapshots count from 1. Slots that are not
- * covered changed after the newest one. Changes set a bit per slot, which stays in the caches; the bits
- * become stamps when the next snapshot begins. A stamp is one byte, counted from `base_`; when that is not
- * enough all rows count as changed once. */
+/** The stamp of each slot of a table: the number of the newest snapshot that had begun before the slot's last
+ * change. A stamp may be higher than that, and then an unchanged row counts as changed. Snapshots count from
+ * 1. Slots that are not covered changed after the newest snapshot began. A change sets one bit per slot,
+ * because the bits fit the caches; the bits become stamps when the next snapshot begins. A stamp is one byte,
+ * counted from `base_`. When a byte does not suffice, all rows count as changed once. */
 class Stamps {
  public:
   explicit Stamps(Memory& memory) : charge_(memory, Counts::Besides) {}
@@ -83,7 +83,7 @@ class Snapshot {
     std::uint32_t room, count, taken;
     std::unique_ptr<std::uint8_t[]> memory;
   };
-  /** What is there of one table. */
+  /** The rows of one table that are still to be handed out. */
   struct Part {
     const Table* table;
     BlockSet left;           // slots whose rows were neither handed out nor kept

@@ -1,5 +1,6 @@
-// How the engine says no. Statuses answer requests of peers and clients (they travel); faults are for calls
-// that the caller should not have made, and become JavaScript errors with that code.
+// The ways in which the engine refuses a call. A status answers a request of a peer or client, and travels in
+// messages. A fault means that the caller should not have made the call, and becomes a JavaScript error with
+// its code.
 #pragma once
 #include <string_view>
 

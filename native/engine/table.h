@@ -72,7 +72,7 @@ class Table {
   /** False if the block is not absent. The last block of keys makes the table ready. */
   bool install(ColumnKind kind, std::uint32_t index, const std::uint8_t* bytes);
 
-  /** Of a table that takes no pushes. False if the system refuses the memory that `applyDelta` needs. */
+  /** Makes room for `applyDelta`, in a table that takes no pushes. False if the system refuses the memory. */
   bool makeRoomFor(const DeltaTable& d);
   /** XOR into what is present; `makeRoomFor` came before. */
   void applyDelta(const DeltaTable& d);

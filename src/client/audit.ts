@@ -30,7 +30,10 @@ export function auditTable(pool: Pool): {
 }
 
 const cache = new Map<string, BigUint64Array>();
-/** Ranges of samples come and go, each with keys of its own, of 8 bytes. */
+/**
+ * The cache is bounded, because each range of samples has a session with keys of its own, and ranges are
+ * many.
+ */
 const MAX_CACHED_KEYS = 1 << 20;
 let cachedKeys = 0;
 

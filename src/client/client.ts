@@ -235,7 +235,7 @@ export class Client {
    *   durable.
    * - A row is whole, of one moment. Different rows are of different moments.
    *
-   * A shard that is being recovered is waited for. Who leaves the loop ends the scan.
+   * A shard that is being recovered is waited for. Leaving the loop ends the scan.
    *
    * @example
    * ```ts
@@ -319,8 +319,9 @@ export class Client {
 
   /**
    * Loads the shards of the running job that are beyond repair from a checkpoint, and waits until they serve.
-   * They are then as they were when it was taken; everything else stays as it is. Clients go on: what they
-   * were told of later pushes to these shards is lost, and what was not acknowledged is pushed again.
+   * These shards are then as they were when the checkpoint was taken; everything else stays as it is. Clients
+   * go on: later pushes to these shards are lost although they were acknowledged, and pushes without an
+   * acknowledgement are sent again.
    *
    * @param place a directory, or `s3://bucket/prefix`, as the scheduler and all PS see it
    * @example

@@ -15,7 +15,7 @@ export {
   UNBOUNDED,
 } from '../protocol/samples.js';
 
-/** A range that is this worker's until it says otherwise. */
+/** A range that this worker holds until it releases or loses it. */
 export interface Lease {
   id: number;
   range: SampleRange;
@@ -25,7 +25,7 @@ export interface Lease {
   done: number;
   /** Batches that somebody has begun; those above `done` may have been applied at some shards. */
   begun: number;
-  /** Without a report for so long the range goes to somebody else. */
+  /** Without a report for so long the range goes to another worker. */
   leaseMs: number;
 }
 
@@ -111,7 +111,7 @@ export class Dataset {
     return reply.until;
   }
 
-  /** What this worker has done of its ranges, for a checkpoint of one instant. */
+  /** Sets the function that gives this worker's progress in its ranges, for a checkpoint of one instant. */
   onHold(works: () => [lease: Lease, done: number, begun: number, clock: number][]): void {
     const { name } = this;
     this.session.holding.reports = () =>

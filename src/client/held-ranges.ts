@@ -1,6 +1,6 @@
 /**
- * The books of the ranges that a worker holds: which batches of each were pushed and which are durable, and
- * the reports that keep their leases.
+ * The state of the ranges that a worker holds: which batches of each were pushed, and which are durable. It
+ * also sends the reports that keep the leases.
  */
 import { KintsugiError } from '../errors.js';
 import type { Dataset, Lease, Outcome } from './dataset.js';
@@ -15,11 +15,14 @@ export class HeldRange {
   redone = 0;
   /** Batches that were pushed or skipped. */
   pushed = 0;
-  /** Batches that are durable: all below. Some beyond may be, too. */
+  /** All batches below this one are durable. Some later ones may be, too. */
   done: number;
   /** Pushes under way. */
   pending = 0;
-  /** It is somebody else's. Pushes that are under way do no harm, because both use the same numbers. */
+  /**
+   * Another worker has the range. Pushes of this worker that are under way do no harm, because both workers
+   * use the same numbers.
+   */
   lost = false;
   private readonly beyond = new Set<number>();
 
@@ -111,8 +114,9 @@ export class HeldRanges<Held extends HeldRange> implements Iterable<Held> {
   }
 
   /**
-   * Accounts for the push of batch `index`. Resolves when it is durable, or when the range is somebody
-   * else's; then one of both applies it. `eager`: others wait for what becomes durable.
+   * Accounts for the push of batch `index`. Resolves when the push is durable, or when another worker has the
+   * range; then the push of one of the two workers is applied. `eager`: reports the batch at once, because
+   * other workers wait for it.
    * @throws what `send` throws of a range that is still held
    */
   async push(held: Held, index: number, send: () => Promise<unknown>, eager = false): Promise<void> {
@@ -123,7 +127,7 @@ export class HeldRanges<Held extends HeldRange> implements Iterable<Held> {
       await this.exchange(send());
       held.becameDurable(index);
       this.durable += 1;
-      // While other pushes are under way, nobody waits for this one; the next report includes it.
+      // While other pushes of the range are under way, their reports will include this one.
       if (held.pending === 1 || eager) this.report(held);
     } catch (error) {
       // The session has ended because somebody else finished the range, so this push has been applied.

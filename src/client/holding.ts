@@ -54,10 +54,10 @@ export class Holding {
     if (this.hold?.id === id) this.end();
   }
 
-  /** Called now and then, too: a push that nobody waits for any more is delivered all the same. */
+  /** Called at times, too, because a push that no call waits for any more may still be under way. */
   look(): void {
     if (!this.hold || this.hold.told || !this.isQuiet) return;
-    // Whoever waited for the last push counts its batch first.
+    // The caller that waited for the last push runs first, so that the progress includes its batch.
     setImmediate(() => this.tell());
   }
 

@@ -23,7 +23,7 @@ const LOOK_AGAIN_MS = 5000;
 /** One that failed is asked last for so long. */
 const AVOID_MS = 1000;
 
-/** Why another replica is asked; every other code is the caller's. */
+/** Codes after which another replica is asked. Every other code is thrown to the caller. */
 const ELSEWHERE: ReadonlySet<ErrorCode> = new Set([
   ...(['STALE_REPLICA', 'UNREACHABLE', 'TIMEOUT', 'CLOSED', 'UNAUTHORIZED'] as const),
   // It may know an older map, or serve other tables.
@@ -83,7 +83,7 @@ export class ReplicaReads {
   ) {}
 
   /**
-   * Fills `into` of each call. Returns what nobody answered as calls for owners, if they may be asked.
+   * Fills `into` of each call. Returns the pieces that no replica answered, if owners may be asked for them.
    * @throws STALE_REPLICA, and what the replicas refuse with
    */
   async pull(
@@ -148,7 +148,7 @@ export class ReplicaReads {
 
   // ---- whom to ask
 
-  /** To each replica its pieces; `rest`: those that nobody can be asked for any more. */
+  /** Gives each replica its pieces. `rest` gets the pieces for which no replica is left to ask. */
   private assign(pieces: readonly Piece[], rest: Piece[]): Map<Known, Piece[]> {
     const now = monotonicMs();
     const rank = ({ avoidUntil }: Known) => (avoidUntil > now ? 1 : 0);
@@ -171,7 +171,7 @@ export class ReplicaReads {
     return assigned;
   }
 
-  /** Asks for the replicas; true: there is one that was not asked for one of these. */
+  /** Looks for replicas again. True: a replica holds one of these pieces and was not asked for it yet. */
   private async lookAgain(pieces: readonly Piece[]): Promise<boolean> {
     await this.look();
     return pieces.some((piece) =>
@@ -189,7 +189,7 @@ export class ReplicaReads {
 
   private async find(): Promise<void> {
     const began = monotonicMs();
-    // Without a scheduler those that are known answer on.
+    // When the scheduler does not answer, the known replicas stay in use.
     const found = await this.host.replicas().catch(() => undefined);
     if (!found || this.closed) return;
     const before = this.known;
@@ -207,7 +207,9 @@ export class ReplicaReads {
 
   // ---- asking
 
-  /** Returns the pieces that another one is to be asked for. @throws what no other one would answer */
+  /**
+   * Returns the pieces that another replica is to be asked for. @throws errors that every replica would give
+   */
   private async ask(known: Known, pieces: readonly Piece[], answer: ReplicaAnswer): Promise<Piece[]> {
     const batches: Piece[][] = [];
     let bytes = Number.POSITIVE_INFINITY;

@@ -167,7 +167,7 @@ export class Requests {
     try {
       for (const [index, round] of rounds.entries()) {
         const last = index === rounds.length - 1;
-        // With the numbers of the last section given, the next push may have the numbers behind them.
+        // Once the last section has its numbers, the next push may take the following ones.
         const whose = turn && { ...turn, numbered: () => last && turn.end() };
         await this.session.push(round, options, whose);
       }

@@ -1,4 +1,6 @@
-/** The bytes of pushes that may be under way at once: who wants more waits for those before it. */
+/**
+ * The bytes of pushes that may be under way at once: a push that does not fit waits for the pushes before it.
+ */
 import { aborted, type KintsugiError } from '../errors.js';
 
 export class Room {

@@ -1,7 +1,7 @@
 /**
  * Reading a table as a whole, with memory that does not grow with it: pages of keys, shard by shard, and the
  * rows of each page. A page begins where the one before it ended, by slot or by key. Neither changes when a
- * shard moves or is recovered, so a scan goes on with whoever owns the shard by then.
+ * shard moves or is recovered, so a scan goes on with the new owner.
  */
 import { KintsugiError } from '../errors.js';
 import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
@@ -141,8 +141,9 @@ async function* pagesFrom(
 
 /**
  * All keys of a table, ascending, in runs of about `size` keys. In each round every shard gives its least
- * keys that have not been seen. What is not above the last of any of them is complete; the others are asked
- * for again. Owners read all their keys in every round, so this is for tables that are at rest.
+ * keys that have not been seen. The bound of a round is the least of the last keys that unfinished shards
+ * gave. All keys up to the bound are known, and are given; the next round begins after the bound. Owners read
+ * all their keys in every round, so this is for tables that are at rest.
  * @param rows of the table, about
  */
 export async function* keysInOrder(

@@ -1,8 +1,9 @@
 /**
  * Pushes under the numbers of a session that several clients work for, one after the other.
  *
- * Whoever repeats a push takes the same number for it, so no shard applies it twice. For that, every push
- * must be made in the same order with the same keys: its shards, and so its numbers, depend on nothing else.
+ * A client that repeats a push takes the same number for it, so no shard applies it twice. For that, every
+ * push must be made in the same order with the same keys: its shards, and so its numbers, depend on nothing
+ * else.
  */
 
 import { describe, KintsugiError } from '../errors.js';
@@ -13,8 +14,8 @@ import type { PullRequest, PushCounts, PushRequest, RequestOptions } from './opt
 export class PushSequence {
   private turn: Promise<void> = Promise.resolve();
   /**
-   * Set after a push that failed before it had its numbers. The pushes behind it would take numbers that mean
-   * other pushes at other clients.
+   * Set after a push that failed before it had its numbers. The pushes after it would take numbers that other
+   * clients use for other pushes.
    */
   private over: KintsugiError | undefined;
 

@@ -1,6 +1,7 @@
 /**
  * The connections of a client: to the scheduler and to the nodes, the protocol machine, and everyone who
- * waits for an answer. The library on top of it knows tables and keys. A session knows tickets.
+ * waits for an answer. The library on top of it works with tables and keys. A session works with tickets,
+ * which are numbers of requests.
  */
 import {
   type ClientEffect,
@@ -51,9 +52,9 @@ export class Session {
   id: PeerId = -1;
   /** A range of samples that this worker has lost. */
   onRangeLost: ((message: MessageOf<'rangeLost'>) => void) | undefined;
-  /** That `id` is this client's own. */
+  /** The proof that session `id` is this client's own. */
   private proof: Uint8Array | undefined;
-  /** That the session of a range was leased to this client, for the newest of them. */
+  /** Proofs that sessions of ranges were leased to this client, for the newest `MAX_LEASED` of them. */
   private readonly leased = new Map<PeerId, Uint8Array>();
   private readonly addresses = new AddressBook(() => this.map);
   private readonly peers: Peers;
@@ -279,7 +280,10 @@ export class Session {
     this.onReply(message);
   }
 
-  /** Who pushes under the session of a range, or releases it, shows that it was leased to this client. */
+  /**
+   * Adds to a push or release under the session of a range the proof that the range was leased to this
+   * client.
+   */
   private proven(message: Message): Message {
     const { t } = message;
     const pushes = t === 'push' || t === 'skipTo';
@@ -414,7 +418,7 @@ export class Session {
       this.waiting.delete(effect.ticket);
       waiting?.reject(error instanceof KintsugiError ? error : unreadable);
       this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
-      // The caller's own memory was unusable: neither the answer nor its sender is at fault.
+      // The memory that the caller gave could not be used, so neither the answer nor its sender is at fault.
       return error instanceof KintsugiError && error.code === 'BAD_ARGUMENT' ? undefined : unreadable;
     }
   }

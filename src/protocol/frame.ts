@@ -58,7 +58,7 @@ const unpackr = new Unpackr(OPTIONS as unknown as Options);
 /** The library returns its buffer, with the place of what it wrote, instead of a view. */
 const REUSE_BUFFER_MODE = 512;
 type Packed = Uint8Array & { start: number; end: number };
-/** So few bytes are copied faster one by one than through a view. */
+/** Up to so many bytes, a copy byte by byte is faster than one through a view. */
 const SHORT_BYTES = 160;
 /** Short envelopes are read here: what the library needs for an array is made once. */
 const short = new Uint8Array(SHORT_BYTES);

@@ -4,9 +4,12 @@
  */
 
 export interface Allocation {
-  /** Of the models' work, on batches that nobody had begun before. */
+  /** Seconds of the models' work on batches that no worker had begun before. */
   productiveSeconds: number;
-  /** Of all workers together: starting, waiting, doing batches again, and being dead until they are back. */
+  /**
+   * Seconds of all workers together, including starting, waiting, training batches again, and the time from a
+   * worker's death until its next process.
+   */
   allocatedSeconds: number;
 }
 

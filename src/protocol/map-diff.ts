@@ -1,7 +1,7 @@
 /**
- * What changed from one map to the next: the scheduler sends this to everybody, and a whole map only to who
- * joins, or does not have the map that a diff changes. Maps and what is in them are replaced and never
- * changed in place, so that whatever is the same object is unchanged.
+ * What changed from one map to the next: the scheduler sends this to every peer, and a whole map only to a
+ * peer that joins or does not have the map that a diff changes. Maps and what is in them are replaced and
+ * never changed in place, so that whatever is the same object is unchanged.
  */
 import { KintsugiError } from '../errors.js';
 import type { ClusterMap, Group, NodeEntry, PeerId } from './map.js';

@@ -42,8 +42,8 @@ export interface DataEntry {
   /** It is to be loaded from a checkpoint: nobody has it, and its owner serves nothing yet. */
   restore?: true;
   /**
-   * It was loaded from a checkpoint without all the numbers that clients have used. A gap in them is told
-   * with a mark, and closed by `skipTo` (rule 41).
+   * It was loaded from a checkpoint without all the numbers that clients have used. The owner tells clients
+   * of a gap in these numbers with the field `rewound`, and a client closes the gap with `skipTo` (rule 41).
    */
   rewound?: true;
 }

@@ -28,8 +28,9 @@ export interface Stale {
   code: 'STALE_NODE' | 'SESSION_EXPIRED' | 'LIMIT';
 }
 /**
- * This scheduler does not lead the job: who came must go to another one. On a connection that it had
- * welcomed: another one may lead by now, so look for it, and stay here meanwhile.
+ * This scheduler does not lead the job. On a new connection: the receiver must connect to another scheduler.
+ * On a connection that was welcomed before: another scheduler may lead by now, and the receiver looks for it
+ * but keeps this connection meanwhile.
  */
 export interface Redirect {
   t: 'redirect';
@@ -57,7 +58,7 @@ export interface OpenSessions {
   next: PeerId;
   open: PeerId[];
 }
-/** Of these ids, ascending ranges, none is that of an open session. Sent when some of them have ended. */
+/** Ascending ranges of ids, none of which is that of an open session. Sent after sessions have ended. */
 export interface SessionsEnded {
   t: 'sessionsEnded';
   ranges: [first: PeerId, last: PeerId][];
@@ -66,7 +67,10 @@ export interface MapMessage {
   t: 'map';
   map: ClusterMap;
 }
-/** What the scheduler decided last. A receiver that has another map than `from` asks for a whole one. */
+/**
+ * The changes of the map by the scheduler's last decision. A receiver that has another map than `from` asks
+ * for a whole one.
+ */
 export interface MapDiff {
   t: 'mapDiff';
   from: number;

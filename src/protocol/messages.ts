@@ -12,7 +12,7 @@
  * - `peer`, `client`, `node` ids of processes; id 0 is the scheduler
  * - `cseq` number of a push of one client to one shard, from 1 without gaps
  * - `seq` position in a shard's stream; `base` position where a stream starts or is taken up again
- * - `applied` a sink has everything up to this position; `committed` all sinks have
+ * - `applied` one sink has every delta up to this position; `committed` all sinks that acknowledge have
  * - `attempt` number of an Open of one owner to one sink
  * - `id` number that a question and its answer share
  * - `dedup` de-duplication state at a position; `extents` highest used slot + 1 of each table
@@ -65,13 +65,13 @@ export type Refusal = ErrorCode;
 export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
 /** A tombstone: the sessions first..last have ended, and nothing of them is taken any more (rule 31). */
 export type EndedSessions = [first: PeerId, last: PeerId, mark: 'ENDED'];
-/** Pushes of a client up to `last` are gone with what the shard has forgotten (rule 41). */
+/** The shard has forgotten pushes of this client up to `last`, and goes on after it (rule 41). */
 export type SkippedPushes = [client: PeerId, last: number, mark: 'SKIPPED'];
 /** What a batch carries besides its delta. */
 export type StreamId = PushId | EndedSessions | SkippedPushes;
 /**
- * De-duplication state of one client at one stream position: its last number and recent refusals; or who has
- * ended.
+ * De-duplication state of one client at one stream position: its last number and recent refusals. Or a
+ * tombstone of ended sessions.
  */
 export type DedupEntry =
   | [client: PeerId, cseq: number, refused: [cseq: number, code: Refusal][]]
@@ -99,10 +99,10 @@ export interface Hello {
 // ---- client -> owner
 /**
  * `items`: (g, m, cseq, bytes), packed (items.ts). part: their REQUEST sections, one after the other. Numbers
- * per (client, shard) are contiguous from 1 (rule 5). An empty section: the push was withdrawn; unless it is
- * applied already it only takes its number, and is refused with ABORTED. `client`: whose pushes these are,
- * when it is not the sender: batches of a range of samples have its session, whoever works on it, and `proof`
- * is that of the lease.
+ * per (client, shard) are contiguous from 1 (rule 5). An empty section: the push was withdrawn. If it is not
+ * applied already, it only uses up its number and is refused with ABORTED. `client`: the session under which
+ * the pushes are numbered, when it is not that of the sender. Batches of a range of samples have the session
+ * of the range, and `proof` is that of its lease.
  */
 export interface Push {
   t: 'push';
@@ -303,7 +303,9 @@ export interface Checked {
 }
 
 // ---- scheduler
-/** What changed since the last one. Now and then, and after a whole map, it has everything. */
+/**
+ * The changes since the last heartbeat. Every 15th one, and the first one after a whole map, has everything.
+ */
 export interface Heartbeat {
   t: 'heartbeat';
   inc: number;
@@ -354,7 +356,10 @@ export interface SinkReplaced {
   id: number;
   done: boolean;
 }
-/** The report was made with the newest version of the group: what it names is beyond repair. */
+/**
+ * The scheduler confirms that the report was made with the newest version of the group: the blocks that it
+ * names are beyond repair.
+ */
 export interface ConfirmedLost extends ShardOf {
   t: 'confirmedLost';
   gen: number;

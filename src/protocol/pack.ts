@@ -99,7 +99,7 @@ class Reader {
 
   list<T>(read: () => T): T[] {
     const list: T[] = [];
-    // Every entry takes bytes, so that a count that is too high ends with them.
+    // Every entry takes at least one byte, so a count that is too high fails at the end of the bytes.
     for (let left = this.number(); left > 0; left--) list.push(read());
     return list;
   }

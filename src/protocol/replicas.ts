@@ -32,8 +32,9 @@ export interface FollowWant extends FollowedShard {
   t: 'followWant';
 }
 /**
- * Where are you now? Of all shards of the receiver that the sender follows. `items`: (id, position that the
- * sender has). What the receiver knows of this sender with an id up to `upTo` and does not find here is over.
+ * Asks for the positions of all shards of the receiver that the sender follows. `items`: (id, position that
+ * the sender has). The receiver ends the streams to this sender that have an id up to `upTo` and are not
+ * among `items`.
  */
 export interface FollowProbe {
   t: 'followProbe';
@@ -74,7 +75,7 @@ export interface FollowProbed {
 }
 
 // ---- replica -> scheduler
-/** Is this the newest map? And what the sender is, for the status of the job. */
+/** Asks for the epoch of the newest map, and describes the sender for the status of the job. */
 export interface ReplicaReport extends Omit<ReplicaStatus, 'id'> {
   t: 'replicaReport';
   n: number;
@@ -92,9 +93,10 @@ export interface ReplicaHeard {
 
 // ---- who reads -> replica
 /**
- * `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. Answered wholly or not.
- * `maxLagMs`: what is older is refused; absent: what the replica itself refuses. `missing`: what every value
- * of a key without a row is, as a float32 of 4 bytes, little-endian; absent: its initial value.
+ * `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. All items are answered,
+ * or the read is refused. `maxLagMs`: older rows are refused; absent: the limit of the replica. `missing`:
+ * the value to give for keys without a row, as a float32 of 4 bytes, little-endian; absent: the initial
+ * values.
  */
 export interface Read {
   t: 'read';

@@ -62,7 +62,7 @@ export interface ExtendDataset {
 export interface DatasetExtended {
   t: 'datasetExtended';
   id: number;
-  /** What is durably known, from whomever; empty with `code`. */
+  /** The sizes that are durable, whichever worker reported them; empty with `code`. */
   sizes: number[];
   code?: ErrorCode;
   message?: string;
@@ -82,7 +82,7 @@ export interface Acquired {
   range?: SampleRange;
   /** The client that its batches are pushed as. */
   session: PeerId;
-  /** That this worker had the range: it may push under the session. */
+  /** Shows that this worker had the lease: it may push under the session. */
   proof?: Uint8Array;
   /** Batches that are durable, and batches that somebody had begun. */
   done: number;

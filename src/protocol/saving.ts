@@ -54,9 +54,9 @@ export interface SavePlan {
 export type SavedSegment = [name: string, bytes: number, sha256: string, rows: number];
 
 /**
- * The receiver saves these shards, one after the other; `gen`: as their owner in this generation; `since`:
- * what changed after the snapshot of its that had this stamp, 0: all rows. Repeated until each of them is
- * saved or has failed.
+ * The receiver saves these shards, one after the other, as their owner in generation `gen`. `since`: the
+ * stamp of an earlier snapshot, of which only later changes are saved; 0: all rows. The message is repeated
+ * until each shard is saved or has failed.
  */
 export interface SaveShards {
   t: 'saveShards';
@@ -89,7 +89,7 @@ export interface ShardSaved {
   gen: number;
   /** Stream position of the rows and of the de-duplication state. */
   position: number;
-  /** Of the snapshot: what changes after it is what changed since this stamp. */
+  /** The stamp of the snapshot. A later snapshot `since` this stamp has the rows that changed after it. */
   stamp: number;
   since: number;
   segments: SavedSegment[];
@@ -132,7 +132,11 @@ export interface LoadShard {
    * numbers of pushes.
    */
   reshaped: boolean;
-  /** The checkpoint is of another job: numbers count of sessions below this id, which are common to both. */
+  /**
+   * The checkpoint is of another job, such as the one whose checkpoint this job began with. Only numbers of
+   * sessions below this id are taken: these sessions are common to both jobs, and higher ids mean other
+   * sessions in each.
+   */
   sessionsBelow?: PeerId;
 }
 /** Everything is loaded. The owner serves when the map says that its shard is not to be loaded any more. */
@@ -189,8 +193,8 @@ export interface SaveDone {
 }
 
 /**
- * Every push below `next` was answered by some owner of this shard, or is known to be durable: whoever has
- * forgotten them goes on with this one (rule 41). `client` and `proof` as in `push`.
+ * Every push below `next` was answered by some owner of this shard, or is known to be durable. An owner that
+ * has forgotten such pushes goes on with number `next` (rule 41). `client` and `proof` as in `push`.
  */
 export interface SkipTo {
   t: 'skipTo';

@@ -10,7 +10,7 @@
 import { KintsugiError } from '../errors.js';
 import type { Message } from './messages.js';
 
-/** A replica is a client to all others, and a replica to who reads from it. */
+/** To the scheduler and the nodes a replica is a client. To its readers it is a replica. */
 export type Role = 'scheduler' | 'node' | 'client' | 'replica';
 export type Flow = `${Role}>${Role}`;
 

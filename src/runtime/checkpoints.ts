@@ -13,7 +13,7 @@ import { failureOf } from './places.js';
 import { Publisher } from './publisher.js';
 import { readRestorable } from './restored.js';
 
-/** A place that does not answer for so long at the start is taken as it is. */
+/** A place that does not answer for so long at the start is used without a look at its checkpoints. */
 const LOOK_UP_MS = 5000;
 /** The last checkpoint of an orderly end is waited for so long. */
 const LAST_CHECKPOINT_MS = 20_000;

@@ -49,7 +49,8 @@ export class Departure {
   /**
    * Resolves when this process was told to leave. The scheduler takes the drain back when it makes no
    * progress for `timeoutMs`; this side gives up when it has not heard for so long that the drain still runs.
-   * A scheduler that begins elsewhere has the same time: its machine is often the one that goes.
+   * A scheduler that restarts on another machine has the same time to answer, because the machine that goes
+   * away often runs the scheduler, too.
    * @throws NOT_ENOUGH_NODES, UNREACHABLE, TIMEOUT
    */
   async ask(timeoutMs: number): Promise<void> {

@@ -1,14 +1,14 @@
 /**
- * Fail-stop: an exception in the core means that an invariant is broken, and that the machine may be changed
- * by half. Its role ends: it logs the state that it had, closes its connections as a crash would, and reports
- * the error to whoever started it. The command line then ends its process with exit code 1; in a library the
- * process of the host lives on.
+ * Fail-stop: an exception in the core means that an invariant is broken, and that the state machine may be
+ * half changed. Its role ends: it logs the state that it had, closes its connections as a crash would, and
+ * reports the error to whoever started it. The command line then ends its process with exit code 1; in a
+ * library the process of the host lives on.
  *
  * Where the system refuses memory in the midst of a step the role ends likewise, with MEMORY_LIMIT. A shard
  * that is taken over, and a sink, are given back instead.
  *
- * What is wrong with a message is no such exception: the core throws it before it changes anything, and only
- * the connection that brought the message closes.
+ * An error of a message is no such exception: the core throws it before it changes anything, and only the
+ * connection of the message closes.
  */
 import { describe, isRefusal, KintsugiError } from '../errors.js';
 import type { LogFields } from './log.js';

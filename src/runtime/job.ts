@@ -29,7 +29,10 @@ export function parseCode(text: string): CodeSpec {
   return { k, r };
 }
 
-/** Data shards on a PS by default: at least, at most, and a node has one for so many nodes in between. */
+/**
+ * Default number of data shards on a PS: the least, the most, and in between one for each `NODES_PER_SHARD`
+ * nodes of the job.
+ */
 const LEAST_SHARDS = 4;
 const MOST_SHARDS = 16;
 const NODES_PER_SHARD = 6;

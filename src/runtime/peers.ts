@@ -28,16 +28,19 @@ const MAX_WELCOMED = 64;
 const REDIAL_MS = 25;
 const MAX_REDIAL_MS = 1000;
 
-/** Time for the other side's kernel to take a connection. After a partition the next attempt is through. */
+/**
+ * Time for the other side's kernel to accept a connection. A new attempt gets through as soon as a partition
+ * is over.
+ */
 const CONNECT_MS = 1000;
 /**
- * A link is made anew when nothing was acknowledged for so long. After a partition the kernel repeats what
- * was lost only when the pause since the last attempt has doubled.
+ * A link on which nothing was acknowledged for so long is replaced by a new one. After a long partition that
+ * is faster than to wait for the old link: the kernel doubles the pause before each retransmission.
  */
 const GONE_MS = 2000;
 /**
- * A peer that makes a second connection has lost the first one when nothing is acknowledged on it. Who has
- * not taken a connection for so long is silent.
+ * When a peer makes a second connection and the first one has been unacknowledged for so long, the first one
+ * counts as lost. A peer whose kernel has not accepted our connection for so long counts as silent.
  */
 const DOUBTFUL_MS = 400;
 /** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
@@ -81,7 +84,7 @@ interface Peer {
 interface Caller {
   id: PeerId;
   role: Role;
-  /** The peer has said something on it: it has not refused our hello. */
+  /** A message has come on the link, so the peer has not refused our hello. */
   heard: boolean;
   since: number;
 }
@@ -209,8 +212,8 @@ export class Peers {
 
   /**
    * For how long this process of a peer has acknowledged nothing; undefined: there is no link to it, or
-   * nothing can be known. A link without traffic is pinged, so that the next answer tells. A link that was
-   * given up is dialed again, and what says so is not acknowledged either.
+   * nothing can be known. A link without traffic is pinged, so that the next answer tells. While a link that
+   * was given up is dialed again, the time since the dialing began counts.
    */
   unacknowledgedMs(id: PeerId, inc: number): number | undefined {
     const peer = this.peers.get(id);
@@ -364,9 +367,9 @@ export class Peers {
     this.adopt(message.peer, peer, link);
   }
 
-  /** The role of whoever says this hello: processes of nodes have incarnations. @throws FORBIDDEN */
+  /** The role of the sender of a hello: a hello with an incarnation is of a node. @throws FORBIDDEN */
   private introduced(link: Link, { peer, inc, proof }: Hello): Role {
-    // Nodes dial the scheduler. Whoever calls as the scheduler could hand out maps.
+    // The scheduler dials nobody. A caller that passed for the scheduler could send maps.
     if (peer === SCHEDULER) throw new KintsugiError('FORBIDDEN', 'a hello of the scheduler');
     if (peer === this.options.self().peer)
       throw new KintsugiError('FORBIDDEN', 'a hello of this node itself');
@@ -395,7 +398,8 @@ export class Peers {
     this.byLink.delete(link.id);
     const peer = this.peers.get(id);
     if (peer?.link !== link) return;
-    // Who closes a new link without a word has refused the hello, and would refuse the next one as well.
+    // A peer that closes a new link without a message has refused the hello, and would refuse the next one as
+    // well. So the pauses between attempts go on growing.
     if (heard || monotonicMs() - since >= MAX_REDIAL_MS) peer.redials.reset();
     peer.link = undefined;
     peer.lossy = true;

@@ -13,7 +13,10 @@ export type Finding = 'listening' | 'gone' | 'unclear';
 
 const AGAIN_MS = 25;
 const UNCLEAR_MS = 250;
-/** So many at once are probed as often as one alone. After a restart of the scheduler it is all nodes. */
+/**
+ * Up to so many processes are probed as often as one alone. After a restart of the scheduler all nodes are
+ * probed.
+ */
 const FEW = 64;
 
 /**

@@ -40,7 +40,8 @@ export class Publisher {
     const work = async () => {
       const place = await this.places.at(url);
       const { signal } = this.places;
-      // Of one that was published by somebody before, its newest files are known.
+      // The checkpoint that this one adds to: the newest one that was published here, or else by an earlier
+      // scheduler.
       const addsTo = this.published.get(url) ?? manifestOf(complete).parents.at(-1);
       const { listing } = await publishNewest(place, complete, { addsTo, signal });
       this.published.set(url, complete.number);
@@ -72,7 +73,10 @@ export class Publisher {
     return numberAfter(place, (await checkpointNumbers(place)).at(-1) ?? 0);
   }
 
-  /** One at a time in a place. What cannot be removed now is removed after a later checkpoint. */
+  /**
+   * Removes old checkpoints, in each place one removal at a time. Files that cannot be removed now are
+   * removed after a later checkpoint.
+   */
   private clean(place: Place, what: Clean): void {
     const { url } = place;
     const isBusy = this.cleaning.has(url);

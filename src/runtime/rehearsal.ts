@@ -1,7 +1,8 @@
 /**
- * A small recovery inside this process, at the start of a PS. V8 interprets code that has not run yet, and
- * compiling it would take the first second after a loss, in which requests wait. So each PS loses a shard of
- * a group of its own making and decodes it, with the same machines, engine and frames as a real recovery.
+ * A small recovery inside this process, at the start of a PS. V8 interprets code that has not run yet.
+ * Without the rehearsal, compiling it would take the first second after a loss, in which requests wait. So
+ * each PS loses a shard of a group of its own making and decodes it, with the same machines, engine and
+ * frames as a real recovery.
  */
 
 import { PsNode } from '../core/node/node.js';

@@ -87,7 +87,7 @@ export class ReplicaReaders {
       const spans = answer.rows.map((memory) => ({ memory, start: 0, size: memory.byteLength }));
       link.send(header, [joined(spans)]);
     } catch (error) {
-      // A request that cannot be read is its sender's fault, and the transport closes the link.
+      // A malformed request is rethrown, and the transport closes the link.
       const isTheirs: boolean = isRefusal(error);
       if (isTheirs || !(error instanceof KintsugiError)) throw error;
       link.send({ t: 'readRefused', id, code: error.code, message: error.message });

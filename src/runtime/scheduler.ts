@@ -169,7 +169,7 @@ class SchedulerRuntime {
     this.feed.tick();
   }
 
-  /** Of what a status tells that others are told at once. */
+  /** Changes when the status has news that its readers must get at once. */
   private version(): string {
     const { redundancy, nodesAlive, reasons } = this.core.summary();
     return `${this.core.map.epoch} ${redundancy} ${nodesAlive} ${reasons.length}`;
@@ -187,7 +187,7 @@ class SchedulerRuntime {
       if (message.t === 'release' && known.role === 'client') this.checkRange(message);
       if (message.t === 'join' || message.t === 'attach') this.introduce(known, message);
       else if ((message.t === 'status' || message.t === 'events') && known.role !== 'node') {
-        // Also for whoever only looks: a session would wait for the store.
+        // Needs no session: an observer can ask while the store is away, when no session can be opened.
         checkProved(link, 'client');
         if (message.t === 'status') this.answers.ask(link, message.id);
         else this.feed.ask(link, message);
@@ -210,7 +210,8 @@ class SchedulerRuntime {
     if (known.role)
       throw new KintsugiError('FORBIDDEN', `this connection is that of a ${known.role} already`);
     checkProved(known.link, role);
-    // It looks for another one, and has come here by another address.
+    // This peer was told to look for another scheduler, and has come back to this one by another of its
+    // addresses.
     if (this.doubtful && message.id !== undefined && this.byPeer.has(message.id))
       return void known.link.send({ t: 'redirect', to: '' });
     const link = known.link.id;
@@ -225,20 +226,23 @@ class SchedulerRuntime {
     }
   }
 
-  /** Who comes back under a session must have had it. Another job's session is left to the core. */
+  /**
+   * A client that comes back under a session must show that the session is its own. Another job's session is
+   * left to the core.
+   */
   private checkSession({ id, job, proof }: MessageOf<'attach'>): void {
     const own = this.core.map.job;
     if (id === undefined || (job ?? own) !== own || this.proofs.holds(own, id, proof)) return;
     throw new KintsugiError('FORBIDDEN', `a client says that it is client ${id}`);
   }
 
-  /** Whoever says that a range is finished must have had it. */
+  /** A client that releases a range under its session must show that it had the lease. */
   private checkRange({ session, proof }: MessageOf<'release'>): void {
     if (session === undefined || this.proofs.holds(this.core.map.job, session, proof)) return;
     throw new KintsugiError('FORBIDDEN', 'a range is released by a client that never had it');
   }
 
-  /** Whoever is given a session is given its proof. */
+  /** Adds the proof of a session to the message that gives the session. */
   private proven(message: Message): Message {
     const session = message.t === 'acquired' ? message.session : message.t === 'welcome' ? message.id : 0;
     if (session === 0 || (message.t === 'welcome' && message.inc > 0)) return message;

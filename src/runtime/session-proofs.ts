@@ -1,8 +1,8 @@
 /**
  * Who may speak for a session. The scheduler gives a proof with every session that it opens: in the welcome
- * of a client, and with the lease of a range. Whoever says hello, comes back or pushes under that session
- * shows it. Nodes verify it without asking anybody, because it is a mac of the session's id under the token
- * of nodes. Nothing is kept for it, so it survives every restart.
+ * of a client, and with the lease of a range. A client that says hello, reconnects or pushes under that
+ * session shows the proof. Nodes verify it without asking anybody, because it is a mac of the session's id
+ * under the token of nodes. Nothing is kept for it, so it survives every restart.
  *
  * With one token for all, every client could make proofs itself: they guard against mistakes then, and not
  * against malice. Without any token there are none.

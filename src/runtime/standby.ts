@@ -1,7 +1,7 @@
 /**
  * A scheduler that waits to lead, where several use one store. It answers whoever comes with the address of
- * the leader, and begins its role when it leads. One that does not lead any more ends: what it had decided
- * and not written never held.
+ * the leader, and begins its role when it leads. A scheduler that does not lead any more ends. Its decisions
+ * that were not written have no effect, because no peer was told of them.
  */
 import { hostname } from 'node:os';
 import { describe, KintsugiError } from '../errors.js';
@@ -39,7 +39,7 @@ export interface Leading {
   readonly address: string;
   /** Why the store cannot be reached; undefined: it can be. */
   storeReached(problem: string | undefined): void;
-  /** Another one may lead by now: whoever knows others should look. */
+  /** Another scheduler may lead by now: peers that know other addresses are told to look for it. */
   doubt(): void;
   /** Ends by itself. */
   fail(error: KintsugiError): void;
@@ -103,7 +103,7 @@ export class Standby {
     void this.lead().catch((error: unknown) => this.fail(error));
   }
 
-  /** Whatever somebody begins with: the leader is elsewhere. */
+  /** Answers the first message of any peer with the address of the leader. */
   private redirect(link: Link, header: Record<string, unknown>): void {
     const { t } = toMessage(header);
     if (t !== 'join' && t !== 'attach' && t !== 'status')
@@ -127,7 +127,7 @@ export class Standby {
   private async lead(): Promise<void> {
     const { election, options } = this;
     const listened = parseAddress(this.address);
-    // Of a scheduler that listens everywhere, others know the machine by its name.
+    // A scheduler that listens on all addresses is advertised by the name of its machine.
     const name = EVERYWHERE.has(listened.host) ? hostname() : undefined;
     await election.lead(advertisedAddress(options.advertise ?? name, listened), {
       onLeader: (address) => {

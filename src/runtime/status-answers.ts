@@ -1,16 +1,16 @@
 /**
  * Answers to those who ask for the status. Putting it together and encoding it is work for every node and
- * group. So that nobody keeps the scheduler busy by asking, a status is told for a tick unless something was
- * decided meanwhile. A connection is answered so many times in a tick, and all of them together take a part
- * of it. What is left waits for the next tick. Beyond a limit for each connection it is not answered: clients
- * repeat what is not.
+ * group. Frequent questions must not keep the scheduler busy. So a status is used for a whole tick unless a
+ * decision was made meanwhile. Each connection gets at most `AT_ONCE` answers in a tick, and all answers
+ * together take at most `BUDGET_MS`. Further questions wait for the next tick, up to `MAX_WAITING` of a
+ * connection. Beyond that they are dropped, and clients repeat them.
  */
 import type { JobStatus } from '../protocol/messages.js';
 import type { Link } from '../transport/index.js';
 
 export interface StatusAnswersOptions {
   make(): JobStatus;
-  /** Changes with what nobody may be told late. Must be cheap. */
+  /** Changes when the kept status must not be used any more, although its tick is not over. Must be cheap. */
   version(): string;
   /** Milliseconds. */
   clock(): number;
@@ -43,13 +43,13 @@ export class StatusAnswers {
       asker = { link, answered: 0, waiting: [] };
       this.askers.set(link.id, asker);
     }
-    // Whoever repeats a question has not got its answer yet.
+    // The question is a repeated one that still waits for its answer.
     if (asker.waiting.includes(id)) return;
     if (asker.waiting.length === 0 && asker.answered < AT_ONCE && this.leftMs > 0) this.answer(asker, id);
     else if (asker.waiting.length < MAX_WAITING) asker.waiting.push(id);
   }
 
-  /** Somebody asked for something that the status tells of. */
+  /** Forgets the kept status, because an input may have changed what it shows. */
   outdated(): void {
     this.told = undefined;
   }
@@ -72,7 +72,8 @@ export class StatusAnswers {
         const question = this.leftMs > 0 ? asker.waiting.shift() : undefined;
         if (question === undefined) continue;
         this.answer(asker, question);
-        // Whoever was answered comes last, if the time of this tick is over before all are.
+        // An asker that was answered moves to the end, so that the next tick begins with the others if the
+        // time of this tick runs out.
         this.askers.delete(id);
         this.askers.set(id, asker);
       }

@@ -22,7 +22,7 @@ const CONNECT_MS = 1000;
 const WELCOME_MS = 5000;
 /** Where several schedulers may lead, one that is silent for twice this time is left for another. */
 const PING_MS = 1500;
-/** From one scheduler that does not lead to another, without a pause. */
+/** How often a redirect is followed without a pause. */
 const MAX_HOPS = 3;
 
 export interface UplinkOptions {
@@ -69,7 +69,10 @@ function staleness(code: MessageOf<'stale'>['code']): KintsugiError {
 
 export class Uplink {
   private link: Link | undefined;
-  /** The link that was welcomed. When it closes, another is made; who makes one sees to one that fails. */
+  /**
+   * The link that was welcomed. When it closes, `onClose` makes another one. A link that fails before its
+   * welcome is handled by the function that made it.
+   */
   private established: Link | undefined;
   private identity: Identity | undefined;
   private closed = false;
@@ -196,7 +199,8 @@ export class Uplink {
       link.close('closing');
       throw new KintsugiError('CLOSED', 'closed while connecting');
     }
-    // One that is only looked at replaces the other when it has welcomed this process.
+    // While this process looks for another scheduler it keeps its link: a new link replaces the old one only
+    // after a welcome.
     this.link ??= link;
     link.watch(QUIET_MS, GONE_MS);
     link.send(this.options.introduce(this.identity));
@@ -220,8 +224,8 @@ export class Uplink {
   }
 
   /**
-   * The scheduler here may not lead any more, and cannot know. Its link stays until another one has welcomed
-   * this process: perhaps none leads.
+   * Looks for another scheduler, because the connected one may not lead any more and cannot find out. The
+   * link to it stays until another scheduler has welcomed this process, because perhaps no other one leads.
    */
   private async look(): Promise<void> {
     const here = this.link;

@@ -15,8 +15,9 @@ const SETTINGS = [
   '--heap-growing-percent=300',
 ];
 /**
- * Code is compiled after a seventh of the usual number of runs: a newcomer spends seconds less in slow code.
- * From V8 12 on (Node 22) there is no such budget, and V8 complains of the flag on standard error.
+ * Code is compiled after a seventh of the usual number of runs: a process that has just started spends
+ * seconds less in interpreted code. From V8 12 on (Node 22) there is no such budget, and V8 complains of the
+ * flag on standard error.
  */
 const BUDGET = '--interrupt-budget=10000';
 const V8_WITHOUT_BUDGET = 12;

@@ -161,7 +161,8 @@ export class PsClientCore implements ReadsHost {
         const shard = this.shard(places[i]!, places[i + 1]!, client, shards);
         ticket.left++;
         if (this.isLost(shard)) {
-          // It fails at once and gets no number: the shard may stay lost, and pushes would be kept for ever.
+          // The push fails at once and gets no number: the shard may stay lost, and the client would keep
+          // numbered pushes for ever.
           lost = shard;
         } else {
           const push = { cseq: shard.next++, ticket, memory, start, size };
@@ -252,7 +253,10 @@ export class PsClientCore implements ReadsHost {
     this.resend([shard]);
   }
 
-  /** The shard was loaded from a checkpoint, which does not have what was answered since (rule 41). */
+  /**
+   * Answers a gap of a shard that was loaded from a checkpoint and so has forgotten pushes that were
+   * acknowledged (rule 41).
+   */
   private skipTo({ g, m, client }: ShardState, next: number): void {
     const to = this.ownerOf(g, m);
     if (to === 0) return;
@@ -262,7 +266,8 @@ export class PsClientCore implements ReadsHost {
 
   /**
    * The shard is beyond repair in this version of its group, so its pushes fail now. They keep their numbers
-   * without their bytes: a newer version may bring the shard back, and some may have been applied.
+   * without their bytes: a newer version of the group may have the shard again, and then every number up to
+   * the next push must arrive. Some of them may have been applied.
    */
   private onLost({ g, m, v, client }: MessageOf<'lost'>): void {
     const shard = this.sessions.get(client)?.get(shardKey(g, m));

@@ -19,7 +19,10 @@ import {
 /** A read is repeated after so many times `retryMs`: its answer costs more than an acknowledgement. */
 const READ_RETRIES = 4;
 
-/** Of each ticket the messages of so many rounds are known; what answers an older one is not taken. */
+/**
+ * How many rounds of messages are remembered for each ticket. An answer to a message of an older round is
+ * ignored.
+ */
 const MAX_ROUNDS = 32;
 
 /** A section of a pull. */
@@ -36,7 +39,7 @@ interface Ticket {
   items: Item[];
   query: Query | undefined;
   readonly queryRetry: Retry;
-  /** Those that are not answered, by their ids. */
+  /** Ids of the messages that are not answered. */
   readonly messages: Set<number>;
   /** The most that were sent at once. */
   width: number;

@@ -81,8 +81,8 @@ export interface ClientPolicy {
 export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
 
 /**
- * In the place of the section of a withdrawn push, whose acknowledgement is not counted: its caller was told
- * something else.
+ * Stands for the section of a withdrawn push. The acknowledgement of such a push is not counted, because its
+ * caller was told that it failed.
  */
 export const NOTHING = new Uint8Array(0);
 

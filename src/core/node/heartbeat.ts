@@ -3,12 +3,12 @@ import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
 
-/** Something that belongs on this node is not there yet, and not because of a planned move. */
+/** True if a shard or sink of this node lacks blocks. Targets of planned moves do not count. */
 export function isLacking(owners: readonly Owner[], sinks: readonly Sink[]): boolean {
   return owners.some(({ complete }) => !complete) || sinks.some((sink) => !sink.complete && !sink.planned);
 }
 
-/** What targets of moves do not have yet. */
+/** The number of blocks that each target of a move lacks. */
 export function movesLeft(sinks: readonly Sink[]): MessageOf<'moveProgress'>['items'] {
   return sinks.flatMap((sink): [number, number][] => {
     const left = sink.planned && !sink.complete ? sink.blocksLeft : undefined;
@@ -27,7 +27,7 @@ export type ReportedSink = Pick<Sink, 'sid' | 'complete' | 'followsOne' | 'group
   native: Pick<Sink['native'], 'bytes'>;
 };
 
-/** In heartbeats: how soon a size or a count is told again, and everything. */
+/** In heartbeats: after how many a size or a count is reported again, and after how many everything is. */
 const SIZES_AFTER = 5;
 const EVERYTHING_AFTER = 15;
 
@@ -46,9 +46,10 @@ export type Report = Pick<
 >;
 
 /**
- * What changed since the last heartbeat. What is complete is told at once. Sizes and counts are told some
- * heartbeats apart, and only of what was used. Everything is told now and then, and when `everything` was
- * called: the scheduler may have lost what it knew.
+ * Makes heartbeats, which have the changes since the last one. Completeness is reported at once. Sizes and
+ * counts are reported some heartbeats apart, and only of shards and sinks that were used. Every
+ * `EVERYTHING_AFTER` heartbeats, and after a call of `everything`, a heartbeat has everything, because a
+ * restarted scheduler knows nothing.
  */
 export class Reporter {
   private told = new WeakMap<ReportedOwner | ReportedSink, Told>();

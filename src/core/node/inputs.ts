@@ -31,7 +31,7 @@ export interface NodeHooks {
   holds(session: PeerId, proof: Uint8Array | undefined): boolean;
   /**
    * For how long the machine of a peer has acknowledged nothing of what it was sent; undefined: there is no
-   * link to it. Whoever asks will ask again, so a link without traffic gets some. Default: no links.
+   * link to it. The caller asks repeatedly, so a link without traffic is pinged. Default: no links.
    */
   unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
   /** What is known of the process, for whoever observes it. Default: nothing. */

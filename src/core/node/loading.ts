@@ -1,9 +1,9 @@
 /**
- * Shards that are loaded from a checkpoint: file after file, oldest first, so that of a row that several of
- * them have the newest stays. A few files are read at once, those of one shard before those of the next one:
- * so the first shards serve soon. Where the checkpoint has other shards, the files of those are loaded that
- * share keys with this one, and of them the rows whose keys are its own. The scheduler is told when a shard
- * is there, or why it is not; it asks again until the map says that it is (rule 37).
+ * Loads shards from a checkpoint. The files of a shard are loaded oldest first, so that the newest version of
+ * a row stays. A few files are read at once, those of one shard before those of the next one, so that the
+ * first shards serve soon. If the checkpoint has other shards, a shard loads the files of those that share
+ * keys with it, and takes the rows whose keys are its own. The scheduler is told when a shard is loaded, or
+ * why it is not. It asks again until the map has the shard without its mark (rule 37).
  */
 import { describe, type ErrorCode } from '../../errors.js';
 import { type NativeAddon, PushStatus } from '../../native.js';
@@ -18,7 +18,9 @@ import { rowsAt } from './rows.js';
 
 /** Files that are on their way, or wait for an older one of their shard. */
 const FILES_AT_ONCE = 4;
-/** While files come parities are not built: they would take the time of the shards that are left. */
+/**
+ * While files keep coming, parities are not built: they would slow the shards that are still to be loaded.
+ */
 const PATIENCE_MS = 1000;
 
 export interface FetchedTable {
@@ -71,7 +73,7 @@ export class Loading {
   /** Files on their way, by their token. */
   private readonly reading = new Map<number, { load: Load; index: number }>();
   private nextToken = 1;
-  /** When a file was asked for while none was on its way, or came. */
+  /** When a file last came, or was asked for while no other was on its way. */
   private busyAt = 0;
 
   constructor(private readonly host: LoadingHost) {}
@@ -83,7 +85,7 @@ export class Loading {
     if (owner.isLoaded) return this.tell(owner);
     const key = shardKey(g, m);
     const known = this.loads.get(key);
-    // What is loaded stays: after a failure it goes on at the same file.
+    // Rows that are loaded stay: after a failure the load goes on at the same file.
     if (known) known.failed = false;
     else {
       const begin = { next: 0, wanted: 0, early: new Map(), sessions: undefined, failed: false };
@@ -108,7 +110,7 @@ export class Loading {
     if (load) this.forget(load);
   }
 
-  /** What is on its way for it is not waited for. */
+  /** Forgets the files of this load that are on their way. */
   private forget(load: Load): void {
     for (const [token, file] of this.reading) if (file.load === load) this.reading.delete(token);
     load.early.clear();

@@ -1,4 +1,7 @@
-/** Questions of tools to owners and sinks: keys, statistics, checks of parities; and of replicas. */
+/**
+ * Questions of tools to owners and sinks (keys, statistics, checks of parities), and questions of replicas to
+ * owners.
+ */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { NodeTelemetry } from '../../protocol/telemetry.js';

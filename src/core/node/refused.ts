@@ -20,13 +20,13 @@ export class RefusedShards {
     private readonly out: Outbox,
     private readonly retryMs: number,
     private readonly drop: (key: number, owner: Owner) => void,
-    /** The sink of this node that mirrors the shard and has everything, now. */
+    /** The complete mirror of the shard on this node, if there is one now. */
     private readonly mirrorOf: (g: number, m: number) => number | undefined,
   ) {}
 
   /**
-   * A shard that the system refuses memory before it has everything is dropped, as if its node had died:
-   * nothing of it is needed.
+   * Runs a step of an owner. If the system refuses memory before the shard was ever complete, the shard is
+   * dropped as if its node had died: the other members still have all that it needs.
    */
   during(owner: Owner, step: () => void): void {
     try {
@@ -44,8 +44,8 @@ export class RefusedShards {
   }
 
   /**
-   * The map gives this generation of the shard to the node; undefined: none. True if it is one that was
-   * refused: a generation never begins twice.
+   * `gen`: the generation in which the map gives the shard to this node; undefined: the map does not. True if
+   * this node has refused that generation: a generation never begins twice.
    */
   has(key: number, gen: number | undefined): boolean {
     if (this.shards.get(key)?.shard.gen === gen) return gen !== undefined;

@@ -90,7 +90,7 @@ export class Replies {
 
   private sendRows({ client, id, items, rows }: Answer): void {
     const all = joined(rows.map((memory) => ({ memory, start: 0, size: memory.byteLength })));
-    // Those that were gathered one by one are copied by now.
+    // Rows that were not in one buffer have been copied by `joined`, so their memory is free.
     for (const each of rows) if (each.buffer !== all.buffer) this.discard(each);
     this.out.send(client, { t: 'rows', id, items: items.bytes() }, [all]);
   }

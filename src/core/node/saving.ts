@@ -1,11 +1,11 @@
 /**
- * What a node does for a checkpoint: it saves its data shards one after the other, so that blocks which
- * change before they were read are kept for one of them at a time. Rows are read a little per turn, at the
- * pace that leaves room for requests, and handed out as files to be stored. A shard is reported as saved when
- * all its files are stored and the position that they show is committed.
+ * What a node does for a checkpoint: it saves its data shards one after the other, so that the engine keeps
+ * copies of changing rows for one shard at a time. Rows are read a little per turn, at the pace that leaves
+ * room for requests, and handed out as files to be stored. A shard is reported as saved when all its files
+ * are stored and the position that they show is committed.
  *
- * Pushes never wait for it. Where blocks and files that are not stored yet reach `Policy.checkpointBytes`,
- * the attempt is given up.
+ * Pushes never wait for it. When the kept rows and the files that are not stored yet exceed
+ * `Policy.checkpointBytes`, the attempt fails.
  *
  * Within an attempt a shard is begun at most once in a generation, and names of files have both. So no file
  * is ever written twice with different content, whatever comes late or twice.
@@ -94,7 +94,10 @@ export class Saving {
     return bytes;
   }
 
-  /** A larger file could not be read again. One that fills the memory by itself would never be complete. */
+  /**
+   * The bounds on the size of a file: a restore refuses to read a larger one, and a file that fills
+   * `checkpointBytes` by itself would never be handed out.
+   */
   private get segmentBytes(): number {
     const { segmentBytes, checkpointBytes } = this.host.policy;
     return Math.min(segmentBytes, checkpointBytes * WINDOW, MAX_SEGMENT_BYTES / 2);
@@ -176,7 +179,10 @@ export class Saving {
     this.settle();
   }
 
-  /** Pushes go on: what is kept for them has its limit. True: it was reached, and the attempt has failed. */
+  /**
+   * Pushes go on, so the rows that are kept for the attempt need a limit. True: the limit is exceeded, and
+   * the attempt has failed.
+   */
   private exceeds(): boolean {
     const { checkpointBytes } = this.host.policy;
     if (this.saves.length === 0 || this.heldBytes <= checkpointBytes) return false;

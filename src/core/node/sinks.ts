@@ -54,7 +54,8 @@ export class Sinks {
       for (const entry of group.sinks) {
         if (entry.node !== this.host.id || entry.inc !== this.host.inc) continue;
         keep.add(entry.sid);
-        // A failed one would start again empty, and count as complete if it was born with its group.
+        // A sink that failed would start again empty. If it was born with its group, it would even count as
+        // complete.
         if (this.present.has(entry.sid) || this.failed.has(entry.sid)) continue;
         const sink = this.create(map, group, entry);
         this.present.set(entry.sid, new Sink(group, entry, sink, this.host));

@@ -171,7 +171,8 @@ class Planner {
     seat.node = to.id;
     to.seats.add(seat);
     this.weigh(to, seat.weightShare, 1);
-    // Its group has a place more on one host and in one zone, and one less in another.
+    // The move changes which hosts and zones the group occupies, so the other members of the group may have
+    // new targets.
     for (const { node } of this.byGroup.get(seat.g)!) this.unstick(this.nodes.get(node));
   }
 
@@ -203,7 +204,7 @@ class Planner {
     return crowdAt(place, this.others(seat));
   }
 
-  /** The least burdened node that fits, of those that are least near to others of its group. */
+  /** The lightest node that fits, among the nodes that are least near to other members of its group. */
   private bestHome(seat: Placed): Held | undefined {
     const least = this.targetPlaces.leastCrowd(this.others(seat));
     let best: { node: Held; crowd: number } | undefined;
@@ -261,7 +262,7 @@ class Planner {
     return false;
   }
 
-  /** A node that nobody is lighter than in anything. */
+  /** The least bytes, load and count of any node. No real node need have all three. */
   private lightest(): WeightShare {
     const least = { bytes: Infinity, load: Infinity, count: Infinity };
     for (const { weightShare } of this.targets) {
@@ -272,7 +273,10 @@ class Planner {
     return least;
   }
 
-  /** Shards that would be worth a move to a node as light as that. */
+  /**
+   * Shards of a node that would be worth a move to a node of weight `lightest`. A shard that is not among
+   * them is worth no move to any node.
+   */
   private able({ seats, weightShare }: Held, lightest: WeightShare): Placed[] {
     const able: Placed[] = [];
     for (const seat of seats)
@@ -280,7 +284,10 @@ class Planner {
     return able;
   }
 
-  /** The lightest first; all of them, or those that changed since nothing of `from` fitted anywhere. */
+  /**
+   * Candidate targets, the lightest first. If no move from this node was possible at the last look, only the
+   * nodes that have changed since.
+   */
   private targetsFor({ stuckAt }: Held): readonly Held[] {
     if (stuckAt === undefined) return this.ranking.ascending;
     return this.ranking.sorted(new Set(this.changes.slice(stuckAt).filter((node) => this.ranking.has(node))));
@@ -302,8 +309,9 @@ class Planner {
 }
 
 /**
- * What a move lowers the sum of squares by, halved. Undefined if it would only swap which node has more. It
- * never rises when the target gets heavier.
+ * Half of the amount by which a move lowers the sum of squared weights. Undefined if that is less than the
+ * shard's own square: such a move would mostly swap which node has more. The gain never rises when the target
+ * gets heavier.
  */
 function gainOf({ weightShare }: Placed, from: WeightShare, to: WeightShare): number | undefined {
   const { bytes, load, count } = weightShare;

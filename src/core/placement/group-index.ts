@@ -24,8 +24,8 @@ export function changedGroups(seen: Group[], groups: readonly Group[]): number[]
 }
 
 /**
- * True if repair leaves the group alone as long as all who hold something of it live: whatever is complete or
- * not, nothing is to be added, moved or handed over.
+ * True if repair changes nothing in the group as long as all processes that hold something of it are alive:
+ * whether or not they are complete, no sink is to be added, moved or handed over.
  */
 function isQuiet(group: Group, pool: Pool): boolean {
   return isSpread(group, pool) && !hasMove(group) && group.sinks.length === pool.r;
@@ -91,7 +91,7 @@ export class GroupIndex {
     return this.loads;
   }
 
-  /** Groups that repair may change though all who hold something of them live. */
+  /** Groups that repair may change although all processes that hold something of them are alive. */
   get restless(): ReadonlySet<number> {
     return this.unquiet;
   }

@@ -14,7 +14,9 @@ export interface ClusterView {
   shardComplete(group: number, member: number, gen: number): boolean;
   /** Nodes that should get nothing new for now. */
   avoid?: ReadonlySet<PeerId>;
-  /** Those of them that the system refuses memory: they do not even get what fits nowhere else. */
+  /**
+   * Nodes of `avoid` that the system refuses memory: they get nothing at all, even if it fits nowhere else.
+   */
   full?: ReadonlySet<PeerId>;
   /** Nodes that are being emptied: they get only what is lost and fits nowhere else. */
   leaving?: ReadonlySet<PeerId>;
@@ -60,15 +62,15 @@ export function isSpread(group: Group, pool: Pool): boolean {
 
 /**
  * Number of members that are incomplete or missing, by the latest reports. A shard that is being handed over
- * is there: who counted it as missing would wait for a dead sink of it, while its new owner does, too.
- * `without`: a node that counts as gone.
+ * counts as present. Otherwise the scheduler would not replace a dead sink of the shard, and its new owner
+ * would wait for that sink for ever. `without`: a node that counts as gone.
  */
 export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
   const nodes = nodesById(view.nodes);
   const present = (id: PeerId) => nodes.has(id);
   let lacking = 0;
   for (const [m, entry] of group.data.entries()) {
-    // It is not lost with its node: another one loads it.
+    // The shard is loaded from a checkpoint, so it is not lost with its node: another node loads it.
     if (entry.restore) continue;
     const there = entry.node !== without && present(entry.node);
     const complete = view.shardComplete(group.id, m, entry.gen) || isMirrored(group, m, view);

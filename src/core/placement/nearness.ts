@@ -49,7 +49,7 @@ export class Places {
       zones.set(other.zone, (zones.get(other.zone) ?? 0) + 1);
       hosts.set(other.host, (hosts.get(other.host) ?? 0) + 1);
     }
-    // A thousand zones are not looked through when a group cannot be in all of them.
+    // Some zone has no member, so the least is 0, and the zones need not be searched.
     if (zones.size < this.hostsOf.size) return 0;
     let least = Infinity;
     for (const [zone, count] of zones) {

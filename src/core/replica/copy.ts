@@ -57,7 +57,7 @@ export class ShardCopy {
     for (const { delta } of this.log.splice(0, count)) this.memory.giveBack(delta);
   }
 
-  /** Another ownership goes on at `base`: what is above it was not durable and is taken back. */
+  /** Another ownership resumes at `base`. Deltas above the base were not durable and are rolled back. */
   rollBack(gen: number, base: number): void {
     if (base < this.trim || base > this.seq)
       throw new KintsugiError('BAD_FRAME', `a stream at ${base}, which is not in ${this.trim}..${this.seq}`);

@@ -1,7 +1,7 @@
 /**
  * A replica: a client that follows the streams of all or some shards and answers pulls from what it has. It
- * holds nothing that the job needs, so it comes and goes as it likes. What it says of the age of its answers
- * holds by its own clock alone: it asks owners where they are, and the scheduler which map is the newest.
+ * holds nothing that the job needs, so it comes and goes as it likes. The age that it reports for its answers
+ * depends on its own clock alone: it asks owners for their positions, and the scheduler for the newest map.
  */
 import type { EngineTable, NativeAddon, NativeMemory } from '../../native.js';
 import { shardKey } from '../../protocol/items.js';
@@ -199,7 +199,7 @@ export class ReplicaCore implements ReplicaHost {
       case 'followProbed':
         return this.onProbed(from, message);
       case 'hold':
-        // It pushes nothing, so a cut of one instant need not wait for it.
+        // A replica pushes nothing, so it answers at once, and a cut of one instant does not wait for it.
         this.out.send(SCHEDULER, { t: 'held', id: message.id, ranges: [] });
         return;
       case 'replicaHeard':

@@ -1,7 +1,7 @@
 /**
- * One shard of a replica: what it answers from, what it is being filled with, and the stream of the owner.
- * A new owner goes on with what is here, as with a sink, or it cannot: then everything is asked for again,
- * and until all of it is there the old state answers, which is older and older.
+ * One shard of a replica: what it answers from, what it is being filled with, and the stream of the owner. A
+ * new owner resumes the stream at the state that is here, as for a sink, if it can. If it cannot, the replica
+ * asks for all blocks again, and until all of them are here it answers from the old state, whose age grows.
  */
 import type { EngineTable, NativeAddon, NativeMemory, NativeShard } from '../../native.js';
 import type { DataEntry, Group } from '../../protocol/map.js';
@@ -62,11 +62,14 @@ export class ReplicaShard {
   /** Empty at first; it takes the place of `serving` when it is complete. */
   private filling: ShardCopy | undefined;
   private stream: Subscription | undefined;
-  /** What is here cannot be gone on with. */
+  /** True if the state that is here cannot be resumed, so that all blocks have to be asked for. */
   private needsFill = true;
-  /** Until then nothing acknowledged is missing in `serving`, or -Infinity. */
+  /** `serving` has everything that was acknowledged before this time; -Infinity: not known. */
   freshAt = Number.NEGATIVE_INFINITY;
-  /** When the owner of `serving` was asked where it is, for the newest answer that `serving` has reached. */
+  /**
+   * When the owner was asked for its position, of the newest such question whose answer `serving` has
+   * reached.
+   */
   private probedAt = Number.NEGATIVE_INFINITY;
   /** The highest position that is known. */
   head = 0;
@@ -168,7 +171,7 @@ export class ReplicaShard {
     }
     if (message.how === 'resumed') {
       (this.filling ?? this.serving)?.rollBack(stream.gen, message.base);
-      // What the owner of before said of its position is not true of the stream of this one.
+      // Answers of the earlier owner about its position do not hold for the stream of this owner.
       this.probedAt = Number.NEGATIVE_INFINITY;
       stream.state = 'live';
       this.head = message.base;
@@ -197,7 +200,7 @@ export class ReplicaShard {
     this.want();
   }
 
-  /** What is here is not what the owner goes on with: everything is asked for again. */
+  /** The owner cannot resume the state that is here: all blocks are asked for again. */
   private refill(): void {
     this.filling?.close();
     this.filling = undefined;
@@ -240,7 +243,7 @@ export class ReplicaShard {
     this.serving?.close();
     this.serving = filling;
     this.filling = undefined;
-    // What was said of the old state is not true of this one.
+    // Answers about the old state do not hold for the new one.
     this.probedAt = Number.NEGATIVE_INFINITY;
     this.host.out.event('replica.filled', {
       group: this.g,
@@ -273,8 +276,8 @@ export class ReplicaShard {
   }
 
   /**
-   * The owner, asked at `at`, was at `seq` of this stream; undefined: it does not send it any more. `upTo`:
-   * the newest stream that was asked for before.
+   * The owner was asked for its position at the time `at`. `seq`: the answer; undefined: the owner does not
+   * send this stream any more. `upTo`: the newest stream that this replica had asked for by then.
    */
   onProbed(at: number, seq: number | undefined, upTo: number): void {
     const { stream } = this;
@@ -286,7 +289,8 @@ export class ReplicaShard {
     }
     const copy = this.filling ?? this.serving;
     if (seq === undefined || !copy || copy.seq < seq) {
-      // Forgotten, or batches are lost: what is on its way comes before the answer.
+      // The owner has forgotten this replica, or batches were lost. They cannot be on their way, because a
+      // batch that was sent before the answer arrives before it.
       this.stream = undefined;
       return;
     }
@@ -296,8 +300,9 @@ export class ReplicaShard {
   }
 
   /**
-   * All that was acknowledged until the older of two moments is in `serving`: its owner was asked where it is
-   * then, and by the map, which was the newest then, no other had taken its place.
+   * `serving` has everything that was acknowledged before the older of two moments: the moment when its owner
+   * was asked for its position, and the moment when the map, by which the owner is still the owner, was known
+   * to be the newest.
    */
   refresh(): void {
     if (this.serving?.gen !== this.entry.gen) return;

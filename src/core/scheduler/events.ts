@@ -7,8 +7,8 @@
  * decision is, and one that stands alone may be lost with the process. Nobody is told of an event before it
  * is durable, so a number that was told is never that of another event.
  *
- * The ring has a key for each place. A kind that happens too often is kept now and then only, and the next
- * one of it that is kept says how many were not: it pushes nothing else out.
+ * The ring has a key for each place. Of a kind that happens too often only some events are kept, so that it
+ * does not push other kinds out of the ring. The next one that is kept has the number of those that were not.
  */
 import {
   EVENT_KINDS,

@@ -1,7 +1,8 @@
 /**
- * Who needs a whole map although the changes were sent. Peers say which epoch they have: nodes in every
- * heartbeat, clients when they miss something. One that is behind has most likely only not read the newest
- * changes yet, and a whole map is large. So it gets one when it lacks what was decided some time ago.
+ * Which peers need a whole map although the changes were sent to them. Peers say which epoch they have: nodes
+ * in every heartbeat, clients when they miss something. A peer that is behind has most likely only not read
+ * the newest changes yet, and a whole map is large. So a peer gets a whole map only when it lacks a decision
+ * that is `lateMapMs` old.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { SchedulerPolicy } from '../shared/policy.js';

@@ -83,8 +83,9 @@ export type SchedulerEffect =
       draft: Omit<CheckpointDraft, 'createdAt'>;
     }
   /**
-   * One transaction. That of the next decisions comes after `persisted` of this one. One that has events only
-   * is waited for by nothing: a transaction may be begun while it is on its way, and comes after it.
+   * One transaction. The transaction of the next decisions begins after `persisted` of this one. A
+   * transaction that has only events is different: the next one may begin before `persisted` of it, and the
+   * store orders them.
    */
   | { kind: 'persist'; version: number; changes: Entries };
 
@@ -158,7 +159,7 @@ export class Ledger {
     return (this.writing?.effects.length ?? 0) + (this.next?.effects.length ?? 0);
   }
 
-  /** What nothing durable is behind. */
+  /** Sends at once a message that depends on no decision. */
   tell(to: PeerId, message: Message): void {
     this.now({ kind: 'send', to, message, parts: [] });
   }

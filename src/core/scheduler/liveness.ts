@@ -93,8 +93,8 @@ export class Liveness {
   }
 
   /**
-   * A scheduler that hears nobody is cut off itself, and nobody is there to take anything over. So such time
-   * does not count as silence, beyond what a node has to reconnect.
+   * A scheduler that hears no node is cut off itself, and no node is there to take anything over. So such
+   * time, beyond the time that a node has to reconnect, does not count as silence of the nodes.
    */
   excuse(now: number): void {
     let heardAt = Number.NEGATIVE_INFINITY;

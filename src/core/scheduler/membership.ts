@@ -128,7 +128,10 @@ export class Membership {
     this.admit(link, id, 0);
   }
 
-  /** A process that was given up is heard again: others hold what it held, so it gets shards as a new one. */
+  /**
+   * A process that was given up is heard again. Other nodes hold its shards by now, so it gets shards as a
+   * new node does.
+   */
   revived(node: PeerId): void {
     const entry = this.map.nodes.find(({ id }) => id === node);
     if (entry && this.map.groups.length > 0) this.host.scaler.joined(entry);
@@ -211,8 +214,8 @@ export class Membership {
   }
 
   /**
-   * Nothing tells many machines that vanished from a scheduler that is cut off. So when all that are silent
-   * are more than the code restores, they have the time of those that are merely silent.
+   * A scheduler that is cut off sees the same as one whose nodes have vanished. So when more nodes are silent
+   * than the code restores, rule 33 gives up none of them, and they have `silentMs`.
    */
   private vanished(): [PeerId, string][] {
     if (this.vanishing.all.length === 0) return [];
@@ -253,7 +256,10 @@ export class Membership {
     return [{ node, name, inc: known.inc }];
   }
 
-  /** An earlier scheduler has told so: nothing was heard of it since, and others have what it held. */
+  /**
+   * The events say that an earlier scheduler gave the node up: nothing was heard of the node since, and other
+   * nodes have its shards.
+   */
   private wasToldLost({ inc, connected, heardAt, closedAt }: NodeLiveness, node: PeerId): boolean {
     if (connected || closedAt !== heardAt || this.host.scaler.holders.has(node)) return false;
     for (const { kind, fields } of this.ledger.state.events.values())

@@ -1,8 +1,8 @@
 /**
  * Recoveries of data shards, as events: a recovery is all shards that one decision gave new owners because
- * their own were gone. It has the number of the map that the decision made. Which shards they are is soft
- * state. Of a recovery that was under way when this scheduler began, the events say that it has no end yet:
- * it is over when every shard is whole that was not when all nodes had reported.
+ * their own were gone. Its number is the epoch of the map that the decision made. Its set of shards is soft
+ * state. A recovery that an earlier scheduler began, and whose events have no end, is resumed: its shards are
+ * then all shards that are incomplete when all nodes have reported, and it ends when these are complete.
  */
 import type { JobEvent } from '../../protocol/events.js';
 import { shardKey } from '../../protocol/items.js';
@@ -42,7 +42,7 @@ interface Unended {
   serves: boolean;
 }
 
-/** Recoveries that were begun since the job was redundant last, without an end. */
+/** Recoveries in the events that have begun and not ended, since the job was last redundant. */
 function unendedIn(events: Iterable<JobEvent>): Unended[] {
   const open = new Map<number, Unended>();
   for (const { kind, at, fields } of [...events].sort((a, b) => a.number - b.number)) {

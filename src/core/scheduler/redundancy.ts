@@ -1,8 +1,8 @@
 /**
- * Whether every group can lose r nodes, kept up to date group by group: of thousands of groups only those are
- * looked at of which something was reported, or whose entry changed. The entry changes when a process dies
- * that holds something of the group: repair gives its place away in the same decision. `conditionOf` says the
- * same from scratch.
+ * Whether every group can lose r nodes, kept up to date group by group: only groups are looked at for which a
+ * report has come, or whose entry in the map has changed. The death of a process needs no look of its own:
+ * repair gives away its places in the same decision, which changes the entries. `conditionOf` says the same
+ * from scratch.
  */
 import type { Group } from '../../protocol/map.js';
 import type { Redundancy } from '../../protocol/messages.js';
@@ -66,7 +66,7 @@ export class RedundancyIndex {
     const flaws = new Map(this.flaws);
     let state: Redundancy = 'full';
     for (const flaw of flaws.values()) state = worse(state, flaw.state);
-    // Thousands of reasons are put in order for who reads them only.
+    // Thousands of reasons are sorted only when somebody reads them.
     let reasons: string[] | undefined;
     return {
       ...rest,

@@ -6,7 +6,7 @@
 import type { Message } from '../../protocol/messages.js';
 import type { Ledger, SchedulerInput } from './ledger.js';
 
-/** Of clients, what leaves nothing behind that waits for the store. */
+/** Messages of clients that cause no effect that waits for the store. */
 const HARMLESS: ReadonlySet<Message['t']> = new Set([
   'status',
   'mapRequest',
@@ -45,7 +45,10 @@ function refusalOf(message: Message): Message | undefined {
   }
 }
 
-/** True if the input is not taken. Who comes back, or asks for what cannot be refused, asks again. */
+/**
+ * True if the input is not handled. A client that attaches again, or sends a request without an answer that
+ * refuses it, repeats its message.
+ */
 export function refuse(input: SchedulerInput, ledger: Ledger): boolean {
   if (input.kind === 'attach' && input.message.id === undefined)
     ledger.now({ kind: 'reply', link: input.link, message: { t: 'stale', code: 'LIMIT' } });

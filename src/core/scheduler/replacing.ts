@@ -1,6 +1,6 @@
 /**
- * What is taken from nodes that live: sinks that stall or hold wrong bytes, and shards for which a node has
- * no memory. Repair puts others in their place; the nodes get nothing new for a while.
+ * Takes shards and sinks from living nodes: sinks that stall or hold wrong bytes, and shards for which a node
+ * has no memory. Repair puts others in their place. The node gets nothing new for a while.
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { mirrorOf } from '../../protocol/map.js';
@@ -60,9 +60,10 @@ export class Replacing {
   }
 
   /**
-   * The shard lacks something and is gone from its node, so it gets a new home, or a new generation. It stays
-   * on the node of a mirror that has everything, which it would lack elsewhere: that node tries again. The
-   * node says so itself, because a scheduler that was started again does not know yet what is complete.
+   * The shard lacks something and is gone from its node, so it gets a new home, or a new generation. If the
+   * node has a complete mirror of the shard, the shard stays there in a new generation, because another node
+   * would lack these bytes: the node tries again. The node reports the mirror itself, because a restarted
+   * scheduler does not know yet what is complete.
    */
   onShardRefused(from: PeerId, report: MessageOf<'shardRefused'>): void {
     const { g, m, gen } = report;
@@ -75,7 +76,8 @@ export class Replacing {
     if (stays && this.refusing.has(from)) return;
     this.refusing.set(from, this.now + policy.avoidMs);
     const data = [...group.data];
-    // A mirror that lacks something would only be one more sink that does, as when its node's shard is lost.
+    // An incomplete mirror is dropped, as after the loss of a node: it would only be one more sink that lacks
+    // blocks.
     const sinks = keepSinks(group, (sink) => stays || sink !== mirror || sink.node !== from);
     const nowhere = stays ? {} : { node: 0, inc: 0 };
     data[m] = { ...entry, ...nowhere, gen: ledger.map.epoch + 1, init: false };
@@ -98,7 +100,10 @@ export class Replacing {
     return this.host.ledger.map.groups[g];
   }
 
-  /** Who is silent may be gone, and then the sink's own node may be the one that comes back. */
+  /**
+   * Members on silent nodes count as missing: if those nodes are gone, the sink's own node may be the one
+   * that comes back.
+   */
   private canDoWithout(group: Group, sink: SinkEntry): boolean {
     const pool = this.host.ledger.map.pools[group.pool]!;
     return this.host.isLost(group) || canDoWithout(group, sink, pool, this.host.viewOfHeard());

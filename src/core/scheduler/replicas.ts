@@ -21,8 +21,9 @@ export class Replicas {
   ) {}
 
   /**
-   * The answer says which map is the newest that anybody can have: with it a replica knows that no owner was
-   * replaced before it asked. What is not durable has been told to nobody.
+   * The answer has the epoch of the newest durable map, which is the newest that any process can have: a map
+   * that is not durable was sent to nobody. A replica that has this map knows that no owner was replaced
+   * before it asked.
    */
   onReport(from: PeerId, report: MessageOf<'replicaReport'>, now: number): void {
     const { t: _, n, ...status } = report;
@@ -33,7 +34,7 @@ export class Replicas {
     this.ledger.now({ kind: 'send', to: from, message: { t: 'replicaHeard', n, epoch }, parts: [] });
   }
 
-  /** Those that have reported of late come last. */
+  /** The map is ordered by the time of the last report, oldest first. */
   private forgetSilent(now: number): void {
     for (const [id, { at }] of this.known) {
       if (now - at <= SILENT_MS) return;

@@ -43,8 +43,8 @@ export class Sessions {
   }
 
   /**
-   * Whoever only comes and goes must not keep others out. So the session ends whose client is away for
-   * longest, unless it may be about to come back.
+   * Clients that come and go must not keep others out. So the session of the client that has been away for
+   * longest ends, unless that client may be about to reconnect.
    */
   private makeRoom(now: number): boolean {
     const [longest] = this.absent;
@@ -54,7 +54,7 @@ export class Sessions {
     return true;
   }
 
-  /** Clients that push, as far as is known: one that has no connection for so long does not. */
+  /** Clients that may be pushing: those with a connection, and those that lost it at most `absentMs` ago. */
   present(now: number, absentMs: number): PeerId[] {
     return [...this.leases]
       .filter(([, { link, closedAt }]) => link !== undefined || now - closedAt <= absentMs)

@@ -54,7 +54,10 @@ export interface Restore {
   number: number;
   /** A running job loads what it had lost. */
   onlyLost?: true;
-  /** What was trained after the queue of samples was copied may be in some shards, and is trained again. */
+  /**
+   * Some shards may hold batches that were trained after the queue of samples was copied, and these batches
+   * are trained again.
+   */
   atLeastOnce?: true;
   /** Shards by `shardKey`. */
   shards: Map<number, ShardToLoad>;

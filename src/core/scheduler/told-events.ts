@@ -1,6 +1,6 @@
 /**
  * Events that clients tell, an autoscaler's decisions for example. Each is answered when it is durable. A
- * question that is repeated meanwhile, or after its answer was lost, is not another event.
+ * message that is repeated before its answer, or because the answer was lost, adds no second event.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';

@@ -25,13 +25,16 @@ interface Suspect extends Silence {
 /** Parts of `vanishedMs`. */
 const ASK_AFTER = 1 / 4;
 const ASK_AGAIN = 1 / 7;
-/** A witness begins to look when it is asked. */
+/**
+ * A witness pings its link only when it is asked, so its link has been silent for less time than the
+ * scheduler's.
+ */
 const SILENT_FOR = 1 / 3;
 /** An older answer says nothing of now. */
 const FRESH_FOR = 1 / 2;
 /**
- * A suspect that the others do not hear either will be gone soon: those that vanish together are lost
- * together.
+ * From this part of `vanishedMs` on, an unheard suspect delays the loss of the others until it is lost, too:
+ * machines that vanish together are lost in one decision.
  */
 const SOON = 1 / 2;
 const MAX_WITNESSES = 8;
@@ -106,8 +109,8 @@ export class Vanishing {
 }
 
 /**
- * Those that hold parts of the groups `held` by the node, those with most of them first. They have links, if
- * anybody has.
+ * Nodes that hold parts of the groups `held` by the node, those with the most first. These nodes are the ones
+ * most likely to have a link to it.
  */
 export function neighbours(node: PeerId, held: readonly Group[]): PeerId[] {
   const common = new Map<PeerId, number>();

@@ -1,7 +1,7 @@
 /**
- * What workers report of themselves: the newest report of each, and sums of each run that keep what workers
- * had reported that are gone. Soft state: nothing is decided by it, and a restart of the scheduler forgets
- * the sums of workers that were gone by then.
+ * What workers report of themselves: the newest report of each, and sums of each run, which keep the reports
+ * of workers that have ended. It is soft state: no decision depends on it, and a restart of the scheduler
+ * forgets workers that had ended before.
  */
 import type { PeerId } from '../../protocol/map.js';
 import {

@@ -19,7 +19,7 @@ export interface Follower {
   extents: Extent[];
   /** It has acknowledged everything up to here to us. Never decreases. */
   acked: number;
-  /** Its node has no room for more deltas, by its newest acknowledgement. */
+  /** True if, by the sink's newest acknowledgement, its node has no room for more deltas. */
   atLimit: boolean;
   /** The committed position that it was told. */
   told: number;
@@ -30,9 +30,9 @@ export interface Follower {
   /** Number of the newest Open. */
   attempt: number;
   /**
-   * Number of the newest Open that was sent before the newest Start or resend. Answers to Opens up to this
-   * one do not tell what became of that Start or resend: only a later one may cause the next. So at most one
-   * resend is under way.
+   * Number of the newest Open that was sent before the newest Start or resend. An answer to an Open up to
+   * this number does not say whether that Start or resend arrived, so only an answer to a later Open may
+   * cause another resend. So at most one resend is under way.
    */
   coveredAttempt: number;
   /** Opens and Starts; an answer is any sign that it moved on or is not behind. */
@@ -41,7 +41,10 @@ export interface Follower {
   readonly stall: Retry;
 }
 
-/** `born`: the owner was born with its group, so a sink that was, too, has nothing to be told. */
+/**
+ * `born`: the owner was born with its group. A sink that was born with the group, too, needs no Open and no
+ * Start.
+ */
 export function newFollower(entry: SinkEntry, born: boolean, policy: Policy, now: number): Follower {
   const bornTogether = born && entry.init;
   const follower: Follower = {

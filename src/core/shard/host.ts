@@ -24,8 +24,8 @@ export interface OwnerHost extends CoreHost {
   /** The owner has an open batch: `flush` is called at the end of the turn. */
   markDirty(owner: Deferred): void;
   /**
-   * Something that requests wait for may be there: `serveWaiting` is called at the end of the step. Never
-   * within it, because serving flushes, a flush may commit, and a commit makes room for who waits.
+   * Requests that wait may be served now: `serveWaiting` is called at the end of the step. It is never called
+   * within the step, because serving flushes, a flush may commit, and a commit asks to serve again.
    */
   serveLater(owner: Deferred): void;
 }

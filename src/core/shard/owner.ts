@@ -78,7 +78,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
-  /** It had everything once: without it one more member of its group would lack. */
+  /** The shard was complete at some time, so without it the group would lack one more member. */
   get wasComplete(): boolean {
     return this.announced.complete;
   }
@@ -181,7 +181,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     const { bufferBytes, followers } = this.stream;
     if (policy.requireRedundancy && followers.size === 0) return false;
     if (bufferBytes > policy.maxUncommittedBytes) return false;
-    // With nothing uncommitted it goes on in any case: what fills the account may not go away by itself.
+    // A shard with nothing uncommitted may always apply a batch: other shards may fill the account for long.
     return bufferBytes === 0 || !(deltaBytes.full || this.stream.sinksAtLimit);
   }
 
@@ -324,7 +324,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.progress();
   }
 
-  /** Of a complete shard, for a checkpoint: everything that was applied, and who it was from (rule 34). */
+  /** Rule 34: the rows and the de-duplication state of one position of a complete shard, for a checkpoint. */
   snapshot(since: number): ShardSnapshot {
     this.flush();
     return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);

@@ -1,7 +1,7 @@
 /**
  * The replicas that follow a shard. They are told what its sinks are told, and nothing waits for them: they
- * are in no map, give no bytes to a recovery, and one that does not keep up is forgotten. It finds out by the
- * answer to its next probe, and begins again.
+ * are in no map, give no bytes to a recovery, and one that does not keep up is forgotten. A forgotten replica
+ * learns it from the answer to its next probe, and begins again.
  */
 import type { BlockList, Extent } from '../../native.js';
 import type { PeerId } from '../../protocol/map.js';
@@ -89,9 +89,10 @@ export class Readers {
   }
 
   /**
-   * Where a replica can go on with what it has. Batches that are committed are not kept here. Of an earlier
-   * ownership it has the state at the base or can go back to it, if it is the one that this one took over
-   * from: positions above the base mean something else in each.
+   * The position from which the replica can resume; undefined: it has to begin again. In this ownership it
+   * must be at or above the committed position, because committed batches are not kept. A state of an earlier
+   * ownership is of use only if this ownership took over from that one, and if the replica is at the base or
+   * can roll back to it: above the base the two streams differ.
    */
   private resumeAt([gen, trim, applied]: [gen: number, trim: number, applied: number]): number | undefined {
     const { committed, seq, before } = this.shard.stream;
@@ -185,7 +186,7 @@ export class Readers {
     for (const [from, { heardAt }] of this.readers) {
       if (now - heardAt <= policy.readerSilentMs) continue;
       this.drop(from, 'silent');
-      // It does not read, so what was sent to it would stay in memory.
+      // The replica does not read, so the bytes that were sent to it would stay in memory.
       this.host.out.hangUp(from);
     }
   }

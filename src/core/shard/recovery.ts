@@ -16,7 +16,10 @@ import { PATIENCE, Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
 import { UnderWay } from './underway.js';
 
-/** Blocks in one message on demand, the added ones included; and how long the background waits after it. */
+/**
+ * Blocks in one message on demand, the added background blocks included. For `RIDE_MS` after such a message
+ * the background sends none of its own.
+ */
 const RIDERS = 32;
 const RIDE_MS = 100;
 
@@ -35,7 +38,7 @@ export interface RecoveryOwner {
 }
 
 export class Recovery {
-  /** Confirmed by the scheduler for this version of the group: what is absent stays so. */
+  /** The scheduler has confirmed the loss for this version of the group: absent blocks stay absent. */
   unrecoverable = false;
   /** Reports to the scheduler. */
   private readonly reports: Retry;
@@ -102,7 +105,8 @@ export class Recovery {
     const { native } = this.owner;
     const parities = this.owner.stream.usableParities;
     const lacking = message.lacking.map(([member]) => member);
-    // This owner got the block another way after it had asked, and gave its content to the sink.
+    // After its question this owner got the block in another way and gave its content to the sink. So the
+    // equation does not contain this owner's block.
     if (!lacking.includes(this.owner.member)) return;
     const mirror = this.owner.stream.usableMirror;
     if (mirror?.entry.sid === message.sid && !message.ok) {
@@ -142,7 +146,8 @@ export class Recovery {
 
   /**
    * Rule 26: reports a loss to the scheduler. Requests go on waiting until it confirms that this was found
-   * with the newest map: to an owner that was cut off, a shard looks lost that lives elsewhere.
+   * with the newest map: an owner that was cut off may find too few equations although the shard lives on
+   * another node by now.
    */
   report(reason: string, blocks: number): void {
     if (!this.reports.overdue(this.host.now)) return;
@@ -230,8 +235,9 @@ export class Recovery {
   }
 
   /**
-   * One equation was not enough: ask the other parities for the same blocks, once until these are overdue.
-   * The engine drops equations that cannot be solved, and each of their answers would look like the first.
+   * One equation was not enough: ask the other parities for the same blocks. They are asked only once until
+   * the blocks are overdue: the engine drops equations that cannot be solved, so every further answer would
+   * look like a first one and cause another round of questions.
    */
   private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
     const others = parities.filter((follower) => follower.entry.index !== index);

@@ -1,7 +1,7 @@
 /**
  * A snapshot of a shard at one position of its stream: its rows, and the de-duplication state of the same
  * position. It counts only when that position is committed, because what is above it may be rolled back.
- * Whatever is pushed meanwhile does not change it: the engine keeps blocks that it has not read.
+ * Later pushes do not change it: before a row changes that was not read yet, the engine keeps a copy of it.
  */
 import type { NativeShard, SnapshotRows } from '../../native.js';
 import type { DedupEntry } from '../../protocol/messages.js';
@@ -13,7 +13,10 @@ export interface SnapshotOwner {
 }
 
 export class ShardSnapshot {
-  /** Of the engine: what changes from now on is what changed since this stamp. */
+  /**
+   * Number of the snapshot in the engine: a later snapshot `since` this stamp has the rows that changed after
+   * it.
+   */
   readonly stamp: number;
   /** About. */
   bytesLeft: number;

@@ -160,15 +160,16 @@ export class Stream {
         follower.acked = this.committed;
         this.sendStart(follower, true);
       } else if (!this.behind(follower)) follower.asking.answered(this.host.now);
-      // Sending it new deltas does not put the question off: a sink that missed one drops those after it.
+      // New deltas to the sink do not postpone the question: a sink that missed one delta drops all later
+      // ones.
       else if (follower.asking.overdue(this.host.now)) this.sendOpen(follower);
     }
     this.commit();
   }
 
   /**
-   * The shard is loaded, and this is durable: the stream begins here, at 0, as one that was alone. Its sinks
-   * get their Start as new ones (rule 10). `dedup`: of the checkpoint.
+   * The shard is loaded, and that is durable. The stream begins at position 0 without a take-over, and every
+   * sink gets its Start as a new sink (rule 10). `dedup`: of the checkpoint.
    */
   begin(dedup: Dedup): void {
     this.phase = 'ACTIVE';
@@ -249,7 +250,8 @@ export class Stream {
     if (message.attempt <= follower.coveredAttempt) {
       if (follows && follower.state === 'started') this.acknowledged(follower, message.applied);
     } else if (follows) this.resume(follower, message.applied);
-    // It did not get the Start. A sink that has started is not asked again: the answer is an old promise.
+    // The sink follows another generation, so it did not get the Start. A sink that has started is sent none:
+    // its answer is of an older Open.
     else if (follower.state === 'starting') this.sendStart(follower, true);
   }
 
@@ -351,7 +353,8 @@ export class Stream {
       v: this.group.version,
       base: follower.base,
       dedup: fresh ? this.committedDedup.entries() : [],
-      // At the head, not at the base: blocks in between count as not included and are fetched as content.
+      // The extents are those at the head, not at the base: blocks that only deltas above the base have
+      // touched count as not included, and the sink fetches them as content.
       extents: fresh ? this.owner.extents() : [],
     });
   }
@@ -380,7 +383,10 @@ export class Stream {
     follower.telling.asked(this.host.now);
   }
 
-  /** A sink keeps a log of what is not committed; without further deltas it must hear that it may forget. */
+  /**
+   * A sink keeps a log of deltas that are not committed. Without further deltas this message tells it that it
+   * may trim the log.
+   */
   tellCommitted(): void {
     if (this.phase !== 'ACTIVE') return;
     const { now, out } = this.host;
@@ -394,7 +400,7 @@ export class Stream {
     }
   }
 
-  /** What this phase cannot go on without. */
+  /** True if this phase cannot end without an answer of this sink. */
   private waitsFor(follower: Follower): boolean {
     if (this.phase === 'ACTIVE') return this.behind(follower);
     if (this.phase === 'FENCE') return follower.state === 'silent';

@@ -24,8 +24,8 @@ export function oldestStream(followers: Iterable<Follower>): number {
 }
 
 /**
- * The highest extent of each table that any sink has seen: slots above a rolled-back push are zero, which is
- * free.
+ * The highest extent of each table that any sink has seen: a rolled-back push leaves zeros in the slots
+ * above, which is the state of slots that were never used.
  */
 export function mergeExtents(followers: Iterable<Follower>): Extent[] {
   const merged = new Map<number, Extent>();

@@ -70,7 +70,7 @@ export class WaitingPulls {
     this.rejectEach(this.list.takeAll(), code);
   }
 
-  /** Clients ask again elsewhere: the shard is not ours any more. */
+  /** Drops all pulls: the shard has another owner, and clients ask that one. */
   clear(): void {
     this.list.takeAll();
   }

@@ -140,7 +140,7 @@ export class Dedup {
       return;
     }
     const [client, cseq, code] = id;
-    // Numbers only grow: an id that is recorded again changes nothing.
+    // Numbers only grow, so recording an id again changes nothing.
     if (cseq <= this.last(client)) return;
     this.lastOf.set(client, cseq);
     if (code === undefined || code === 'SKIPPED') return;

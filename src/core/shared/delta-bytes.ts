@@ -5,8 +5,8 @@
  * At the limit an owner applies no further pushes until acknowledgements come, except that a shard with
  * nothing uncommitted may always apply one batch: so every shard goes on, if slowly, whatever fills the
  * account. A sink takes every delta, because acknowledgements are what makes room; it tells owners that its
- * node is at the limit, and they wait likewise. So the account is exceeded at most by one batch per shard and
- * by what is under way.
+ * node is at the limit, and they wait likewise. So the limit is exceeded at most by one batch per shard and
+ * by the deltas under way.
  */
 import { invariant } from '../../errors.js';
 

@@ -1,7 +1,7 @@
 /**
  * What a node counts of its requests: plain numbers, added up where the work is done, read by whoever asks.
- * Nothing is decided by them. Durations need a finer clock than ticks have, so the runtime says the time
- * before and after each step (`begin`, `end`); without it they are those of ticks.
+ * No decision depends on these numbers. Durations need a finer clock than that of ticks, so the runtime gives
+ * the time before and after each step (`begin`, `end`); without these calls the clock of ticks counts.
  */
 import { DURATION_BOUNDS_SECONDS, type Histogram, type OpTelemetry } from '../../protocol/telemetry.js';
 

@@ -70,7 +70,10 @@ export interface FetchEffect {
   member: number;
 }
 
-/** Close the connection to this peer, with what it has not taken: nothing is owed to it. */
+/**
+ * Close the connection to this peer and drop the bytes that the peer has not read: the peer needs none of
+ * them.
+ */
 export interface HangUpEffect {
   kind: 'hangUp';
   peer: PeerId;

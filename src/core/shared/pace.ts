@@ -11,8 +11,8 @@
  * therefore pause regularly, and nodes update the baseline only in those pauses.
  *
  * A change that is to be done in time needs a rate of its own, which the scheduler tells to nodes that take
- * in moves. While it holds, nothing is slower, however few requests are served. The takeover from a mirror at
- * the end of a move is background, so that rate counts for the background, too.
+ * in moves. While that rate holds, no move is slower, however few requests are served. The takeover from a
+ * mirror at the end of a move is background, so that rate counts for the background, too.
  */
 
 /** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
@@ -25,13 +25,13 @@ const START_BYTES_PER_SECOND = 2 << 20;
 /** With this floor every recovery ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
-/** A rate that is needed holds for so long; the scheduler repeats it more often. */
+/** How long a `movePace` of the scheduler holds. The scheduler repeats it more often. */
 const NEEDED_MS = 1500;
 /** At most so much unused allowance is carried over, or so much overdrawn. */
 export const BURST_MS = 100;
 /** Served requests, as a part of the baseline; with fewer the background is too fast. */
 const TARGET_RATIO = 0.97;
-/** Strength of a step. Steps are proportional to the deviation, so noise cancels out over windows. */
+/** Gain of the controller. A step is proportional to the deviation, so noise cancels out over windows. */
 const GAIN = 5;
 const MOST_FASTER = 1.25;
 const MOST_SLOWER = 0.7;
@@ -44,7 +44,10 @@ const LEARN = 0.2;
 const LEARN_MEANWHILE = 0.01;
 /** The same while shards move, which can last. */
 const LEARN_MOVING = 0.001;
-/** Of so many windows with moves the last ones are a pause, which holds a whole window of each giver. */
+/**
+ * Of each `MOVE_WINDOWS` windows with moves, the last `PAUSE_WINDOWS` are a pause. The pause is long enough
+ * to contain a whole window of each giver, whose windows begin at other times.
+ */
 const MOVE_WINDOWS = 12;
 const PAUSE_WINDOWS = 3;
 /** Weight of the newest window in the ratio that others are told. */
@@ -54,7 +57,7 @@ const NEWEST = 0.5;
 const KEYS_ALONE_MS = 100;
 const ROWS_ALONE_MS = 250;
 
-/** A rate that is adjusted, and what of it is not used yet. */
+/** A rate that the controller adjusts, and the bytes of it that are not used yet. */
 class Allowance {
   /** The rate is at least this; it does not change what the controller has found. */
   needed = 0;
@@ -210,8 +213,8 @@ export class Pace {
       if (this.pause.length <= PAUSE_WINDOWS) this.pause.push(rate);
       return [];
     }
-    // It gave before and gives again: in between was the pause of the taker. In a longer time without gifts
-    // other shards may have moved, so it is not taken for a pause.
+    // This node gave content before and gives again, so the windows in between were a pause of the taker. A
+    // longer time without giving does not count as a pause, because other shards may have moved in it.
     const rest = this.pause.length <= PAUSE_WINDOWS ? this.pause : [];
     this.pause = [];
     return [...rest.map((each): [number, number] => [each, LEARN]), [rate, LEARN_MOVING]];

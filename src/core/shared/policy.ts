@@ -53,29 +53,33 @@ export interface Policy {
   /** Blocks in one Recover or Want; likewise. */
   recoveryChunk: number;
   /**
-   * Bytes per second that one owner or one sink asks for in the background; 0 = as fast as leaves room for
+   * Bytes per second that one owner or one sink asks for in the background; 0 = the pace that leaves room for
    * requests.
    */
   recoveryRate: number;
   /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
   moveRate: number;
   /**
-   * Blocks that were changed before a checkpoint had read them, and files of it that are not stored yet. From
-   * half of it on the reading has no other limit; at it the shard is not saved: pushes do not wait for it.
+   * Copies of rows that changed before a checkpoint had read them, and files of the checkpoint that are not
+   * stored yet. From half of the limit on, reading ignores its pace. At the limit the attempt fails, because
+   * pushes do not wait for it.
    */
   checkpointBytes: number;
   /** Rows that are read for a checkpoint in one turn. */
   saveChunkBytes: number;
   /** A file of a checkpoint is closed when it has so much, so that it is written in one request. */
   segmentBytes: number;
-  /** A replica that has more than this of one shard under way to it is not sent more, and begins again. */
+  /**
+   * Deltas of one shard that may be on their way to a replica. Beyond this the owner forgets the replica,
+   * which begins again.
+   */
   maxReaderBytes: number;
   /** A replica that has not asked where a shard is for so long is not sent its deltas any more. */
   readerSilentMs: number;
   heartbeatMs: number;
   /**
-   * A node with clients in its tables asks the scheduler so often which sessions are open: what it is told of
-   * ends may be lost.
+   * Interval at which a node whose shards remember clients asks the scheduler which sessions are open: a
+   * message about ended sessions may have been lost.
    */
   sessionCheckMs: number;
   /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */

@@ -12,7 +12,10 @@ export interface Reach {
   chunk: number;
 }
 
-/** While requests are served, windows and messages are smaller by these factors: requests wait behind. */
+/**
+ * While requests are served, windows and messages are smaller by these factors, because requests wait behind
+ * a large message.
+ */
 const NARROW_WINDOW = 4;
 const NARROW_CHUNK = 2;
 

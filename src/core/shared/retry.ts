@@ -37,7 +37,7 @@ export class Retry {
     this.askedAt = now;
   }
 
-  /** An answer, or any other sign that the question need not be repeated yet. */
+  /** Notes an answer, or another sign that the question need not be repeated yet. */
   answered(now: number): void {
     this.answeredAt = now;
     this.waitMs = this.options.waitMs;
@@ -54,7 +54,10 @@ export class Retry {
     return now - (this.answering(now) ? patience : 1) * this.waitMs;
   }
 
-  /** Time to ask: also when nothing was asked yet, unless somebody answers all the same. */
+  /**
+   * True if it is time to ask. That is also so when nothing was asked yet, unless there were answers without
+   * a question.
+   */
   overdue(now: number): boolean {
     return this.askedAt < this.overdueBefore(now);
   }

@@ -1,6 +1,6 @@
 /**
  * One member's stream as a sink follows it: positions, promises and the log (rule 4). The bytes are in the
- * engine; here is what a new owner may still ask to take back, and what it needs to know.
+ * engine. This file keeps the deltas that a new owner may roll back, and the state that a new owner asks for.
  */
 import { invariant, KintsugiError } from '../../errors.js';
 import type { StreamId } from '../../protocol/messages.js';
@@ -43,7 +43,7 @@ export class MemberStream {
     this.pending = new Retry({ waitMs, patience: PATIENCE });
   }
 
-  /** The owner said something about blocks. */
+  /** The owner has answered a Want, with Content or Lacking. */
   answered(): void {
     this.wanting.answered(this.host.now);
     this.pending.answered(this.host.now);

@@ -71,7 +71,7 @@ export class Check {
     if (this.waiting === 0) return;
     this.waiting -= count;
     if (done.lacking.length > 0 && this.attempts < MAX_ATTEMPTS) {
-      // Perhaps an old word that came late: look again before we say so.
+      // The Lacking may be an old one that came late, so the block is checked again before it is reported.
       this.attempts++;
       this.deferred = Uint32Array.from([...(this.deferred ?? []), ...done.blocks]);
     } else if (done.lacking.length > 0) this.unprotected += count;

@@ -255,7 +255,7 @@ export class Sink {
 
   /** Starts to check the parity equation on every block; answers `from` when done. */
   onCheck(message: MessageOf<'check'>, from: PeerId): void {
-    // A client that repeats its question gets the answer of the check that it started.
+    // A client that repeats its question gets the answer of the check that is under way.
     const known = this.checks.find((check) => check.from === from);
     if (known) {
       known.ids.push(message.id);

@@ -40,8 +40,8 @@ export class Clocks {
   }
 
   /**
-   * Changes a clock. All are looked at again when the last of the slowest has gone on, and not each time one
-   * of them does: thousands report every batch.
+   * Changes a clock. The clocks are searched for a new least only when the last of the slowest workers has
+   * advanced, because thousands of workers report every batch.
    */
   private change(clock: Clock, change: (clock: Clock) => void): void {
     const before = clock.works ? clock.base + clock.durable : Number.POSITIVE_INFINITY;

@@ -1,8 +1,9 @@
 /**
  * The queue of samples in a checkpoint: as it was at one moment, with all ranges that were handed out until
- * the last shard was saved. Shards are saved later than that moment, each at its own. So whatever was durable
- * then is in all of them, and of what came later each shard may hold a part. A restored job trains the ranges
- * of this list again, under their sessions. Each shard refuses what it holds, so every batch is applied once.
+ * the last shard was saved. Shards are saved later than that moment, each at its own. So all saved shards
+ * hold every batch that was durable at that moment, and each may hold some later batches. A restored job
+ * trains the ranges of this list again, under their sessions. Each shard refuses what it holds, so every
+ * batch is applied once.
  */
 import type { SavedDataset, SavedRange, SavedSamples } from '../../../protocol/checkpoints.js';
 import type { DurableState } from '../state.js';
@@ -14,7 +15,7 @@ function savedRange(range: OpenRange): SavedRange {
   return { ...rest, ...(piece && { piece: { ...piece } }), worker: 0, lease: 0 };
 }
 
-/** What came before the data set was registered. */
+/** The state of a data set that was registered after the cut: no range was handed out before. */
 function nothingOf({ name, spec }: DatasetState): SavedDataset {
   const samples = new Array<number>(spec.epochs).fill(0);
   return { name, spec, next: 0, open: [], finished: 0, samples, redone: 0, setAside: [] };

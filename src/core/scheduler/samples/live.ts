@@ -1,4 +1,4 @@
-/** A data set with what is soft about it, and what is looked up in both. */
+/** A data set: its durable state, its soft state, and queries over both. */
 import type { PeerId } from '../../../protocol/map.js';
 import type { DatasetStatus } from '../../../protocol/samples.js';
 import { Clocks } from './clocks.js';
@@ -6,14 +6,17 @@ import { Holders } from './holders.js';
 import { RangePlan, rangesLeft } from './ranges.js';
 import type { DatasetState, OpenRange } from './state.js';
 
-/** A data set, with what is soft about it. */
+/** The soft state of a data set, beside its durable state. */
 export interface Live {
   /** Its place in the list of data sets. */
   index: number;
   state: DatasetState;
   plan: RangePlan;
   holders: Holders;
-  /** Range -> when its lease ends, and how many of its batches are durable here, too. */
+  /**
+   * `deadlines`: range -> when its lease ends. `saved`: range -> its batches that are done by the durable
+   * state.
+   */
   deadlines: Map<number, number>;
   /** No lease ends before this time. */
   dueAt: number;
@@ -42,7 +45,7 @@ export function report(range: OpenRange, done: number, begun: number): void {
   range.begun = Math.max(range.begun, begun, range.done);
 }
 
-/** Time in which nobody could report. */
+/** Moves all deadlines by time in which no worker could report. */
 export function delay(live: Live, ms: number): void {
   for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
   live.dueAt += ms;

@@ -207,8 +207,9 @@ export class Samples {
   }
 
   /**
-   * It is known of every open range which of its batches were begun: `told` by its worker, or it was handed
-   * back. A worker that is gone may have begun more than it has said.
+   * True if the scheduler knows for every open range which batches were begun: its worker has said so
+   * (`told`), or has handed the range back. A worker that was lost may have begun more batches than it
+   * reported.
    */
   isExact(told: (name: string, range: OpenRange) => boolean): boolean {
     return this.ledger.state.datasets.every(({ name, open }) =>

@@ -5,7 +5,7 @@ import { rangeCount } from './ranges.js';
 /** Ranges, epochs and characters of names of all data sets: what they take is loaded by every scheduler. */
 export const MAX_SPECIFIED = 1 << 24;
 
-/** Without further fields: those of a message may have some, and a store may not take them. */
+/** The specification with known fields only: a message may have others, and a store may not take them. */
 export function onlyKnown(spec: DatasetSpec): DatasetSpec {
   const { follow, files, batch, epochs, seed, shuffle, staleness } = spec;
   const known = files.map(({ name, size, rangeBytes }) => ({ name, size, rangeBytes }));

@@ -88,7 +88,7 @@ export class Attempt {
     this.progressAt = now;
   }
 
-  /** Less than ever is left of a shard. */
+  /** Notes the bytes that are left. Progress is a shard with fewer bytes left than ever before. */
   progress({ items }: MessageOf<'saveProgress'>, now: number): void {
     for (const [g, m, gen, left] of items) {
       this.noteBegun(g, m, gen);
@@ -116,7 +116,10 @@ export class Attempt {
     );
   }
 
-  /** Clients push again, and a shard has another owner now than at the cut. */
+  /**
+   * True if clients push again and a shard has another owner than at the cut: its snapshot would be of a
+   * later moment.
+   */
   isLate({ groups }: ClusterMap): boolean {
     if (!this.barrier?.isOver) return false;
     return groups.some(({ id, data }) =>

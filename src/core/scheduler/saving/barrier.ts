@@ -52,7 +52,10 @@ export class Barrier {
       if (!this.held.has(client)) ledger.answer(client, { t: 'hold', id: this.id, ms: 3 * policy.barrierMs });
   }
 
-  /** From now on shards begin. Who comes later may have pushed in between, whatever it says. */
+  /**
+   * From now on shards begin their snapshots. A client whose `held` comes later may have pushed in between,
+   * so its message does not count.
+   */
   begin(): void {
     this.cut = true;
   }

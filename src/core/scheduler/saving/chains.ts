@@ -35,8 +35,8 @@ export class Chains {
   constructor(private readonly maxIncrements: number) {}
 
   /**
-   * The next checkpoint has these tables, by their ids. What there is has no rows of others, so it is no use
-   * for a checkpoint that has one more.
+   * Sets the tables of the next checkpoint, by their ids. If they differ from those of the newest one, its
+   * files are of no use: they lack rows of other tables.
    */
   choose(tables: readonly number[] | undefined): void {
     const chosen = tables ? tables.join() : 'all';
@@ -44,7 +44,10 @@ export class Chains {
     this.tables = chosen;
   }
 
-  /** What the owner in generation `gen` is asked for; 0: all rows, with nothing to add to or too much. */
+  /**
+   * The stamp since which the owner in generation `gen` saves changes. 0: all rows, because there is nothing
+   * to add to, or there are too many increments.
+   */
   since(g: number, m: number, gen: number): number {
     const chain = this.chains.get(shardKey(g, m));
     if (chain?.gen !== gen || chain.increments >= this.maxIncrements) return 0;

@@ -1,6 +1,6 @@
 /**
- * What a job begins with that goes on from a checkpoint, and what a running job loads again that it has lost:
- * pure functions of the manifest and the map.
+ * The state of a new job that begins with a checkpoint, and the lost shards that a running job loads from
+ * one: pure functions of the manifest and the map.
  *
  * A shard of the job is loaded from the shard of the checkpoint that has the same keys. Where the checkpoint
  * has another number of shards, it is loaded from all of those that share keys with it: a shard is a range of
@@ -89,9 +89,10 @@ function restoredDataset(saved: SavedDataset, exact: boolean): DatasetState {
 
 /**
  * The state of a job that goes on from a checkpoint. In as many data shards as it has, every sample counts
- * once: shards know the numbers of pushes that they hold. In other shards, these numbers mean nothing. Of a
- * cut of one instant every sample still counts once, because the queue says which batches are in the rows. Of
- * any other checkpoint shards hold a part of what came after the queue was copied, and that is trained again.
+ * once: shards know the numbers of pushes that they hold. In other shards, these numbers mean nothing. From a
+ * cut of one instant every sample still counts once, because the queue says which batches are in the rows.
+ * From any other checkpoint, shards hold some batches that came after the queue was copied, and these are
+ * trained again.
  * @throws BAD_ARGUMENT when a pool of the checkpoint is missing, or it is an export
  */
 export function restoredJob(
@@ -206,7 +207,10 @@ export function reloadLost(
   return { groups, shards };
 }
 
-/** Tables that came since are no matter. @throws BAD_ARGUMENT when others are not as they were saved */
+/**
+ * Tables that were created after the checkpoint do not matter. @throws BAD_ARGUMENT when others are not as
+ * they were saved
+ */
 function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoint): void {
   for (const saved of tables) {
     if (saved.pool !== pool) continue;

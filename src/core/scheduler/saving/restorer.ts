@@ -1,8 +1,8 @@
 /**
  * Loads the shards of a job that goes on from a checkpoint, and those that a running job has lost. The map
- * marks them. Their owners are asked to
- * load them until they say that they have, and a mark goes when that is durable: only then does the owner
- * serve (rule 37). An owner that dies before has told nobody anything, so another node loads the shard again.
+ * marks these shards. Their owners are asked to load them until they report them as loaded. The mark goes in
+ * a durable decision, and only then does the owner serve (rule 37). An owner that dies before has
+ * acknowledged nothing, so another node loads the shard again.
  */
 import { KintsugiError } from '../../../errors.js';
 import { shardKey } from '../../../protocol/items.js';
@@ -127,7 +127,7 @@ export class Restorer {
     this.host.unsettle();
   }
 
-  /** The numbers of a lost shard are of a time when other sessions were open (rule 31). */
+  /** A reloaded shard has the sessions of the checkpoint's time, of which some have ended since (rule 31). */
   private tellSessions(groups: readonly Group[]): void {
     if (!this.restore!.onlyLost) return;
     const nodes = new Set(groups.flatMap(({ data }) => data.map(({ node }) => node)));

@@ -95,7 +95,7 @@ export class Saver {
     ledger.state.saving ??= { nextAttempt: 1, plans: new Map() };
     const { plans } = ledger.state.saving;
     const known = plans.get(name);
-    // Repeated: what it has begun goes on.
+    // The message is a repeated one, so the attempt under way goes on.
     if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS) return refuse('LIMIT', `at most ${MAX_PLANS} save plans`);
     // Each would remove the files of the other one.
@@ -154,12 +154,13 @@ export class Saver {
     }
     const { g, m, gen } = message;
     if (message.t === 'saveFailed') {
-      // Such a node saves no shard of this attempt any more.
+      // A node that reports a failure saves no further shard of this attempt, so the attempt fails.
       const { groups } = this.host.ledger.map;
       if (!groups.some(({ data }) => data.some(({ node }) => node === from))) return;
       return this.fail(message.code, `shard ${m} of group ${g}: ${message.message}`);
     }
-    // What an earlier owner has saved counts if it is heard in time; later the newest one is asked.
+    // A report counts only if its sender still owns the shard by the newest map. Otherwise the new owner is
+    // asked.
     const owner = this.host.ledger.map.groups[g]?.data[m];
     if (owner?.node !== from || owner.gen !== gen) return;
     if (attempt.isLate(this.host.ledger.map)) return this.fail('ABORTED', LATE);
@@ -250,7 +251,10 @@ export class Saver {
     this.ask(attempt);
   }
 
-  /** All shards have begun: clients may push again, unless one came that nobody held. */
+  /**
+   * When all shards have begun, clients may push again. The attempt fails if a client came that was not asked
+   * to hold its pushes.
+   */
   private goOn(attempt: Attempt): void {
     const { barrier } = attempt;
     if (!barrier || barrier.isOver || !attempt.hasBegun(this.host.ledger.map)) return;
@@ -285,7 +289,8 @@ export class Saver {
     if (attempt?.id !== answer.token) return;
     if (answer.kind === 'published') return this.done(attempt);
     const live = this.liveOf(attempt.plan.name)!;
-    // Who wrote there, or removed files, is not known: nothing is built upon what this job has there.
+    // Another writer may have written to the place or removed files, so the next checkpoint adds to none of
+    // this job's files.
     if (answer.code !== 'PLACE_FAILED') live.chains.clear();
     const again = answer.newest === undefined ? [] : attempt.waiting.filter((each) => !each.again);
     live.waiting.push(...again.map((each) => ({ ...each, again: true })));
@@ -293,7 +298,8 @@ export class Saver {
     if (answer.newest === undefined) return;
     const plan = this.plans!.get(attempt.plan.name)!;
     this.changePlan({ ...plan, next: Math.max(plan.next, answer.newest + 1) });
-    // Where it is taken again and again, somebody else writes there: not faster than after any failure.
+    // The first time the next attempt begins at once. When numbers are taken again and again, another writer
+    // is at the place, and the usual pauses apply.
     if (live.failures === 1) live.dueAt = this.now;
   }
 

@@ -1,8 +1,8 @@
 /**
  * Changes that are to be done in time. While one runs, nodes that take in moves are told how fast they must
- * go: the bytes that are left in the time that is left, with a margin. A change is taken back when nothing of
- * all changes has come any further for so long, not when its time is up: changes share the moves that run at
- * once, so one of them may wait for another.
+ * go: the bytes that are left in the time that is left, with a margin. A change is taken back when no change
+ * at all has made progress for its timeout, not when its own timeout is over: changes share the moves that
+ * run at once, so one of them may wait for another.
  *
  * All of it is soft state. A message that is lost makes the moves slower until the next one; after a restart
  * of the scheduler the time of a change begins anew.
@@ -38,8 +38,8 @@ export class Deadlines {
   private readonly since = new Map<number, number>();
   private progressAt = Number.NEGATIVE_INFINITY;
   /**
-   * The least that was ever left of something. A move that was dropped and begins again is progress only
-   * below that.
+   * By `what`: the least amount that was ever left. A move that was dropped and begins again is progress only
+   * when less than this is left.
    */
   private readonly least = new Map<string, number>();
   /** Blocks that targets of moves do not have, by their last reports. */
@@ -66,7 +66,7 @@ export class Deadlines {
     return timeoutMs > 0 && now - since > timeoutMs;
   }
 
-  /** A move is over. The same seat may come to this node again, and has all of its way before it then. */
+  /** A move is over. If the same seat moves to this node again later, all of it is left to move. */
   arrived(what: string, now: number): void {
     this.least.delete(what);
     this.progressAt = now;
@@ -102,7 +102,7 @@ export class Deadlines {
     if (times.length === 0) return paces;
     const bytes = underWay.reduce((sum, target) => sum + this.workLeft(target), waiting);
     const perSecond = (MARGIN * bytes * 1000) / Math.max(LEAST_MS, Math.min(...times));
-    // What runs at once shares the work, as far as it is on different nodes.
+    // Moves that run at once share the work, and a node with several of them gets several shares.
     for (const { node } of underWay) paces.set(node, (paces.get(node) ?? 0) + perSecond / underWay.length);
     for (const [node, pace] of paces) paces.set(node, Math.ceil(pace));
     return paces;

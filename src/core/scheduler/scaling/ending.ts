@@ -1,7 +1,7 @@
 /**
  * Processes that want to end and cannot be emptied, because too few nodes would be left. What such a process
- * held is recovered from parity, so they end one after the other: a process stays while members of its groups
- * lack or are about to end (rule 30).
+ * held is recovered from parity, so they end one after the other: a process stays while other members of its
+ * groups lack blocks or are about to end (rule 30).
  */
 import type { ClusterMap, Group, PeerId } from '../../../protocol/map.js';
 import { type ClusterView, isIndispensable } from '../../placement/health.js';

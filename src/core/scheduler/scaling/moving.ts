@@ -120,8 +120,8 @@ export class Moving {
   }
 
   /**
-   * Counts moves that are over since the last call. Of a drain that ends now (`ending`), moves whose new
-   * owner has not taken over everything count, too. Returns the ways of those that arrived.
+   * Counts moves that ended since the last call. For the drain `ending`, which ends now, it also counts moves
+   * whose new owner has not yet taken over all bytes. Returns `wayOf` of the moves that arrived.
    */
   count(ending?: number): string[] {
     const ways: string[] = [];

@@ -110,7 +110,8 @@ export class Scaler {
     const others = this.roster.without(id);
     if (this.roster.holders.has(id) && others < this.roster.widest) {
       const why = `${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
-      // A process that asks for itself ends when it is refused.
+      // A process that asks to be drained itself ends on NOT_ENOUGH_NODES, and its shards are recovered.
+      // While its end would lose data the answer is UNRECOVERABLE instead, and the process stays.
       if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
         return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
       if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs, this.now);
@@ -199,7 +200,8 @@ export class Scaler {
     this.now = now;
     this.deadlines.tick(now, this.running, slept);
     if (this.running.length === 0) return;
-    // Each has a time of its own: news makes steps possible much more often than paces are told.
+    // `look` has an interval of its own, because events cause steps much more often than paces have to be
+    // sent.
     if (now - this.lookedAt >= LOOK_MS) this.look();
     // What arrived since the last step is progress, so it is counted before a change is said to have none.
     this.arrived();
@@ -295,7 +297,7 @@ export class Scaler {
     const { running } = this;
     const { leaving, emptied, serving } = this.roster;
     const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
-    // Each node that joins would have a plan made that nobody carries out.
+    // No move may begin yet. A plan that is made now would have to be made again for each node that joins.
     if (!balancing && leaving.size === 0) {
       this.open = [];
       return [];
@@ -361,10 +363,7 @@ export class Scaler {
     return goodbye !== undefined;
   }
 
-  /**
-   * A process that is not part of the job is heard: it has not heard that it was told to leave, or was
-   * forgotten.
-   */
+  /** A process that is not part of the job is heard: it has not received its `leave`, or was forgotten. */
   stranger(node: PeerId, inc: number): void {
     if (!this.tellToLeave(node, inc)) this.host.ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
   }
