@@ -217,7 +217,13 @@ describe('docs/metrics.md', () => {
   });
 
   it('has every metric', async () => {
-    const titles = { scheduler: 'Scheduler', ps: 'PS', worker: 'Worker', replica: 'Replica' };
+    const titles: Record<keyof typeof METRICS, string> = {
+      scheduler: 'Scheduler',
+      ps: 'PS',
+      worker: 'Worker',
+      replica: 'Replica',
+      operator: 'Operator',
+    };
     const sections = Object.entries(METRICS).map(([role, metrics]) => {
       const rows = Object.entries<Metric>(metrics).map(([name, { kind, help, labels = [], was }]) => {
         const old = was === undefined ? '' : ` Until the next release also \`${was}\`.`;

@@ -2,6 +2,7 @@
  * From the events of a run to its figures: pure. All modes are measured the same way, on one clock, from the
  * SIGKILL. Only progress counts as throughput: samples that are trained a second time are not.
  */
+import { BLOCK_BYTES } from '../../src/core/shared/pace.js';
 import { numberOf, type RoleEvent } from '../../src/local/events.js';
 import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../src/local/report.js';
 import { worstWindow } from '../../src/local/scaling-report.js';
@@ -11,8 +12,6 @@ export const WINDOW_MS = 100;
 const SECOND_MS = 1000;
 /** Training goes on when a window has at least this share of the steady throughput. */
 const GOING_ON = 0.5;
-/** What the engine calls a block, about. */
-const BLOCK_BYTES = 4096;
 
 export interface RunRecord {
   events: readonly RoleEvent[];

@@ -4,11 +4,10 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { checkSender } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { parseAddress } from '../runtime/address.js';
-import { type ClientTls, dial, type Link } from '../transport/index.js';
+import { type ClientTls, dial, GONE_MS, type Link } from '../transport/index.js';
 
 /** A replica that does not answer for so long is given up for this read. */
-export const READ_MS = 1000;
-const GONE_MS = 2000;
+const READ_MS = 1000;
 
 /** What every connection of a client shows. */
 export interface ReplicaAccess {

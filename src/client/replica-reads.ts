@@ -265,7 +265,7 @@ export class ReplicaReads {
       const { dim } = call.spec;
       // The caller's own memory: it may have been transferred to somewhere else by now.
       if (call.into.length !== call.keys.length * dim)
-        throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
+        throw new KintsugiError('BAD_ARGUMENT', '`into` was detached (transferred) before its pull ended');
       const size = Math.ceil(((end - start) * dim) / 2) * 8;
       const section = rows.subarray(at, at + size);
       if (this.native.scatterRows(call.into, dim, order, start, end, section, 0) === 0)

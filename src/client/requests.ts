@@ -134,7 +134,7 @@ export class Requests {
       const onRows = (items: Uint32Array, rows: Uint8Array) => {
         // The caller's own memory: it may have been transferred to somewhere else by now.
         if (results.some(({ length }, i) => length === 0 && calls[i]!.keys.length > 0))
-          throw new KintsugiError('BAD_ARGUMENT', '`into` was taken away before its pull was done');
+          throw new KintsugiError('BAD_ARGUMENT', '`into` was detached (transferred) before its pull ended');
         scatter(this.native, round, targets, items, rows);
       };
       try {

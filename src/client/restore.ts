@@ -64,7 +64,7 @@ async function loaded(session: Asking, signal: AbortSignal | undefined): Promise
     const { failure } = restoring;
     if (failure && failure.code !== 'PLACE_FAILED') throw new KintsugiError(failure.code, failure.message);
     await sleep(LOOK_MS, undefined, { signal }).catch(() => {
-      throw new KintsugiError('ABORTED', 'nobody waits for the restore any more; it goes on');
+      throw new KintsugiError('ABORTED', 'waiting for the restore was aborted; the restore goes on');
     });
   }
 }

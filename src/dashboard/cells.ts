@@ -171,7 +171,7 @@ function homeOf(group: Group, seat: number, except: number): { node: PeerId } | 
 
 // ---- nodes and hosts
 
-export const noCounts = (): Counts => ({
+const noCounts = (): Counts => ({
   whole: 0,
   recovering: 0,
   moving: 0,

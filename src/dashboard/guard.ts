@@ -8,9 +8,9 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 
 /** Of a POST: this process's secret, as the live data tells it. */
-export const SECRET_HEADER = 'x-kintsugi-secret';
+const SECRET_HEADER = 'x-kintsugi-secret';
 /** Of all requests for data, in a job with a token: the key in the page's link. */
-export const KEY_HEADER = 'x-kintsugi-key';
+const KEY_HEADER = 'x-kintsugi-key';
 
 /** Everything is this server's own; the page is in nobody's frame and sends no form. */
 export const PAGE_HEADERS: Readonly<Record<string, string>> = {

@@ -64,7 +64,10 @@ export class SharedMemory extends Views implements Memory {
     const found = Buffer.from(this.bytes.buffer, nonceAt, nonce.length / 2).toString('hex');
     if (found === nonce) return;
     this.close();
-    throw new KintsugiError('BAD_ARGUMENT', 'the memory is not that of the program: it runs elsewhere');
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      'the program does not share its memory with this gateway: it runs on another machine',
+    );
   }
 
   mark(offset: number): void {

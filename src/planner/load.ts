@@ -32,7 +32,7 @@ function sectionsOf(question: Question, ps: number): number {
 }
 
 /** The steps per second of all workers together, as they are when nothing waits. */
-export function stepsPerSecond({ workers, step }: Question): number {
+function stepsPerSecond({ workers, step }: Question): number {
   return workers / step;
 }
 

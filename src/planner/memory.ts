@@ -63,7 +63,7 @@ export function indexBytes(rows: number): number {
  * There is room for an eighth more rows when they are made. They count in what a node reports, but not
  * against its limit.
  */
-export function stampBytes(rows: number): number {
+function stampBytes(rows: number): number {
   const room = Math.ceil((rows + Math.floor(rows / 8)) / 64) * 64;
   return room + room / 8;
 }

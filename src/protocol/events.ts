@@ -11,7 +11,7 @@ export const EVENTS_AT_ONCE = 100;
 /** In a message; no kind has as many. */
 export const MAX_EVENT_FIELDS = 16;
 /** Longer texts in fields are cut off. */
-export const EVENT_TEXT = 256;
+const EVENT_TEXT = 256;
 
 interface EventSpec {
   /** When it happens. */

@@ -47,9 +47,7 @@ export interface OpTelemetry {
   duration: Histogram;
 }
 
-/** What the memory of a PS is used for. */
-export const MEMORY_PARTS: readonly MemoryPart[] = ['data', 'parity', 'snapshots', 'deltas', 'waiting'];
-/** A part of the memory of a PS. */
+/** A part of the memory of a PS: what it is used for. */
 export type MemoryPart = 'data' | 'parity' | 'snapshots' | 'deltas' | 'waiting';
 
 /** Memory of a PS. */
@@ -96,9 +94,7 @@ export const SENT_KINDS: readonly SentKind[] = ['answers', 'deltas', 'recovery',
 /** What a PS sends. */
 export type SentKind = 'answers' | 'deltas' | 'recovery' | 'replicas' | 'other';
 
-/** What a node goes on with beside its requests. */
-export const BACKGROUND_KINDS: readonly BackgroundKind[] = ['recovery', 'moves', 'saves'];
-/** Background work of a PS. */
+/** Background work of a PS: what it does beside its requests. */
 export type BackgroundKind = 'recovery' | 'moves' | 'saves';
 
 export interface NodeTelemetry extends ProcessTelemetry {

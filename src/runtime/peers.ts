@@ -12,7 +12,7 @@ import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Hello, Message } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
-import { type ClientTls, dial, type Link, type LinkHandlers } from '../transport/index.js';
+import { type ClientTls, dial, GONE_MS, type Link, type LinkHandlers } from '../transport/index.js';
 import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import { type Logger, monotonicMs } from './log.js';
@@ -33,11 +33,6 @@ const MAX_REDIAL_MS = 1000;
  * is over.
  */
 const CONNECT_MS = 1000;
-/**
- * A link on which nothing was acknowledged for so long is replaced by a new one. After a long partition that
- * is faster than to wait for the old link: the kernel doubles the pause before each retransmission.
- */
-const GONE_MS = 2000;
 /**
  * When a peer makes a second connection and the first one has been unacknowledged for so long, the first one
  * counts as lost. A peer whose kernel has not accepted our connection for so long counts as silent.

@@ -10,11 +10,8 @@ import { Items } from '../protocol/items.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { checkSender } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
-import type { Link, LinkHandlers } from '../transport/index.js';
+import { GONE_MS, type Link, type LinkHandlers } from '../transport/index.js';
 import { type Logger, monotonicMs } from './log.js';
-
-/** As for links between peers (peers.ts). */
-const GONE_MS = 2000;
 
 /** What happened to pulls since the start. */
 export interface ReadCounts {

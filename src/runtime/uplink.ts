@@ -8,7 +8,7 @@ import type { PeerId } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { checkSender, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
-import { type ClientTls, dial, type Link } from '../transport/index.js';
+import { type ClientTls, dial, GONE_MS, type Link } from '../transport/index.js';
 import { type Address, formatAddress, parseAddress, parseAddresses } from './address.js';
 import type { Logger } from './log.js';
 
@@ -16,7 +16,6 @@ const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
 /** As for links between peers (peers.ts). */
 const QUIET_MS = 500;
-const GONE_MS = 2000;
 const CONNECT_MS = 1000;
 /** Limit of the welcome after the connection is open: the scheduler writes to its disk before it. */
 const WELCOME_MS = 5000;

@@ -7,6 +7,7 @@ import type { Client } from '../client/client.js';
 import { eachAtMost } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
 import { askOwner, unlessLost } from '../client/questions.js';
+import { BLOCK_BYTES } from '../core/shared/pace.js';
 import { KintsugiError } from '../errors.js';
 import type { Extent } from '../native.js';
 import { type Group, type Pool, parities, type SinkEntry } from '../protocol/map.js';
@@ -43,7 +44,6 @@ const GROUPS_AT_ONCE = 4;
 /** A group whose map entry changes under the check is checked again, at most so often. */
 const MAX_ATTEMPTS = 100;
 const MAP_POLL_MS = 20;
-const BLOCK_BYTES = 4096;
 const KEY_BYTES = 8;
 
 /**

@@ -151,7 +151,8 @@ async function waitForChange(
   for (;;) {
     const status = await statusIn(client, timeoutMs);
     const change = status.scaling.changes.find((entry) => entry.id === id);
-    if (!change) throw new KintsugiError('CLOSED', `change ${id} is too long ago: nobody knows how it went`);
+    if (!change)
+      throw new KintsugiError('CLOSED', `change ${id} ended too long ago: its result is forgotten`);
     const now = JSON.stringify(change);
     if (now !== before) options.onProgress?.(change, status);
     before = now;

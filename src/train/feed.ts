@@ -204,7 +204,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
   /** The push of a batch of this feed, under the numbers of its range. */
   async push(updates: PushUpdate[], batch: Batch): Promise<void> {
     const place = this.places.get(batch);
-    if (!place) throw new KintsugiError('INTERNAL', 'a batch is pushed that is none of this feed');
+    if (!place) throw new KintsugiError('INTERNAL', 'a batch that did not come from this feed was pushed');
     const { work, index } = place;
     try {
       await this.works.push(work, index, () => work.sequence.push(updates), this.options.bounded);

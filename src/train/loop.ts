@@ -13,7 +13,7 @@ import { auc, logLoss } from './metrics.js';
 import { StepClock } from './step-clock.js';
 import type { Batch, Model, ParameterStore } from './trainer.js';
 
-export const DEFAULT_IN_FLIGHT = 4;
+const DEFAULT_IN_FLIGHT = 4;
 
 export interface LoopOptions {
   model: Model;

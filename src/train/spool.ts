@@ -91,7 +91,10 @@ export class Spool implements Inlet {
   resume(known: number): void {
     if (known <= this.bytes) return;
     const text = `has ${this.bytes} bytes, and ${known} were there before`;
-    throw new KintsugiError('BAD_DATA', `${this.file}: ${text}: give the spool of before, or another --run`);
+    throw new KintsugiError(
+      'BAD_DATA',
+      `${this.file}: ${text}: give the spool that the run began with, or another --run`,
+    );
   }
 
   /**

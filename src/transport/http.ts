@@ -32,7 +32,7 @@ export interface HttpRequest extends HttpDetails {
 type HttpOptions = Pick<ListenOptions, 'host' | 'metricsToken' | 'http' | 'post'>;
 
 /** Bytes of bodies that are being received, of all connections of a listener; beyond it 503. */
-export const MAX_BODIES_BYTES = 64 << 20;
+const MAX_BODIES_BYTES = 64 << 20;
 
 /** The body of a POST on its way. */
 export class Body {

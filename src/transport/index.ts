@@ -19,6 +19,7 @@ import { listenWs } from './ws-server.js';
 
 export { coded } from './http.js';
 export { type PartBuffer, PartMemory } from './part-memory.js';
+export { GONE_MS } from './pulse.js';
 export { release } from './release.js';
 export { CLIENT_TLS, type ClientTls, ROLE_TLS, type RoleTls, type ServerTls } from './tls.js';
 export {

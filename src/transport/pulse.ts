@@ -34,6 +34,12 @@ export interface Beat {
   stop(): void;
 }
 
+/**
+ * A link on which nothing was acknowledged for so long is replaced by a new one. After a long partition that
+ * is faster than to wait for the old link: the kernel doubles the pause before each retransmission.
+ */
+export const GONE_MS = 2000;
+
 /** All connections are looked at in this interval; it grows with their number. */
 const LOOK_MS = 50;
 const MAX_LOOK_MS = 250;

@@ -186,7 +186,7 @@ export class Saving {
   private exceeds(): boolean {
     const { checkpointBytes } = this.host.policy;
     if (this.saves.length === 0 || this.heldBytes <= checkpointBytes) return false;
-    const message = `blocks and files of a checkpoint take more than checkpointBytes = ${checkpointBytes}`;
+    const message = `rows and files of a checkpoint take more than checkpointBytes = ${checkpointBytes}`;
     this.fail(this.saves[0]!.owner, 'LIMIT', message);
     return true;
   }

@@ -36,4 +36,5 @@ export function selected(delta: Uint8Array, keep: (table: number) => boolean): U
   return result;
 }
 
-const tooShort = (): KintsugiError => new KintsugiError('BAD_FRAME', 'a delta that is shorter than it says');
+const tooShort = (): KintsugiError =>
+  new KintsugiError('BAD_FRAME', 'a delta is shorter than its header says');

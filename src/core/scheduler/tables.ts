@@ -8,7 +8,7 @@ import type { MessageOf } from '../../protocol/messages.js';
 import type { Ledger } from './ledger.js';
 
 export const MAX_DIM = 65_536;
-export const MAX_TABLE_NAME = 256;
+const MAX_TABLE_NAME = 256;
 
 const INITIALIZERS: Record<string, string[]> = {
   zeros: [],

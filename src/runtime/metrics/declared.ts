@@ -154,7 +154,7 @@ const PS = {
   },
   kintsugi_table_rows: { kind: 'gauge', help: 'Rows in the data shards of this node.', labels: ['table'] },
   kintsugi_owners: { kind: 'gauge', help: 'Data shards on this node.' },
-  kintsugi_sinks: { kind: 'gauge', help: 'Parity shards on this node.' },
+  kintsugi_sinks: { kind: 'gauge', help: 'Parities and mirrors on this node.' },
   kintsugi_recovering_shards: { kind: 'gauge', help: 'Data shards that lack blocks.' },
   kintsugi_recovery_blocks_total: {
     kind: 'counter',

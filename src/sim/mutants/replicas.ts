@@ -21,8 +21,8 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   {
     name: 'replica: the owner does not flush before it reads content',
     file: 'shard/readers',
-    from: 'this.shard.flush();\n        // The batch',
-    to: '// The batch',
+    from: 'return;\n        this.shard.flush();',
+    to: 'return;',
   },
   {
     name: 'replica: what an owner before had and did not make durable is kept',

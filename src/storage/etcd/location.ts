@@ -28,10 +28,6 @@ export interface EtcdLocation {
 
 const DEFAULT_PORT = 2379;
 
-export function isEtcdUrl(text: string): boolean {
-  return /^etcds?:\/\//.test(text);
-}
-
 function bad(message: string, cause?: unknown): KintsugiError {
   return new KintsugiError('BAD_ARGUMENT', message, { cause });
 }

@@ -13,10 +13,10 @@
 import { KintsugiError } from '../../errors.js';
 import type { Entries } from '../index.js';
 
-export const MAX_OPERATIONS = 100;
-export const MAX_REQUEST_BYTES = 1024 * 1024;
+const MAX_OPERATIONS = 100;
+const MAX_REQUEST_BYTES = 1024 * 1024;
 /** Of a value. */
-export const MAX_PIECE_BYTES = 512 * 1024;
+const MAX_PIECE_BYTES = 512 * 1024;
 
 const NUL = '\0';
 

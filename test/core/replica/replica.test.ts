@@ -241,7 +241,7 @@ describe('a replica of some tables', () => {
     const none = selected(delta, () => false);
     expect(copy.applyDelta(none)).toBe(PushStatus.APPLIED);
     for (let bytes = 0; bytes < delta.byteLength; bytes++)
-      expect(() => selected(delta.subarray(0, bytes), () => true)).toThrow('shorter than it says');
+      expect(() => selected(delta.subarray(0, bytes), () => true)).toThrow('shorter than its header says');
     owner.close();
     copy.close();
   });

@@ -6,8 +6,8 @@
 import type { DatasetSpec, SampleRange } from '../../../protocol/samples.js';
 
 /** Ranges of one epoch, and epochs. */
-export const MAX_RANGES = 1 << 20;
-export const MAX_EPOCHS = 1 << 20;
+const MAX_RANGES = 1 << 20;
+const MAX_EPOCHS = 1 << 20;
 
 export interface Piece {
   file: number;

@@ -3,7 +3,7 @@ import type { DatasetSpec } from '../../../protocol/samples.js';
 import { rangeCount } from './ranges.js';
 
 /** Ranges, epochs and characters of names of all data sets: what they take is loaded by every scheduler. */
-export const MAX_SPECIFIED = 1 << 24;
+const MAX_SPECIFIED = 1 << 24;
 
 /** The specification with known fields only: a message may have others, and a store may not take them. */
 export function onlyKnown(spec: DatasetSpec): DatasetSpec {

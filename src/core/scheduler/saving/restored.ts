@@ -217,8 +217,8 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
     const table = map.tables.find(({ name }) => name === saved.name);
     const same = table?.pool === pool && table.dim === saved.dim && isSameOptimizer(table, saved);
     if (!same) {
-      const text = `checkpoint ${number} has a table "${saved.name}" that this job has not, or has otherwise`;
-      throw new KintsugiError('BAD_ARGUMENT', text);
+      const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
+      throw new KintsugiError('BAD_ARGUMENT', `${text}: dim, pool or optimizer differ, or it is missing`);
     }
   }
 }

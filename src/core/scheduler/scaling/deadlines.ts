@@ -8,10 +8,9 @@
  * of the scheduler the time of a change begins anew.
  */
 import type { PeerId } from '../../../protocol/map.js';
+import { BLOCK_BYTES } from '../../shared/pace.js';
 import type { Change } from '../state.js';
 
-/** A message about one block fetches so much, see core/shared/pace.ts. */
-const BLOCK_BYTES = 4096;
 /** The rate is so much higher than what is left needs: a move also takes time in which nothing is copied. */
 const MARGIN = 2;
 /** Moves aim at this part of the time. The rest is for what cannot be planned, such as a busy machine. */

@@ -51,7 +51,7 @@ export function stepOf(scaler: Scaler): number {
 }
 
 /** The one that has begun; else there is none. */
-export function currentOf(scalers: readonly Scaler[]): Current | undefined {
+function currentOf(scalers: readonly Scaler[]): Current | undefined {
   const scaler = scalers.find((one) => hasBegun(one) && !isOver(one));
   if (!scaler) return undefined;
   const { from = 0, to = 0 } = scaler.status ?? {};
