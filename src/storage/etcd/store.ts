@@ -5,6 +5,10 @@
  * so whoever is not the leader any more cannot write, whatever it believes. A lease that ends deletes the
  * key; the next scheduler creates it anew and so with another revision.
  *
+ * A transaction without an answer is sent again, and its first copy may be carried out at any time after that.
+ * So every transaction also compares the key `sequence`, and puts a value there that no other transaction puts:
+ * a copy that is late finds another value and changes nothing.
+ *
  * Changes that fit into one transaction of etcd are one. Larger ones are logged first: their pieces, then
  * `commit`, at which they hold; then they are carried out. Whoever loads a state with `commit` carries it out
  * (again). So a reader sees all of them or none.
@@ -52,7 +56,13 @@ interface RangeAnswer {
 interface TxnAnswer {
   header: { revision: string };
   succeeded?: boolean;
+  /** Of one that did not succeed: the key `sequence`. */
+  responses?: { response_range?: RangeAnswer }[];
 }
+
+/** Undefined: there is no such key. */
+const textOf = (known: KeyValue | undefined): string | undefined =>
+  known && Buffer.from(known.value ?? '', 'base64').toString();
 
 class EtcdStore implements StateStore, Election {
   private readonly gateway: Gateway;
@@ -64,6 +74,9 @@ class EtcdStore implements StateStore, Election {
   private lease: string | undefined;
   /** At which the leader's key was created; undefined: this process does not lead. */
   private revision: string | undefined;
+  /** Value of the key `sequence` since the newest transaction; undefined: the key does not exist. */
+  private sequence: string | undefined;
+  private transactions = 0;
   private deposed: KintsugiError | undefined;
   private problem: string | undefined;
   private answered = false;
@@ -94,6 +107,10 @@ class EtcdStore implements StateStore, Election {
     return `${this.prefix}leader`;
   }
 
+  private get sequenceKey(): string {
+    return `${this.prefix}sequence`;
+  }
+
   // ---- leadership
 
   async lead(address: string, events: ElectionEvents): Promise<void> {
@@ -102,9 +119,10 @@ class EtcdStore implements StateStore, Election {
       const [known] = (await this.range(this.leaderKey)).kvs ?? [];
       if (known && known.lease === this.lease && this.lease !== undefined) {
         this.revision = known.create_revision!;
+        this.sequence = textOf((await this.range(this.sequenceKey)).kvs?.[0]);
         break;
       }
-      events.onLeader(known && Buffer.from(known.value ?? '', 'base64').toString());
+      events.onLeader(textOf(known));
       if (!known) await this.stand(address);
       else await this.pause(Math.min(AGAIN_MS * 2, this.leaseMs / 10));
     }
@@ -209,15 +227,28 @@ class EtcdStore implements StateStore, Election {
     await this.transact([remove(`${this.prefix}commit`), removeRange(log, endOf(log))]);
   }
 
-  /** One transaction of etcd, which takes it only while this process leads. @throws DEPOSED, STORE_FAILED */
+  /**
+   * One transaction of etcd, which takes it once, and only while this process leads.
+   * @throws DEPOSED, STORE_FAILED
+   */
   private async transact(operations: readonly Operation[]): Promise<void> {
-    const key = base64(this.leaderKey);
+    const [leader, sequence] = [base64(this.leaderKey), base64(this.sequenceKey)];
+    const before =
+      this.sequence === undefined
+        ? { key: sequence, target: 'VERSION', result: 'EQUAL', version: '0' }
+        : { key: sequence, target: 'VALUE', result: 'EQUAL', value: base64(this.sequence) };
+    // Nobody else has led at this revision.
+    const own = `${this.revision}/${++this.transactions}`;
     const body = {
-      compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }],
-      success: operations.map(({ request }) => request),
+      compare: [{ key: leader, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }, before],
+      success: [...operations, put(this.sequenceKey, own)].map(({ request }) => request),
+      failure: [{ requestRange: { key: sequence } }],
     };
     const answer = await this.patiently<TxnAnswer>('/v3/kv/txn', body);
-    if (!answer!.succeeded) throw this.depose('another one may have taken over');
+    // Its own value is there: an earlier copy of this transaction was carried out.
+    const isDone = answer!.succeeded || textOf(answer!.responses?.[0]?.response_range?.kvs?.[0]) === own;
+    if (!isDone) throw this.depose('another one may have taken over');
+    this.sequence = own;
   }
 
   private async readAll(prefix: string): Promise<Map<string, Buffer>> {

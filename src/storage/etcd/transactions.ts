@@ -5,6 +5,7 @@
  * | key below the prefix | value |
  * | --- | --- |
  * | leader | address of the leader, with its lease |
+ * | sequence | another value after each transaction, so that none is carried out twice |
  * | entry/KEY | an entry as JSON, or `#N`: it is in N pieces |
  * | entry/KEY NUL I | piece I of a large entry |
  * | log/I | piece I of a transaction that is too large for one request |
