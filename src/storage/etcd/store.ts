@@ -5,9 +5,9 @@
  * so whoever is not the leader any more cannot write, whatever it believes. A lease that ends deletes the
  * key; the next scheduler creates it anew and so with another revision.
  *
- * A transaction without an answer is sent again, and its first copy may be carried out at any time after that.
- * So every transaction also compares the key `sequence`, and puts a value there that no other transaction puts:
- * a copy that is late finds another value and changes nothing.
+ * A transaction without an answer is sent again, and its first copy may be carried out at any time after
+ * that. So every transaction also compares the key `sequence`, and puts a value there that no other
+ * transaction puts: a copy that is late finds another value and changes nothing.
  *
  * Changes that fit into one transaction of etcd are one. Larger ones are logged first: their pieces, then
  * `commit`, at which they hold; then they are carried out. Whoever loads a state with `commit` carries it out
