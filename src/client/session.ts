@@ -203,11 +203,13 @@ export class Session {
       connectTimeoutMs,
       signal: this.options.signal,
     });
+    // Before any request: one that was asked at the time 0 would be overdue at the first tick.
+    this.tick();
     this.timer = setInterval(() => this.tick(), TICK_MS);
   }
 
   private tick(): void {
-    this.run(this.core.step({ kind: 'tick', now: monotonicMs() }));
+    this.run(this.core.step({ kind: 'tick', now: monotonicMs(), busy: this.peers.busy() }));
     this.holding.look();
   }
 

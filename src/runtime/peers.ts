@@ -4,6 +4,7 @@
  * connection that it made. Messages may be lost (the protocol repeats them) but are not reordered within a
  * connection.
  */
+import type { Busy } from '../core/client/requests.js';
 import { Retry } from '../core/shared/retry.js';
 import { WaitingBytes } from '../core/shared/waiting-bytes.js';
 import { WaitingList } from '../core/shared/waiting-list.js';
@@ -41,6 +42,10 @@ const DOUBTFUL_MS = 400;
 /** Posted messages of so many bytes are sent at once: waiting for more would only delay them. */
 const SEND_AT_BYTES = 256 * 1024;
 const SEND_AT_MESSAGES = 64;
+/** A connection on which more than this waits to be sent is slower than what is sent. */
+const BUSY_BYTES = 64 * 1024;
+/** Packets of a slow connection come with such pauses, also when one of them is lost. */
+const RECEIVING_MS = 1000;
 
 export interface PeersOptions {
   self: () => { peer: PeerId; inc: number; job: string; proof?: Uint8Array | undefined };
@@ -71,6 +76,9 @@ interface Peer {
   readonly queued: WaitingBytes;
   /** Messages may have been lost since the peer was last told that it is up. */
   lossy: boolean;
+  /** Bytes that had come on its link when `busy` was asked last, and when that number changed. */
+  receivedBytes: number;
+  receivedAt: number;
   /** Since when its kernel has not taken the connection that is asked for. */
   askedAt: number | undefined;
 }
@@ -221,6 +229,20 @@ export class Peers {
     return ms > DOUBTFUL_MS ? ms : undefined;
   }
 
+  /** Connections that are slower than what goes over them. Bytes count as received from the next call on. */
+  busy(): Busy {
+    const [sending, receiving] = [new Set<PeerId>(), new Set<PeerId>()];
+    const now = monotonicMs();
+    for (const [id, peer] of this.peers) {
+      const { queuedBytes = 0, receivedBytes = 0 } = peer.link ?? {};
+      if (queuedBytes > BUSY_BYTES) sending.add(id);
+      if (receivedBytes > peer.receivedBytes) peer.receivedAt = now;
+      peer.receivedBytes = receivedBytes;
+      if (now - peer.receivedAt < RECEIVING_MS) receiving.add(id);
+    }
+    return { sending, receiving };
+  }
+
   close(): void {
     this.closed = true;
     for (const [id, peer] of this.peers) this.forget(id, peer);
@@ -251,6 +273,8 @@ export class Peers {
       queue: new WaitingList({ maxCount: MAX_QUEUED_MESSAGES, account: queued, atLimit: 'refuse' }),
       queued,
       lossy: false,
+      receivedBytes: 0,
+      receivedAt: Number.NEGATIVE_INFINITY,
       askedAt: undefined,
     };
     this.peers.set(id, peer);

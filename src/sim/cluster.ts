@@ -6,7 +6,7 @@
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
 
-import type { ClientEffect } from '../core/client/client.js';
+import type { ClientEffect, ClientInput } from '../core/client/client.js';
 import type { FetchAnswer } from '../core/node/loading.js';
 import { PsNode } from '../core/node/node.js';
 import type { StoreAnswer } from '../core/node/saving.js';
@@ -394,10 +394,10 @@ export class Cluster {
       this.network.send(index, 0, message);
     }
     if (this.phase === 'running') this.traffic.request(index, actor);
-    this.stepClient(index, { kind: 'tick', now: this.now });
+    this.stepClient(index, { kind: 'tick', now: this.now, busy: this.traffic.busy(index, actor) });
   }
 
-  private stepClient(index: number, input: ReplicaInput): void {
+  private stepClient(index: number, input: ReplicaInput & ClientInput): void {
     this.runClient(index, this.clientAt(index).core.step(input));
     this.runClient(index, this.replicas.step(index, input));
   }

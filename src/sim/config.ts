@@ -57,6 +57,8 @@ export interface SimConfig {
   restartRate: number;
   /** Nodes are in so many zones; 0 = each is alone in its own. */
   zones: number;
+  /** Seed of the times at which connections of clients are said to be slow; 0 = never. */
+  slow: number;
   /** Of the nodes that die, one never comes back. There is another one in its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -272,7 +274,6 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
   };
 }
 
-/** `saves`: for checkpoints and what came later, so that other schedules are what they were without them. */
 /**
  * Whether the nodes of a schedule are in zones, from randomness of its own, so that the other schedules stay
  * what they were.
@@ -282,6 +283,13 @@ export function zonesOf(seed: number): Pick<SimConfig, 'zones'> {
   return { zones: random.chance(0.25) ? 1 + random.below(3) : 0 };
 }
 
+/** Likewise. */
+export function slowOf(seed: number): Pick<SimConfig, 'slow'> {
+  const random = new Random(seed + 0x510e);
+  return { slow: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
+}
+
+/** `saves`: for checkpoints and what came later, so that other schedules are what they were without them. */
 export function drawConfig(random: Random, saves: Random, pinned: Partial<SimConfig>): SimConfig {
   const picked = random.pick(PROFILES);
   const profile = pinned.profile ?? (saves.below(SAVES_ONE_IN) === 0 ? 'saves' : picked);
@@ -306,6 +314,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     restartRate: random.pick([0.02, 0.1, 0.5]),
     gone: false,
     zones: 0,
+    slow: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

@@ -1,5 +1,6 @@
 /** What a simulated cluster asks of those who use it, and of replicas. */
 import type { ClientEffect } from '../core/client/client.js';
+import type { Busy } from '../core/client/requests.js';
 import type { ReplicaInput } from '../core/replica/replica.js';
 import type { SendEffect } from '../core/shared/outbox.js';
 import type { Message } from '../protocol/messages.js';
@@ -10,6 +11,8 @@ import type { Draft, SavedContent } from './saved.js';
 export interface Workload {
   /** A turn of a client. */
   request(index: number, actor: ClientActor): void;
+  /** What its connections are said to carry. */
+  busy(index: number, actor: ClientActor): Busy;
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
   noteAcknowledged(index: number, actor: ClientActor): void;
   /** A manifest is about to be written. `contents`: of its shards, by "group/member". */

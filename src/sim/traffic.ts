@@ -2,11 +2,13 @@
  * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
  */
 import { listSections, PsClientCore } from '../core/client/client.js';
+import { type Busy, IDLE } from '../core/client/requests.js';
 import { type ClusterMap, locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { Cluster } from './cluster.js';
 import { Oracle, type SavedShardRows, shardOf } from './oracle.js';
+import { Random } from './random.js';
 import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
 import { RANGES, Sections, type Store } from './sections.js';
@@ -54,7 +56,12 @@ export class Traffic implements Workload {
   private newProcess(): Process {
     const { retry } = this.cluster;
     return {
-      core: new PsClientCore({ retryMs: retry, maxRetryMs: retry * 4, wrongOwnerMs: 5 }),
+      core: new PsClientCore({
+        retryMs: retry,
+        maxRetryMs: retry * 4,
+        wrongOwnerMs: 5,
+        maxBusyMs: retry * 8,
+      }),
       process: this.nextProcess++,
       id: undefined,
       link: 0,
@@ -64,6 +71,19 @@ export class Traffic implements Workload {
       hold: undefined,
       expired: false,
     };
+  }
+
+  /**
+   * In some schedules connections are said to be slow for a while, whether anything is on the way or not.
+   * Drawn from a seed of its own, so that nothing else of a schedule depends on it.
+   */
+  busy(index: number, { core }: ClientActor): Busy {
+    const { config, phase, now, retry } = this.cluster;
+    if (config.slow === 0 || phase !== 'running') return IDLE;
+    const spell = Math.floor(now / (4 * retry));
+    const random = new Random(config.slow + Math.imul(index, 7919) + Math.imul(spell, 104_729));
+    const some = () => new Set(core.map.nodes.flatMap(({ id }) => (random.chance(0.3) ? [id] : [])));
+    return { sending: some(), receiving: some() };
   }
 
   /** Number of a client among clients, by its number among actors. */

@@ -8,7 +8,7 @@ import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { Cluster, MAX_STEPS } from './cluster.js';
-import { drawConfig, type SimConfig, zonesOf } from './config.js';
+import { drawConfig, type SimConfig, slowOf, zonesOf } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
@@ -25,7 +25,12 @@ export const MIN_STEPS = 300;
 /** Seeds of what is drawn of checkpoints. */
 const SAVES_SEEDS = 2 ** 31;
 /** Each of these draws from randomness of its own. */
-const ofSeed = (seed: number) => ({ ...replicasOf(seed), ...goneOf(seed), ...zonesOf(seed) });
+const ofSeed = (seed: number) => ({
+  ...replicasOf(seed),
+  ...goneOf(seed),
+  ...zonesOf(seed),
+  ...slowOf(seed),
+});
 
 export interface Outcome {
   seed: number;

@@ -15,6 +15,8 @@ import { CloseCode, type Link, type LinkHandlers, type TransportLimits } from '.
 export interface Socket extends PulseSocket {
   readonly remote: string;
   readonly bufferedBytes: number;
+  /** All bytes that came, also of a frame that is not complete. */
+  readonly receivedBytes?: number;
   /**
    * Memory for the frame that is sent next. It belongs to the socket until `send` returns, or until the frame
    * has been sent, as the socket chooses.
@@ -85,6 +87,14 @@ export class Connection implements Link {
 
   get bufferedBytes(): number {
     return this.#state === 'closed' ? 0 : this.#socket.bufferedBytes;
+  }
+
+  get queuedBytes(): number {
+    return this.bufferedBytes + (this.#beat?.unacknowledgedBytes ?? 0);
+  }
+
+  get receivedBytes(): number {
+    return this.#socket.receivedBytes ?? 0;
   }
 
   send(header: object, parts: readonly Uint8Array[] = []): boolean {

@@ -29,6 +29,8 @@ export interface Beat {
    * slow connection do not count. Undefined: it cannot be known here.
    */
   readonly unacknowledgedMs: number | undefined;
+  /** Bytes that this process wrote and the other side's kernel had not acknowledged at the newest look. */
+  readonly unacknowledgedBytes: number;
   /** Sends a ping soon, if nothing is waited for. */
   hurry(): void;
   stop(): void;
@@ -54,6 +56,7 @@ const FIELDS = 4;
 
 class Watched implements Beat {
   unacknowledgedMs: number | undefined;
+  unacknowledgedBytes = 0;
   /** Time since something was acknowledged, while something is waited for. */
   stuckMs = 0;
   written = -1;
@@ -133,11 +136,13 @@ export class Pulse {
       const [written, acknowledged, waits, roundTripMs] = states.subarray(i * FIELDS, (i + 1) * FIELDS);
       if (written! < 0) {
         beat.unacknowledgedMs = undefined;
+        beat.unacknowledgedBytes = 0;
         continue;
       }
       beat.stuckMs = waits === 1 && acknowledged === beat.acknowledged ? beat.stuckMs + passedMs : 0;
       beat.quietMs = written === beat.written ? beat.quietMs + passedMs : 0;
       beat.unacknowledgedMs = Math.max(0, beat.stuckMs - ROUND_TRIPS * roundTripMs!);
+      beat.unacknowledgedBytes = Math.max(0, written! - acknowledged!);
       beat.written = written!;
       beat.acknowledged = acknowledged!;
       const due = beat.hurried || beat.quietMs >= Math.max(beat.pingMs, leastPingMs);

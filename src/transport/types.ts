@@ -38,6 +38,10 @@ export interface Link {
   sendEncoded(frame: Uint8Array): boolean;
   /** Bytes that were accepted by `send` and not yet by the kernel. */
   readonly bufferedBytes: number;
+  /** As `bufferedBytes`, and what the other side's kernel has not acknowledged, as far as that is known. */
+  readonly queuedBytes: number;
+  /** All bytes that came, also of a frame that is not complete; 0 where the library does not tell. */
+  readonly receivedBytes: number;
   /**
    * Closes. Nothing is received after this; what is buffered is still sent, if the other side reads it in
    * time. The first reason counts, later calls do nothing. Handlers hear of it once, after the current

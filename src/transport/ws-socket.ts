@@ -67,11 +67,17 @@ export class WsSocket implements Socket {
     return this.#ws.bufferedAmount;
   }
 
+  /** Neither the library nor Node documents where it is. Where it is not, nothing is known of the connection. */
+  get #tcp(): (TcpSocket & { _handle?: { fd?: number } | null }) | undefined {
+    return (this.#ws as unknown as { _socket?: TcpSocket })._socket;
+  }
+
   get fd(): number {
-    // Neither the library nor Node documents where it is. Where it is not, nothing is known of the
-    // connection.
-    const { _socket } = this.#ws as unknown as { _socket?: TcpSocket & { _handle?: { fd?: number } | null } };
-    return _socket?._handle?.fd ?? -1;
+    return this.#tcp?._handle?.fd ?? -1;
+  }
+
+  get receivedBytes(): number {
+    return this.#tcp?.bytesRead ?? 0;
   }
 
   ping(bytes: number): boolean {

@@ -15,11 +15,13 @@ import { Retry } from '../shared/retry.js';
 import { PushMessages } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
+  type Busy,
   type ClientEffect,
   type ClientInput,
   type ClientPolicy,
   countsOf,
   FORGOTTEN_LIMIT,
+  IDLE,
   lostText,
   NOTHING,
   newShard,
@@ -94,7 +96,7 @@ export class PsClientCore implements ReadsHost {
         this.reads.forget(input.ticket);
         break;
       case 'tick':
-        this.tick(input.now);
+        this.tick(input.now, input.busy ?? IDLE);
         break;
     }
     const effects = this.effects;
@@ -410,17 +412,19 @@ export class PsClientCore implements ReadsHost {
     this.reads.again((g, m) => this.ownerOf(g, m) === peer);
   }
 
-  private tick(now: number): void {
+  private tick(now: number, busy: Busy): void {
     this.now = now;
     const overdue: ShardState[] = [];
     for (const shard of this.allShards()) {
       if (shard.unacknowledged.length === 0 || !shard.retry.overdue(now)) continue;
+      const isOnTheWay = busy.sending.has(this.ownerOf(shard.g, shard.m));
+      if (isOnTheWay && !shard.retry.overdue(now - this.policy.maxBusyMs)) continue;
       shard.retry.lengthen();
       this.askForMap();
       overdue.push(shard);
     }
     this.resend(overdue);
-    this.reads.tick(now);
+    this.reads.tick(now, busy);
   }
 
   emit(effect: ClientEffect): void {

@@ -9,6 +9,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import { joined, type Span, words } from '../shared/bytes.js';
 import { Retry } from '../shared/retry.js';
 import {
+  type Busy,
   type ClientEffect,
   type ClientPolicy,
   PLACE_WORDS,
@@ -32,6 +33,8 @@ interface Item extends Span {
   done: boolean;
   /** When it is asked for again. */
   overdueAt: number;
+  /** The newest question was answered, without rows: nothing of it is on the way. */
+  rejected: boolean;
 }
 
 interface Ticket {
@@ -39,6 +42,8 @@ interface Ticket {
   items: Item[];
   query: Query | undefined;
   readonly queryRetry: Retry;
+  /** As of an item. */
+  queryRejected: boolean;
   /** Ids of the messages that are not answered. */
   readonly messages: Set<number>;
   /** The most that were sent at once. */
@@ -91,16 +96,25 @@ export class Reads {
     }
   }
 
-  tick(now: number): void {
-    const overdue = ({ overdueAt }: Item) => now > overdueAt;
-    for (const [id, { items, query, queryRetry }] of this.tickets) {
+  tick(now: number, busy: Busy): void {
+    const { maxBusyMs } = this.policy;
+    const isOnTheWay = (node: PeerId) => busy.sending.has(node) || busy.receiving.has(node);
+    const overdue = ({ g, m, overdueAt, rejected }: Item) =>
+      now > overdueAt && (rejected || now > overdueAt + maxBusyMs || !isOnTheWay(this.host.ownerOf(g, m)));
+    for (const [id, { items, query, queryRetry, queryRejected }] of this.tickets) {
       if (!query) {
         if (!items.some((item) => !item.done && overdue(item))) continue;
         this.sendPulls(id, overdue);
       } else if (!queryRetry.overdue(now)) continue;
-      else this.sendQuery(id);
+      else if (queryRejected || !isOnTheWay(this.nodeOf(query)) || queryRetry.overdue(now - maxBusyMs))
+        this.sendQuery(id);
+      else continue;
       this.host.askForMap();
     }
+  }
+
+  private nodeOf({ to }: Query): PeerId {
+    return 'node' in to ? to.node : this.host.ownerOf(to.g, to.m);
   }
 
   private start(id: number, items: Item[], query: Query | undefined): void {
@@ -109,6 +123,7 @@ export class Reads {
       items,
       query,
       queryRetry: new Retry({ waitMs: this.waitMs }),
+      queryRejected: false,
       messages: new Set(),
       width: 1,
     });
@@ -127,6 +142,7 @@ export class Reads {
     for (const [index, item] of ticket.items.entries()) {
       if (item.done || !which(item)) continue;
       item.overdueAt = overdueAt;
+      item.rejected = false;
       const node = this.host.ownerOf(item.g, item.m);
       if (node === 0) continue;
       let asked = byNode.get(node);
@@ -169,9 +185,10 @@ export class Reads {
   private sendQuery(id: number): void {
     const ticket = this.tickets.get(id);
     if (!ticket?.query) return;
-    const { to, message } = ticket.query;
+    const { message } = ticket.query;
     ticket.queryRetry.asked(this.host.now);
-    const node = 'node' in to ? to.node : this.host.ownerOf(to.g, to.m);
+    ticket.queryRejected = false;
+    const node = this.nodeOf(ticket.query);
     if (node === 0) return;
     const number = this.newMessage(id, [0]);
     this.host.emit({
@@ -220,8 +237,13 @@ export class Reads {
       const item = ticket.items[request.items[index] ?? 0];
       if (code === 'WRONG_OWNER') {
         const { now } = this.host;
-        if (item) item.overdueAt = now + this.policy.wrongOwnerMs;
-        else ticket.queryRetry.askAgainIn(this.policy.wrongOwnerMs, now);
+        if (item) {
+          item.overdueAt = now + this.policy.wrongOwnerMs;
+          item.rejected = true;
+        } else {
+          ticket.queryRetry.askAgainIn(this.policy.wrongOwnerMs, now);
+          ticket.queryRejected = true;
+        }
       } else {
         const where = item ? ` at shard ${item.g}/${item.m}` : '';
         this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);
@@ -257,7 +279,16 @@ function itemsOf(lists: readonly SectionList[]): Item[] {
     let start = 0;
     for (let i = 0; i < places.length; i += PLACE_WORDS) {
       const [g, m, size] = [places[i]!, places[i + 1]!, places[i + 2]!];
-      items.push({ g, m, memory, start, size, done: false, overdueAt: Number.NEGATIVE_INFINITY });
+      items.push({
+        g,
+        m,
+        memory,
+        start,
+        size,
+        done: false,
+        overdueAt: Number.NEGATIVE_INFINITY,
+        rejected: false,
+      });
       start += size;
     }
   }

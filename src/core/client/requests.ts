@@ -51,7 +51,15 @@ export type ClientInput =
   | { kind: 'query'; ticket: number; query: Query }
   /** Nobody waits for this ticket any more. A push that has its number is still delivered. */
   | { kind: 'forget'; ticket: number }
-  | { kind: 'tick'; now: number };
+  | { kind: 'tick'; now: number; busy?: Busy };
+
+/** Nodes whose connection is slower than what goes over it. */
+export interface Busy {
+  /** Bytes to these nodes are not sent yet. */
+  sending: ReadonlySet<PeerId>;
+  /** Bytes from these nodes are coming in, perhaps of an answer that is not complete. */
+  receiving: ReadonlySet<PeerId>;
+}
 
 export type ClientEffect =
   | SendEffect
@@ -76,9 +84,22 @@ export interface ClientPolicy {
   maxRetryMs: number;
   /** Wait this long before asking again at a node that is not (yet) the owner. */
   wrongOwnerMs: number;
+  /**
+   * A request that is overdue is not repeated while it, or its answer, may still be on the way over a slow
+   * connection: a copy would only make the connection slower. After this time it is repeated all the same,
+   * because it may have been dropped.
+   */
+  maxBusyMs: number;
 }
 
-export const DEFAULT_CLIENT_POLICY: ClientPolicy = { retryMs: 500, maxRetryMs: 8000, wrongOwnerMs: 20 };
+export const DEFAULT_CLIENT_POLICY: ClientPolicy = {
+  retryMs: 500,
+  maxRetryMs: 8000,
+  wrongOwnerMs: 20,
+  maxBusyMs: 60_000,
+};
+
+export const IDLE: Busy = { sending: new Set(), receiving: new Set() };
 
 /**
  * Stands for the section of a withdrawn push. The acknowledgement of such a push is not counted, because its

@@ -88,6 +88,36 @@ export const DATA_MUTANTS: readonly Mutant[] = [
     to: '.next += 0;',
   },
   {
+    name: 'client: a push to a slow connection that was dropped is never repeated',
+    file: 'client/client',
+    from: 'isOnTheWay && !shard.retry.overdue(now - this.policy.maxBusyMs)',
+    to: 'isOnTheWay',
+    scenario: {
+      test: 'test/core/client/busy.test.ts',
+      because: 'connections of a schedule are slow for a while only',
+    },
+  },
+  {
+    name: 'client: a pull over a slow connection is never repeated',
+    file: 'client/reads',
+    from: 'rejected || now > overdueAt + maxBusyMs || ',
+    to: 'rejected || ',
+    scenario: {
+      test: 'test/core/client/busy.test.ts',
+      because: 'connections of a schedule are slow for a while only',
+    },
+  },
+  {
+    name: 'client: a pull that was rejected waits for what is on the way',
+    file: 'client/reads',
+    from: '(rejected || now > overdueAt',
+    to: '(now > overdueAt',
+    scenario: {
+      test: 'test/core/client/busy.test.ts',
+      because: 'it only makes the wait longer',
+    },
+  },
+  {
     name: 'codec: a push does not say whose it is',
     file: 'protocol/validate',
     from: 'const message = header;',

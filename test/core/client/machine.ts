@@ -6,11 +6,12 @@ import {
   listSections,
   PsClientCore,
 } from '../../../src/core/client/client.js';
+import { type Busy, IDLE } from '../../../src/core/client/requests.js';
 import type { ClusterMap, DataEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { ackMessage, pushesIn } from '../packed.js';
 
-export const POLICY = { retryMs: 100, maxRetryMs: 400, wrongOwnerMs: 20 };
+export const POLICY = { retryMs: 100, maxRetryMs: 400, wrongOwnerMs: 20, maxBusyMs: 1000 };
 /** Shards of one group, by the node that owns each. */
 export const mapOf = (epoch: number, owners: number[], gens: number[] = owners.map(() => 1)): ClusterMap => ({
   epoch,
@@ -49,8 +50,8 @@ export class Client {
   pull(ticket: number, ...members: number[]): ClientEffect[] {
     return this.step({ kind: 'pull', ticket, lists: listSections(items(...members)) });
   }
-  tick(now: number): ClientEffect[] {
-    return this.step({ kind: 'tick', now });
+  tick(now: number, busy: Busy = IDLE): ClientEffect[] {
+    return this.step({ kind: 'tick', now, busy });
   }
   ack(m: number, ...numbers: number[]): ClientEffect[] {
     return this.message(ackMessage(numbers.map((cseq) => [0, m, cseq])));
