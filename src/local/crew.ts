@@ -5,6 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
+import { monotonicMs } from '../runtime/log.js';
 import { CLI_PATH } from './child.js';
 import type { Crew } from './provider.js';
 
@@ -43,7 +44,7 @@ export class MachineCrew implements Crew {
   async startPs(): Promise<void> {
     const { client, psFlags } = this.options;
     const { name, child } = this.start('ps', psFlags);
-    for (const from = Date.now(); Date.now() - from < JOIN_MS; ) {
+    for (const from = monotonicMs(); monotonicMs() - from < JOIN_MS; ) {
       if ((await client.status()).nodes.some((node) => node.name === name && node.alive)) return;
       if (child.exitCode !== null)
         throw new KintsugiError(

@@ -23,6 +23,7 @@ import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
 import { numberOf, type RoleEvent } from './events.js';
 import { goodputReport } from './goodput.js';
+import { KeptEvents } from './kept-events.js';
 import { JobKilled } from './killed.js';
 import { type Kill, KillPlan, type KillRole } from './kills.js';
 import { Narrator } from './narrator.js';
@@ -58,7 +59,7 @@ const RATE_SPAN_MS = 2000;
 
 export interface LocalRun {
   report: Report;
-  /** Everything that the roles told, in the order of their clocks. */
+  /** What the roles told, in the order of their clocks; of a long run not all progress (kept-events.ts). */
   events: RoleEvent[];
   kills: KillRecord[];
 }
@@ -72,7 +73,7 @@ class LocalJob {
   private readonly narrator: Narrator;
   private readonly checkpoints: RunCheckpoints;
   private readonly autoscale: LocalAutoscale | undefined;
-  private readonly events: RoleEvent[] = [];
+  private readonly told = new KeptEvents();
   private readonly kills: KillRecord[] = [];
   /** Kills of processes that are down at the moment, by name: due when they are back. */
   private readonly deferred: { kill: Strike; name: string }[] = [];
@@ -138,8 +139,8 @@ class LocalJob {
   private async killed({ report }: JobKilled): Promise<JobKilled> {
     await this.processes.abandon();
     await this.client?.close();
-    await this.checkpoints.keep(this.events, this.display);
-    const events = inOrder(this.events);
+    await this.checkpoints.keep(this.told.all, this.display);
+    const events = inOrder(this.told.all);
     const checkpoints = await this.checkpoints.report(events, trainingSpan(events)?.start);
     return new JobKilled({ ...report, goodput: goodputReport(events), checkpoints });
   }
@@ -182,14 +183,14 @@ class LocalJob {
     const samples = samplesReport({
       ...{ inFiles: rows, epochs: options.epochs, pushes },
       status: await Dataset.status(client, RUN),
-      told: this.checkpoints.ranges(this.events).length,
-      untold: this.checkpoints.untold(RUN, this.events),
+      told: this.checkpoints.ranges(this.told.all).length,
+      untold: this.checkpoints.untold(RUN, this.told.all),
     });
     const parity = await checkParity(client);
     const { sha256, rows: digestRows } = await digest(client);
-    await this.checkpoints.last(client, this.events, this.display);
+    await this.checkpoints.last(client, this.told.all, this.display);
     processes.check();
-    const events = inOrder(this.events);
+    const events = inOrder(this.told.all);
     const tested = events.find((event) => event.event === 'worker.test');
     const report: Report = {
       ...summarize(events),
@@ -277,7 +278,7 @@ class LocalJob {
       const open = this.deferred.length > 0 && this.processes.returning > 0;
       // Workers are not waited for any more.
       const lasting = this.kills.filter((kill) => kill.role !== 'worker');
-      const noticed = lasting.every((kill) => detectionOf(this.events, kill) !== undefined);
+      const noticed = lasting.every((kill) => detectionOf(this.told.all, kill) !== undefined);
       const final =
         status.redundancy === 'lost' || (status.redundancy === 'degraded' && this.processes.returning === 0);
       const changing = status.scaling.changes.some((change) => change.state === 'running');
@@ -306,7 +307,7 @@ class LocalJob {
   }
 
   private async checkPushes(client: Client): Promise<PushCheck> {
-    const counts = this.checkpoints.ranges(this.events);
+    const counts = this.checkpoints.ranges(this.told.all);
     if (this.options.audit) return checkPushes(client, counts);
     const acked = counts.flatMap((each) => each.counts).reduce((sum, each) => sum + each.acknowledged, 0);
     return { acked, lost: null, duplicated: null };
@@ -316,7 +317,7 @@ class LocalJob {
 
   private onEvent(event: RoleEvent, line: string): void {
     if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
-    this.events.push(event);
+    this.told.add(event);
     this.narrator.event(event);
     // What is damaged stays so; everything else is tried again.
     if (event.event === 'restore.failed' && event.code === 'BAD_CHECKPOINT')
@@ -380,7 +381,7 @@ class LocalJob {
 
   private strikeAll({ percent }: Kill, samples: number): void {
     this.processes.killAll();
-    const start = trainingSpan(this.events)?.start ?? monotonicMs();
+    const start = trainingSpan(this.told.all)?.start ?? monotonicMs();
     const atSeconds = Math.round(monotonicMs() - start) / 1000;
     const killed = { percent, samples, expected: this.total, atSeconds };
     this.processes.fail(new JobKilled({ killed, goodput: goodputReport([]), checkpoints: null }));

@@ -10,7 +10,7 @@ import { checkSender, type Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import { type ClientTls, dial, GONE_MS, type Link } from '../transport/index.js';
 import { type Address, formatAddress, parseAddress, parseAddresses } from './address.js';
-import type { Logger } from './log.js';
+import { type Logger, monotonicMs } from './log.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
@@ -97,17 +97,18 @@ export class Uplink {
   /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, FORBIDDEN, TIMEOUT, ABORTED */
   static async open(options: UplinkOptions): Promise<Uplink> {
     const uplink = new Uplink(options);
-    const deadline = Date.now() + options.connectTimeoutMs;
+    // Not the time of day: a clock that is set would end the wait, or lengthen it.
+    const deadline = monotonicMs() + options.connectTimeoutMs;
     for (;;) {
       try {
-        await uplink.connect(Math.max(1, deadline - Date.now()), options.signal);
+        await uplink.connect(Math.max(1, deadline - monotonicMs()), options.signal);
         return uplink;
       } catch (error) {
         const retry =
           error instanceof KintsugiError && (error.code === 'UNREACHABLE' || error.code === 'TIMEOUT');
         // With no time left for another attempt, report this failure: a last one would end in TIMEOUT and
         // hide it.
-        if (!retry || Date.now() + 2 * REDIAL_MS >= deadline || options.signal?.aborted) {
+        if (!retry || monotonicMs() + 2 * REDIAL_MS >= deadline || options.signal?.aborted) {
           uplink.close();
           throw error;
         }

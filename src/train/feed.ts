@@ -7,6 +7,7 @@
 import type { Lease, Outcome } from '../client/dataset.js';
 import { HeldRange, HeldRanges } from '../client/held-ranges.js';
 import { describe, KintsugiError } from '../errors.js';
+import { Stop } from './stop.js';
 import type { Batch, PullRequest, PushUpdate } from './trainer.js';
 
 /** What the feed needs of the job. */
@@ -84,11 +85,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
   /** Which iteration of the batches is the valid one. */
   private pass = 0;
   private asked: Promise<Lease | undefined> | undefined;
-  private stopping = false;
-  private wake: () => void = () => {};
-  private readonly stopped = new Promise<undefined>((resolve) => {
-    this.wake = () => resolve(undefined);
-  });
+  private readonly end = new Stop();
   private failure: { work: Work; index: number } | undefined;
   /** Set when asking for a range failed. Then no batch is to blame. */
   private broken = false;
@@ -106,8 +103,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
    * `close`.
    */
   stop(): void {
-    this.stopping = true;
-    this.wake();
+    this.end.stop();
   }
 
   /** The scheduler gave the range to another worker. Nothing more of it is begun here. */
@@ -117,7 +113,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch, void, undefined> {
     const pass = ++this.pass;
-    while (!this.stopping && pass === this.pass) {
+    while (!this.end.isStopped && pass === this.pass) {
       if (this.releaseFailure) throw this.releaseFailure.error;
       const lease = await this.acquire(pass);
       if (!lease) return;
@@ -133,8 +129,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
     this.asked.catch(() => {
       this.broken = true;
     });
-    const lease = await Promise.race([this.asked, this.stopped]);
-    if (pass !== this.pass || this.stopping) return undefined;
+    const lease = await this.end.orStopped(this.asked);
+    if (pass !== this.pass || this.end.isStopped) return undefined;
     this.asked = undefined;
     return lease;
   }
@@ -146,7 +142,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
   private async *batches(work: Work): AsyncGenerator<Batch, void, undefined> {
     const { lease, sequence } = work;
     // Another worker does the rest: the one that holds the range now, or after `stop` the next one.
-    const isOver = () => work.lost || work.ended || this.stopping;
+    const isOver = () => work.lost || work.ended || this.end.isStopped;
     try {
       const onRead = () => {
         work.reading = true;
@@ -189,8 +185,8 @@ export class RangeFeed implements AsyncIterable<Batch> {
 
   private async mayBegin(): Promise<void> {
     const begun = this.works.durable + this.open;
-    if (begun <= this.allowed || this.stopping) return;
-    const allowed = await this.exchange(Promise.race([this.options.ranges.advance(begun), this.stopped]));
+    if (begun <= this.allowed || this.end.isStopped) return;
+    const allowed = await this.exchange(this.end.orStopped(this.options.ranges.advance(begun)));
     if (allowed !== undefined) this.allowed = allowed;
   }
 
@@ -279,7 +275,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
       } else this.settle(work, { outcome: work.isFinished ? 'finished' : 'returned' });
     }
     if (excused) await this.flush();
-    return excused && this.works.durable > 0 && !this.stopping;
+    return excused && this.works.durable > 0 && !this.end.isStopped;
   }
 
   /**

@@ -52,6 +52,11 @@ const PINGS_PER_SECOND = 2000;
 const ROUND_TRIPS = 4;
 /** Connections whose descriptors are found out at once: each writes a ping of another length. */
 const MAX_SOUGHT = 100;
+/**
+ * A descriptor that is not found by so many pings is sought no more: this system does not tell what was
+ * written (not Linux, or before 4.19), and an idle connection would be pinged in every look for ever.
+ */
+const MAX_SEEKS = 10;
 const FIELDS = 4;
 
 class Watched implements Beat {
@@ -63,6 +68,8 @@ class Watched implements Beat {
   acknowledged = -1;
   quietMs = 0;
   hurried = false;
+  /** Pings that were to find the descriptor. */
+  seeks = 0;
 
   constructor(
     readonly socket: PulseSocket,
@@ -157,7 +164,7 @@ export class Pulse {
     const ports = new Map<number, Watched[]>();
     for (const beat of this.watched) {
       const { fd, hiddenAt } = beat.socket;
-      if (fd >= 0 || hiddenAt === undefined) continue;
+      if (fd >= 0 || hiddenAt === undefined || beat.seeks >= MAX_SEEKS) continue;
       const hidden = ports.get(hiddenAt) ?? [];
       if (hidden.length < MAX_SOUGHT) ports.set(hiddenAt, [...hidden, beat]);
     }
@@ -174,7 +181,11 @@ function find(port: number, beats: readonly Watched[], known: Int32Array): void 
   const native = loadNative();
   const before = native.tcpWritten(port, known);
   const pinged = new Map<number, Watched>();
-  for (const [i, beat] of beats.entries()) if (beat.socket.ping(i)) pinged.set(PING_BYTES + i, beat);
+  for (const [i, beat] of beats.entries()) {
+    if (!beat.socket.ping(i)) continue;
+    beat.seeks++;
+    pinged.set(PING_BYTES + i, beat);
+  }
   const after = native.tcpWritten(port, known);
   const writtenBefore = new Map<number, number>();
   for (let i = 0; i < before.length; i += 2) writtenBefore.set(before[i]!, before[i + 1]!);

@@ -1,5 +1,5 @@
 // The connection to the scheduler, where several may lead.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { EMPTY_MAP } from '../../src/protocol/map.js';
 import { Uplink } from '../../src/runtime/uplink.js';
 import { type Link, listen } from '../../src/transport/index.js';
@@ -9,6 +9,8 @@ import { EventLog } from './support.js';
 class Scheduler {
   /** Where the leader is; undefined: it is this one. */
   leader: string | undefined;
+  /** Called once in place of an answer; the link is closed then. */
+  refuse: (() => void) | undefined;
   readonly links: Link[] = [];
   /** Links that the other side has closed. */
   closed = 0;
@@ -26,7 +28,12 @@ class Scheduler {
       handlers: {
         onOpen: (link) => this.links.push(link),
         onMessage: (link) => {
-          if (this.leader === undefined)
+          const { refuse } = this;
+          this.refuse = undefined;
+          if (refuse) {
+            refuse();
+            link.close('not now');
+          } else if (this.leader === undefined)
             link.send({ t: 'welcome', id: 1, inc: 0, map: { ...EMPTY_MAP, job: 'a job' } });
           else link.send({ t: 'redirect', to: this.leader });
         },
@@ -102,5 +109,18 @@ describe('Uplink', () => {
     expect(leader.links.length).toBe(cuts);
     expect(leader.closed).toBe(0);
     expect(log.events.filter(({ event }) => event === 'scheduler.disconnected').length).toBe(cuts);
+  });
+
+  it('goes on connecting for its time when the clock of the machine is set', async () => {
+    const scheduler = await new Scheduler().open();
+    const clock = vi.spyOn(Date, 'now');
+    onTestFinished(() => clock.mockRestore());
+    // The first connection is closed before a welcome, and in that moment the clock goes on by an hour.
+    scheduler.refuse = () => {
+      const now = Date.now();
+      clock.mockImplementation(() => now + 3_600_000);
+    };
+    await uplinkTo(scheduler.address);
+    expect(scheduler.links.length).toBe(2);
   });
 });

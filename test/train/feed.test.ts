@@ -258,6 +258,31 @@ describe('the end', () => {
   });
 });
 
+test.each([false, true])('nothing is kept of ranges that are over (bounded: %s)', async (bounded) => {
+  const reactions = new Map<Promise<unknown>, number>();
+  const { then } = Promise.prototype;
+  // biome-ignore lint/suspicious/noThenProperty: this one counts who waits for what
+  Promise.prototype.then = function (this: Promise<unknown>, ...callbacks) {
+    reactions.set(this, (reactions.get(this) ?? 0) + 1);
+    return then.apply(this, callbacks) as never;
+  };
+  onTestFinished(() => {
+    // biome-ignore lint/suspicious/noThenProperty: the one of before
+    Promise.prototype.then = then;
+  });
+  const number = 100;
+  const { feed, train } = await run(
+    new FakeRanges([...Array.from({ length: number }, (_, i) => lease(i)), undefined]),
+    toyModel(),
+    undefined,
+    bounded,
+  );
+  await train();
+  await feed.close();
+  // A promise keeps every reaction until it settles: one that many wait on would grow with the ranges.
+  expect(Math.max(...reactions.values())).toBeLessThan(number / 10);
+});
+
 describe('failures', () => {
   /** Fails at one batch (by its first value) until told otherwise. */
   function failing(range: number, index: number, times: number) {
