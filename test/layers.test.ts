@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { codeOnly } from './code-only.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_LINES = 450;
@@ -14,18 +15,6 @@ function filesUnder(folder: string, ends: RegExp): string[] {
     .sort();
 }
 const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
-
-/** Without comments, and without what strings say: only code can break a rule. */
-function codeOnly(source: string): string {
-  const tokens = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
-  return source.replace(tokens, (token) => {
-    if (token.startsWith('/')) return ' ';
-    // What a template computes is code.
-    return token.startsWith('`')
-      ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1]).join(' ')
-      : "''";
-  });
-}
 
 /** What a TypeScript file imports: packages by name, its own files by path from the root. */
 function importsOf(file: string, source: string): string[] {

@@ -3,13 +3,14 @@
  * holds nowhere, and a command or benchmark without a test are found here by their names.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 import { BENCHMARKS } from '../bench/registry.js';
 import { createProgram } from '../src/cli/program.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
+import { codeOnly, withoutComments } from './code-only.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -34,15 +35,24 @@ it('somebody takes every kind of message', () => {
 });
 
 it('every limit holds somewhere', () => {
-  const code = textOf('src/core', ':!src/core/shared/policy.ts');
+  const code = codeOnly(textOf('src/core', ':!src/core/shared/policy.ts'));
   const limits = Object.keys({ ...DEFAULT_POLICY, ...DEFAULT_SCHEDULER_POLICY });
   expect(limits.filter((name) => !new RegExp(`\\b${name}\\b`).test(code))).toEqual([]);
 });
 
-it('every command has a test', async () => {
-  const tests = textOf('test', THIS_FILE, ':!test/docs.test.ts');
+it('a test runs every command', async () => {
+  const tests = withoutComments(textOf('test/*.ts', THIS_FILE));
   const names = (await createProgram()).commands.map((command) => command.name());
-  expect(names.filter((name) => !new RegExp(`[[(]'${name}'`).test(tests))).toEqual([]);
+  // As test/cli/support.ts runs them, and what is made of it: `kintsugi(['NAME', ...])`, `run('NAME', ...)`.
+  const run = (name: string) =>
+    new RegExp(`\\b(?:(?:kintsugi|start)\\(\\s*\\[|(?:kintsugi|run)\\()\\s*'${name}'`);
+  expect(names.filter((name) => !run(name).test(tests))).toEqual([]);
+});
+
+it('every folder of a benchmark is in the registry, and nothing else', () => {
+  const entries = readdirSync(join(ROOT, 'bench'), { withFileTypes: true });
+  const folders = entries.filter(({ name }) => existsSync(join(ROOT, 'bench', name, 'bench.ts')));
+  expect(Object.keys(BENCHMARKS).sort()).toEqual(folders.map(({ name }) => name).sort());
 });
 
 it('every benchmark has a test and a place in bench/README.md', () => {
