@@ -230,7 +230,8 @@ describe.each(SETS)('the learning rate of a push (%s)', (isa) => {
 });
 
 /**
- * SHA-256 of rows after 40 steps of the last case of each kind: the order of operations is part of the format.
+ * SHA-256 of rows after 40 steps, for the last case of each kind. The order of operations is part of the
+ * format.
  */
 const BITS: Record<ScheduleKind, string> = {
   constant: '5e5d1e1fc7896020',

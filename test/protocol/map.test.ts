@@ -16,7 +16,7 @@ import { packGroups, unpackGroups } from '../../src/protocol/pack.js';
 const place = { node: 20, inc: 1, init: false };
 const data = [11, 12, 13].map((node) => ({ node, inc: 1, gen: 1, init: true }));
 
-/** Of a sink with index 1 in a group of three members. `code`: its number on the wire, which never changes. */
+/** Of a sink with index 1 in a group of three members. `code`: its number on the wire, for ever. */
 const KINDS: Record<SinkEntry['kind'], { code: number; follows: number[]; seat: number; counts: string[] }> =
   {
     P: { code: 0, follows: [0, 1, 2], seat: 4, counts: ['protects', 'acknowledges'] },
