@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { codeOnly } from './code-only.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_LINES = 450;
@@ -14,18 +15,6 @@ function filesUnder(folder: string, ends: RegExp): string[] {
     .sort();
 }
 const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
-
-/** Without comments, and without what strings say: only code can break a rule. */
-function codeOnly(source: string): string {
-  const tokens = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
-  return source.replace(tokens, (token) => {
-    if (token.startsWith('/')) return ' ';
-    // What a template computes is code.
-    return token.startsWith('`')
-      ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1]).join(' ')
-      : "''";
-  });
-}
 
 /** What a TypeScript file imports: packages by name, its own files by path from the root. */
 function importsOf(file: string, source: string): string[] {
@@ -155,6 +144,12 @@ describe('TypeScript', () => {
   });
 });
 
+const benchSources = filesUnder('bench', /\.ts$/);
+/** Each benchmark is a room of its own. */
+const benchmarks = [
+  ...new Set(benchSources.flatMap((file) => /^bench\/(?!common\/)[^/]+\//.exec(file) ?? [])),
+];
+
 /**
  * Rooms from the ground up. A file imports from its own room and from rooms on lower floors; rooms that share
  * a floor do not know each other. So no change runs in circles, and a reader knows where to look.
@@ -192,32 +187,12 @@ const FLOORS: readonly (readonly string[])[] = [
   ],
   ['src/cli/'],
   ['bench/common/'],
-  [
-    'bench/code/',
-    'bench/rows/',
-    'bench/pull/',
-    'bench/push/',
-    'bench/transports/',
-    'bench/read/',
-    'bench/overhead/',
-    'bench/recovery/',
-    'bench/goodput/',
-    'bench/scaling/',
-    'bench/replica/',
-    'bench/rolling/',
-    'bench/tables/',
-    'bench/scan/',
-    'bench/chaos/',
-    'bench/autoscale/',
-    'bench/plan/',
-    'bench/checkpoint/',
-    'bench/vanish/',
-  ],
+  benchmarks,
   ['bench/registry.ts'],
 ];
 
 describe('rooms', () => {
-  const files = [...sources, ...filesUnder('bench', /\.ts$/)];
+  const files = [...sources, ...benchSources];
   const graph = new Map(
     files.map((file) => [file, importsOf(file, text(file)).filter((name) => /^(src|bench)\//.test(name))]),
   );
@@ -234,6 +209,8 @@ describe('rooms', () => {
       roomOf(name) !== roomOf(file) && floorOf(name) >= floorOf(file);
     expect(wrong('src/core/sink/sink.ts', 'src/core/shard/owner.ts')).toBe(true);
     expect(wrong('src/core/node/node.ts', 'src/core/shard/owner.ts')).toBe(false);
+    expect(wrong('bench/scan/bench.ts', 'bench/read/bench.ts')).toBe(true);
+    expect(wrong('bench/scan/bench.ts', 'bench/common/job.ts')).toBe(false);
     const found = [...graph].flatMap(([file, names]) =>
       names.flatMap((name) => (wrong(file, name) ? [`${file} imports ${name}`] : [])),
     );

@@ -1,6 +1,7 @@
 // Every vector variant against the scalar reference, and the scalar reference against arithmetic written
 // another way.
 #include <cmath>
+#include <iterator>
 
 #include "kernels/gf256.h"
 #include "kernels/kernels.h"
@@ -82,16 +83,18 @@ OptimizerParams paramsOf(OptimizerKind kind) {
   p.beta = 1;
   p.l1 = 0.01;
   p.l2 = 0.1;
+  // What has no value here would not be tested. A step does not read the initial state.
+  for (const OptimizerParameter& each : optimizerOf(kind).parameters)
+    CHECK(!each.name || each.value == optimizerOf(kind).initialState || p.*each.value != 0);
   return p;
 }
 
 /** As a kind is alone, and with everything that a table may add to it. */
 std::vector<OptimizerParams> variantsOf(OptimizerKind kind) {
-  std::vector<OptimizerParams> all(kind == OptimizerKind::Ftrl ? 2 : 6, paramsOf(kind));
+  const std::size_t schedules = optimizerOf(kind).fixedRate ? 0 : std::size(kSchedules);
+  std::vector<OptimizerParams> all(2 + schedules, paramsOf(kind));
   for (std::size_t i = 1; i < all.size(); i++) all[i].clipNorm = i % 2 ? 1.5 : 1e-3;
-  const ScheduleKind schedules[] = {ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::Step,
-                                    ScheduleKind::InverseSqrt};
-  for (std::size_t i = 2; i < all.size(); i++) all[i].schedule = {schedules[i - 2], 3, 7, 0.3};
+  for (std::size_t i = 0; i < schedules; i++) all[2 + i].schedule = {kSchedules[i].kind, 3, 7, 0.3};
   return all;
 }
 

@@ -76,7 +76,10 @@ export interface SinkEntry {
  */
 export const FOLLOWS: Readonly<Record<SinkEntry['kind'], 'all' | 'one'>> = { P: 'all', M: 'one' };
 
-/** What a sink of each kind is for, when nothing moves. */
+/**
+ * What a sink of each kind is for, when nothing moves. The order is that of the wire (pack.ts): a new kind
+ * goes at the end.
+ */
 export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'protects' | 'acknowledges'>>> =
   {
     P: { protects: true, acknowledges: true },

@@ -16,7 +16,9 @@ export type Flow = `${Role}>${Role}`;
 
 export const ROLES: readonly Role[] = ['scheduler', 'node', 'client', 'replica'];
 
-export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
+type Flows = { readonly [K in Message['t']]: readonly Flow[] };
+
+const TABLE = {
   hello: ['client>node', 'node>node', 'client>replica'],
   // Requests, and their answers.
   push: ['client>node'],
@@ -138,7 +140,14 @@ export const FLOWS: { readonly [K in Message['t']]: readonly Flow[] } = {
   eventsReply: ['scheduler>client'],
   tellEvent: ['client>scheduler'],
   eventTold: ['scheduler>client'],
-};
+} as const satisfies Flows;
+
+export const FLOWS: Flows = TABLE;
+
+/** The kinds that go this way. */
+export type KindOf<F extends Flow> = {
+  [K in Message['t']]: F extends (typeof TABLE)[K][number] ? K : never;
+}[Message['t']];
 
 type Kinds = ReadonlySet<Message['t']>;
 

@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { describe } from '../errors.js';
+import { describe, KintsugiError } from '../errors.js';
 import { loadNative } from '../native.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
@@ -152,9 +152,19 @@ function scale(): number {
   return runScale({ ps, workers, groups }, values.json);
 }
 
+/** 1: one survived. */
+async function mutants(): Promise<number> {
+  try {
+    const part = partOf(values.part);
+    return (await huntMutants(Number(values.seconds), first, values.only, part)) > 0 ? 1 : 0;
+  } catch (error) {
+    if (!(error instanceof KintsugiError)) throw error;
+    console.error(`kintsugi: ${error.code}: ${describe(error)}`);
+    return 2;
+  }
+}
+
 if (values.scale) process.exitCode = scale();
-else if (values.mutants) {
-  const survived = await huntMutants(Number(values.seconds), first, values.only, partOf(values.part));
-  process.exitCode = survived > 0 ? 1 : 0;
-} else if (values.merge) process.exitCode = merge(positionals);
+else if (values.mutants) process.exitCode = await mutants();
+else if (values.merge) process.exitCode = merge(positionals);
 else process.exitCode = values.trace ? trace() : many();

@@ -20,12 +20,12 @@ test('nothing is wrong; then a PS is killed, and it says what is and what to do'
   await Promise.all(nodes.map((node) => record(node, 'ps.ready')));
   const watcher = await client(address);
   await redundant(watcher, 4);
-  const asked = ['doctor', '--for', '400ms', '--scheduler', address];
-  const whole = await kintsugi([...asked, '--json']);
+  const asked = ['--for', '400ms', '--scheduler', address];
+  const whole = await kintsugi(['doctor', ...asked, '--json']);
   expect([whole.code, JSON.parse(whole.stdout)]).toEqual([0, { findings: [] }]);
   nodes[0]!.process.kill('SIGKILL');
   await noticed(watcher, 'ps-0');
-  const { code, stdout } = await kintsugi(asked);
+  const { code, stdout } = await kintsugi(['doctor', ...asked]);
   expect(code).toBe(1);
   expect(stdout).toContain('warning  no-spare  job\n  seen: 3 PS are alive, and a group lies on 3: ');
 }, 180_000);

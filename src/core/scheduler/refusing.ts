@@ -3,47 +3,54 @@
  * it is durable, and what is held must not grow for ever. So requests of clients change nothing then. Nodes
  * are heard all the same: what they say is not stored.
  */
-import type { Message } from '../../protocol/messages.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { KindOf } from '../../protocol/senders.js';
 import type { Ledger, SchedulerInput } from './ledger.js';
-
-/** Messages of clients that cause no effect that waits for the store. */
-const HARMLESS: ReadonlySet<Message['t']> = new Set([
-  'status',
-  'mapRequest',
-  'replicaReport',
-  'workerReport',
-  'observe',
-  'held',
-  'detach',
-  'tellEvent',
-]);
-
-const isHarmless = ({ t }: Message): boolean => HARMLESS.has(t);
 
 const REFUSAL = {
   code: 'LIMIT',
   message: 'the store is away, and as many decisions as it can have wait for it: ask again later',
 } as const;
 
-/** The answer that refuses a request; undefined: it has none, and whoever asks repeats it. */
-function refusalOf(message: Message): Message | undefined {
-  switch (message.t) {
-    case 'createTables':
-      return { t: 'tablesCreated', id: message.id, tables: [], ...REFUSAL };
-    case 'scale':
-    case 'drain':
-    case 'rebalance':
-      return { t: 'changeReply', id: message.id, change: 0, moves: [], ...REFUSAL };
-    case 'openDataset':
-      return { t: 'datasetOpened', id: message.id, ...REFUSAL };
-    case 'extendDataset':
-      return { t: 'datasetExtended', id: message.id, sizes: [], ...REFUSAL };
-    case 'setPlan':
-      return { t: 'planSet', id: message.id, ...REFUSAL };
-    default:
-      return undefined;
-  }
-}
+type FromClient = KindOf<'client>scheduler'>;
+/** A function makes the answer that refuses the message. */
+type Fate<M extends Message> = 'heard' | 'unanswered' | ((message: M) => Message);
+
+const changeReply = ({ id }: MessageOf<'scale' | 'drain' | 'rebalance'>): Message => {
+  return { t: 'changeReply', id, change: 0, moves: [], ...REFUSAL };
+};
+
+/**
+ * What becomes of each message of a client. `heard`: it causes no effect that waits for the store.
+ * `unanswered`: no answer refuses it, and whoever asks repeats it.
+ */
+const WHILE_AWAY: { readonly [K in FromClient]: Fate<MessageOf<K>> } = {
+  status: 'heard',
+  mapRequest: 'heard',
+  replicaReport: 'heard',
+  workerReport: 'heard',
+  observe: 'heard',
+  held: 'heard',
+  detach: 'heard',
+  tellEvent: 'heard',
+  createTables: ({ id }) => ({ t: 'tablesCreated', id, tables: [], ...REFUSAL }),
+  scale: changeReply,
+  drain: changeReply,
+  rebalance: changeReply,
+  openDataset: ({ id }) => ({ t: 'datasetOpened', id, ...REFUSAL }),
+  extendDataset: ({ id }) => ({ t: 'datasetExtended', id, sizes: [], ...REFUSAL }),
+  setPlan: ({ id }) => ({ t: 'planSet', id, ...REFUSAL }),
+  attach: 'unanswered',
+  replaceSink: 'unanswered',
+  acquire: 'unanswered',
+  rangeProgress: 'unanswered',
+  release: 'unanswered',
+  advance: 'unanswered',
+  datasetStatus: 'unanswered',
+  restoreLost: 'unanswered',
+  saveNow: 'unanswered',
+  events: 'unanswered',
+};
 
 /**
  * True if the input is not handled. A client that attaches again, or sends a request without an answer that
@@ -53,8 +60,11 @@ export function refuse(input: SchedulerInput, ledger: Ledger): boolean {
   if (input.kind === 'attach' && input.message.id === undefined)
     ledger.now({ kind: 'reply', link: input.link, message: { t: 'stale', code: 'LIMIT' } });
   if (input.kind === 'attach' || input.kind === 'join') return true;
-  if (input.kind !== 'message' || input.role !== 'client' || isHarmless(input.message)) return false;
-  const refusal = refusalOf(input.message);
-  if (refusal) ledger.tell(input.from, refusal);
+  if (input.kind !== 'message' || input.role !== 'client') return false;
+  const { from, message } = input;
+  // Undefined: a client may not send it.
+  const fate = WHILE_AWAY[message.t as FromClient] as Fate<Message> | undefined;
+  if (fate === 'heard') return false;
+  if (typeof fate === 'function') ledger.tell(from, fate(message));
   return true;
 }

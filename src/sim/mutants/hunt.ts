@@ -10,6 +10,7 @@ import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { addonFile } from '../../addon-file.js';
+import { KintsugiError } from '../../errors.js';
 import { PACKAGE_ROOT } from '../../package-root.js';
 import { MUTANTS } from './index.js';
 import { type Mutant, planted } from './mutant.js';
@@ -159,7 +160,7 @@ export interface Part {
 
 /**
  * Hunts mutants, two at a time, for so much processor time each: those with `only` in their names, or those
- * of one part. Returns the number that survived.
+ * of one part. Returns the number that survived. @throws BAD_ARGUMENT if there is none
  */
 export async function huntMutants(
   seconds: number,
@@ -170,7 +171,7 @@ export async function huntMutants(
   const queue = MUTANTS.filter(
     ({ name }, index) => (only === undefined || name.includes(only)) && index % parts === part - 1,
   );
-  if (queue.length === 0) throw new Error('there is no such mutant');
+  if (queue.length === 0) throw new KintsugiError('BAD_ARGUMENT', `there is no such mutant: ${only ?? ''}`);
   // All texts must be there before the first hunt begins.
   for (const mutant of queue) edited(mutant);
   const count = queue.length;
