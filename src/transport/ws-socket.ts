@@ -67,7 +67,7 @@ export class WsSocket implements Socket {
     return this.#ws.bufferedAmount;
   }
 
-  /** Neither the library nor Node documents where it is. Where it is not, nothing is known of the connection. */
+  /** Neither the library nor Node documents where it is. Where it is not, nothing is known of it. */
   get #tcp(): (TcpSocket & { _handle?: { fd?: number } | null }) | undefined {
     return (this.#ws as unknown as { _socket?: TcpSocket })._socket;
   }
