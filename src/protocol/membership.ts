@@ -88,3 +88,17 @@ export interface MapRequest {
   t: 'mapRequest';
   epoch: number;
 }
+
+export type MembershipMessage =
+  | Join
+  | Welcome
+  | Redirect
+  | Stale
+  | Attach
+  | Detach
+  | SessionsRequest
+  | OpenSessions
+  | SessionsEnded
+  | MapMessage
+  | MapDiff
+  | MapRequest;

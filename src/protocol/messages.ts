@@ -24,24 +24,11 @@ import type { Extent, TableStats } from '../native.js';
 import type { EventMessage } from './events.js';
 import type { Reach, Reached } from './liveness.js';
 import type { PeerId, TableSpec } from './map.js';
-import type {
-  Attach,
-  Detach,
-  Join,
-  MapDiff,
-  MapMessage,
-  MapRequest,
-  OpenSessions,
-  Redirect,
-  SessionsEnded,
-  SessionsRequest,
-  Stale,
-  Welcome,
-} from './membership.js';
+import type { MembershipMessage } from './membership.js';
 import type { ReplicaMessage } from './replicas.js';
 import type { SampleMessage } from './samples.js';
 import type { SavingMessage } from './saving.js';
-import type { ChangeReply, Drain, Leave, MovePace, MoveProgress, Rebalance, Scale } from './scaling.js';
+import type { ScalingMessage } from './scaling.js';
 import type { RecoveryStats, StatusReply, StatusRequest } from './status.js';
 import type { TelemetryMessage } from './telemetry.js';
 
@@ -406,18 +393,7 @@ export type Message =
   | Install
   | Check
   | Checked
-  | Join
-  | Welcome
-  | Redirect
-  | Stale
-  | Attach
-  | Detach
-  | SessionsRequest
-  | OpenSessions
-  | SessionsEnded
-  | MapMessage
-  | MapDiff
-  | MapRequest
+  | MembershipMessage
   | Heartbeat
   | Reach
   | Reached
@@ -429,13 +405,7 @@ export type Message =
   | ConfirmedLost
   | CreateTables
   | TablesCreated
-  | Scale
-  | Drain
-  | Rebalance
-  | ChangeReply
-  | MovePace
-  | MoveProgress
-  | Leave
+  | ScalingMessage
   | StatusRequest
   | StatusReply
   | SampleMessage

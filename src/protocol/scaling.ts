@@ -61,3 +61,5 @@ export interface Leave {
   inc: number;
   restart?: boolean;
 }
+
+export type ScalingMessage = Scale | Drain | Rebalance | ChangeReply | MovePace | MoveProgress | Leave;

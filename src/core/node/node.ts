@@ -26,7 +26,6 @@ import { type Effect, Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
-import { rangesBetween, type SessionRange } from '../shared/session-ranges.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
@@ -37,6 +36,7 @@ import { RefusedShards } from './refused.js';
 import { type PushReply, Replies } from './replies.js';
 import { Requests } from './requests.js';
 import { Saving } from './saving.js';
+import { NodeSessions } from './sessions.js';
 import { Sinks } from './sinks.js';
 import { stateOf } from './state.js';
 import { telemetryOf } from './telemetry.js';
@@ -74,7 +74,7 @@ export class PsNode implements OwnerHost {
   private readonly saving: Saving;
   private readonly loading: Loading;
   private readonly reporter: Reporter;
-  private sessionsAt = Number.NEGATIVE_INFINITY;
+  private readonly sessions = new NodeSessions(this);
 
   constructor(
     readonly id: PeerId,
@@ -329,9 +329,9 @@ export class PsNode implements OwnerHost {
       case 'reach':
         return this.onReach(message);
       case 'openSessions':
-        return this.onSessionsEnded(rangesBetween(message.open, message.next));
+        return this.sessions.onOpen(message);
       case 'sessionsEnded':
-        return this.onSessionsEnded(message.ranges);
+        return this.sessions.ended(message.ranges);
       case 'saveShards':
         return this.saving.onSave(message);
       case 'saveEnded':
@@ -370,10 +370,6 @@ export class PsNode implements OwnerHost {
     this.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
   }
 
-  private onSessionsEnded(ranges: readonly SessionRange[]): void {
-    for (const owner of this.owners.values()) owner.onSessionsEnded(ranges);
-  }
-
   private onMovePace({ bytesPerSecond }: MessageOf<'movePace'>): void {
     this.pace.need(bytesPerSecond);
     const items = movesLeft(this.sinks.all());
@@ -400,18 +396,7 @@ export class PsNode implements OwnerHost {
     this.sinks.tick();
     this.saving.tick();
     this.heartbeat(now, owners, this.sinks.all());
-    this.askForSessions(now);
-  }
-
-  /** Asks which sessions are open: what the scheduler said of ended ones may have been lost (rule 31). */
-  private askForSessions(now: number): void {
-    if (now - this.sessionsAt < this.policy.sessionCheckMs) return;
-    this.sessionsAt = now;
-    for (const owner of this.owners.values()) {
-      if (owner.clients().length === 0) continue;
-      this.out.send(SCHEDULER, { t: 'sessions' });
-      return;
-    }
+    this.sessions.tick(now);
   }
 
   /** Sent at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */

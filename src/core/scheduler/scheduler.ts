@@ -20,7 +20,6 @@ import { Ledger, QUIET, type SchedulerEffect, type SchedulerInput } from './ledg
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { Recoveries } from './recoveries.js';
-import { RedundancyIndex } from './redundancy.js';
 import { refuse } from './refusing.js';
 import { Replacing } from './replacing.js';
 import { Replicas } from './replicas.js';
@@ -30,8 +29,8 @@ import { Restorer } from './saving/restorer.js';
 import { Saver } from './saving/saver.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
+import { Standing } from './standing.js';
 import type { Change, DurableState } from './state.js';
-import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
 import { TableBook } from './tables.js';
 import { ToldEvents } from './told-events.js';
 import { Waking } from './waking.js';
@@ -62,10 +61,8 @@ export class Scheduler {
   readonly workers = new Workers((id) => this.sessions.isOpen(id));
   private readonly groups = new GroupIndex();
   private readonly tables = new TableBook();
-  private readonly redundancy = new RedundancyIndex();
+  private readonly standing: Standing;
   private now = 0;
-  /** Undefined when something changed since. */
-  private computed: Condition | undefined;
   /** Something that placement depends on changed since repair had nothing to do. */
   private unsettled = true;
   private unannounced = true;
@@ -116,6 +113,12 @@ export class Scheduler {
       isComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
       unsettle: () => this.changed(),
     });
+    this.standing = new Standing({
+      ...{ ledger, reports, replicas: this.replicas, saver: this.saver, restorer: this.restorer },
+      scaler: () => this.scaler,
+      view: () => this.view(),
+      index: () => this.index,
+    });
     this.scaler = new Scaler({
       ledger: this.ledger,
       policy,
@@ -124,7 +127,7 @@ export class Scheduler {
       view: () => this.view(),
       recoveries: () => this.reports.recoveries(),
       index: () => this.index,
-      settled: () => this.settled,
+      settled: () => this.standing.settled,
       isLost: (group) => this.reports.isLost(group),
       unsettle: () => this.changed(),
       forget: (node) => this.membership.forget(node),
@@ -167,20 +170,10 @@ export class Scheduler {
 
   /** Work for every node and group: for people. */
   status(): JobStatus {
-    const input = this.statusInput();
-    const [saving, restoring] = [this.plans(), this.restorer.status()];
-    const replicas = this.replicas.status(this.now);
-    const status = {
-      ...statusOf(input, conditionOf(input)),
-      ...(saving && { saving }),
-      ...(restoring && { restoring }),
-      ...(replicas.length > 0 && { replicas }),
-    };
     const { storeProblem } = this;
-    if (storeProblem === undefined) return status;
+    if (storeProblem === undefined) return this.standing.status(this.now, []);
     const full = this.isFull ? '; so many that requests are refused' : '';
-    const warning = `decisions wait for the store: ${storeProblem}${full}`;
-    return { ...status, warnings: [...status.warnings, warning] };
+    return this.standing.status(this.now, [`decisions wait for the store: ${storeProblem}${full}`]);
   }
 
   /** Undefined: the job has never had a save plan. */
@@ -190,7 +183,7 @@ export class Scheduler {
 
   /** Costs nothing while nothing happens: for those who ask often. */
   summary(): JobSummary {
-    return summaryOf(this.condition);
+    return this.standing.summary();
   }
 
   /** Recoveries of data shards that are under way, as far as this process has decided them. */
@@ -269,7 +262,7 @@ export class Scheduler {
 
   private changed(): void {
     this.unsettled = this.unannounced = true;
-    this.computed = undefined;
+    this.standing.changed();
   }
 
   private heldBy(node: PeerId): Group[] {
@@ -283,11 +276,6 @@ export class Scheduler {
 
   private get index(): GroupIndex {
     return this.groups.follow(this.map.groups, this.map.pools);
-  }
-
-  private get settled(): boolean {
-    this.redundancy.update(this.statusInput(), this.index, this.reports.takeTouched());
-    return this.redundancy.isSettled((g) => this.reports.isLost(this.map.groups[g]!));
   }
 
   private onTick(now: number, wall: number): void {
@@ -421,30 +409,8 @@ export class Scheduler {
     else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
   }
 
-  // ---- status
-
-  private statusInput(): StatusInput {
-    return {
-      state: this.state,
-      view: this.view(),
-      lost: this.reports.lost,
-      reports: this.reports.nodes,
-      rows: (g, m) => this.reports.rows(g, m),
-      saved: (g, m) => this.saver.newestWith(g, m),
-      scaling: () => this.scaler.status(),
-    };
-  }
-
-  private get condition(): Condition {
-    if (this.computed?.map === this.map) return this.computed;
-    const input = this.statusInput();
-    this.redundancy.update(input, this.index, this.reports.takeTouched());
-    this.computed = this.redundancy.condition(input);
-    return this.computed;
-  }
-
   private announceRedundancy(): void {
     this.unannounced = this.waking.isAsleep;
-    if (!this.unannounced) this.announcer.announce(this.condition);
+    if (!this.unannounced) this.announcer.announce(this.standing.condition);
   }
 }

@@ -6,6 +6,7 @@ import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
+import { STORAGE_MUTANTS } from './storage.js';
 import { STREAM_MUTANTS } from './streams.js';
 import { VANISHING_MUTANTS } from './vanishing.js';
 
@@ -15,6 +16,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...SCHEDULER_MUTANTS,
   ...DATA_MUTANTS,
   ...SENDER_MUTANTS,
+  ...STORAGE_MUTANTS,
   ...SAVING_MUTANTS,
   ...REPLICA_MUTANTS,
   ...VANISHING_MUTANTS,

@@ -108,27 +108,6 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
     scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
   },
   {
-    name: 'leadership: two leaders write, because a write does not compare the key of the leader',
-    file: 'storage/etcd/store',
-    from: "compare: [{ key, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }]",
-    to: 'compare: []',
-    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
-  },
-  {
-    name: 'leadership: a write that was refused counts as durable',
-    file: 'storage/etcd/store',
-    from: 'if (!answer.succeeded)',
-    to: 'if (false)',
-    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
-  },
-  {
-    name: 'store: a transaction that is larger than etcd takes is not logged first',
-    file: 'storage/etcd/store',
-    from: 'if (split.length <= 1)',
-    to: 'if (split.length > 1) { for (const batch of split) await this.transact(batch); return; } else',
-    scenario: { test: 'test/storage/etcd.test.ts', because: 'it takes a real etcd' },
-  },
-  {
     name: 'store: counters are not written',
     file: 'scheduler/ledger',
     from: 'touched.add(HEAD_KEY);',
@@ -380,7 +359,7 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'status: the condition of the job is not computed again when something happens',
-    file: 'scheduler/scheduler',
+    file: 'scheduler/standing',
     from: 'this.computed = undefined;',
     to: '',
     scenario: {

@@ -307,8 +307,8 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'session: nodes do not ask for what they were not told',
-    file: 'node/node',
-    from: "this.out.send(SCHEDULER, { t: 'sessions' });",
+    file: 'node/sessions',
+    from: "out.send(SCHEDULER, { t: 'sessions' });",
     to: '',
   },
   {
