@@ -3,12 +3,13 @@
  * afterwards that nothing was lost. The order: scheduler, PS, what is to be resumed, workers; then wait for
  * redundancy; then evaluate, check and digest; then stop everything.
  */
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Client, connect } from '../client/client.js';
 import { Dataset } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
+import { appender } from '../observe/aside.js';
 import { LoadEvents } from '../observe/load-events.js';
 import { Observer } from '../observe/observer.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -70,6 +71,7 @@ class LocalJob {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-'));
   private readonly processes: Processes;
   private readonly narrator: Narrator;
+  private readonly append: (text: string) => void;
   private readonly checkpoints: RunCheckpoints;
   private readonly autoscale: LocalAutoscale | undefined;
   private readonly events: RoleEvent[] = [];
@@ -99,6 +101,7 @@ class LocalJob {
     this.checkpoints = new RunCheckpoints(options);
     this.autoscale = options.autoscale && new LocalAutoscale(options.autoscale);
     this.narrator = new Narrator((text) => display.line(text));
+    this.append = appender('--log', options.log, (text) => display.line(text));
     this.processes = new Processes({
       options,
       directory: this.directory,
@@ -225,11 +228,12 @@ class LocalJob {
     const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
     const where = `scheduler ${processes.address}`;
     this.display.line(`${options.ps} PS${standby} are up, code ${options.code}, ${where}`);
-    if (options.tensorboard !== undefined) this.board = this.observeFor(new LoadEvents(options.tensorboard));
+    if (options.tensorboard !== undefined) this.board = this.observeFor(options.tensorboard);
     this.watch = setInterval(() => void this.look(), WATCH_MS);
   }
 
-  private observeFor(board: LoadEvents): LoadEvents {
+  private observeFor(directory: string): LoadEvents {
+    const board = new LoadEvents(directory, (text) => this.display.line(text));
     const observer = new Observer(this.client!, { keep: 2 });
     observer.on((snapshot) => board.add(snapshot));
     observer.start();
@@ -315,7 +319,7 @@ class LocalJob {
   // ---- while it runs
 
   private onEvent(event: RoleEvent, line: string): void {
-    if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
+    this.append(`${line}\n`);
     this.events.push(event);
     this.narrator.event(event);
     // What is damaged stays so; everything else is tried again.
