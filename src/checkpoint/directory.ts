@@ -8,11 +8,12 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync, readlinkSync } from 'node:fs';
-import { type FileHandle, link, mkdir, open, readdir, rename, rmdir, stat, unlink } from 'node:fs/promises';
+import { type FileHandle, link, open, readdir, rename, rmdir, stat, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { KintsugiError } from '../errors.js';
+import { makeFolder } from '../storage/folder.js';
 import { syncDirectory } from '../storage/sync.js';
 import { byteLength, slices, turn } from './bytes.js';
 import {
@@ -149,7 +150,7 @@ export class DirectoryPlace implements Place {
    * left.
    */
   private prepare(): Promise<void> {
-    this.prepared ??= this.makeFolder(join(this.root, PARTIAL))
+    this.prepared ??= makeFolder(join(this.root, PARTIAL))
       .then(() => sweep(join(this.root, PARTIAL)))
       .catch((error: unknown) => {
         this.prepared = undefined;
@@ -161,21 +162,13 @@ export class DirectoryPlace implements Place {
   /** Gives a file its name, in a folder that is made for it and that `remove` may take away meanwhile. */
   private async inFolder<T>(target: string, work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
-      await this.makeFolder(dirname(target));
+      await makeFolder(dirname(target));
       try {
         return await work();
       } catch (error) {
         if (!isMissing(error) || attempt === FOLDER_ATTEMPTS) throw error;
       }
     }
-  }
-
-  /** Makes a folder and those above it, durably. */
-  private async makeFolder(path: string): Promise<void> {
-    const first = await mkdir(path, { recursive: true });
-    if (first === undefined) return;
-    for (let made = path; made.length >= first.length; made = dirname(made))
-      await syncDirectory(dirname(made));
   }
 
   /**

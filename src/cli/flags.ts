@@ -368,6 +368,11 @@ export function certificateOf({ tlsCert, tlsKey }: SharedFlags): ServerTls | und
   return undefined;
 }
 
+/**
+ * The log of a role, on standard error. A role lives on when nobody can read what it says: the reader of its
+ * log has ended, or the disk of its log is full. A command whose output cannot be written ends.
+ */
 export function loggerOf(flags: SharedFlags, base: LogFields): Logger {
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   return createLogger(flags.logFormat ?? (process.stderr.isTTY ? 'text' : 'json'), base);
 }

@@ -35,7 +35,6 @@ async function run(flags: Flags): Promise<void> {
     log,
   });
   // Whoever has started it waits for this line, or is gone: then this one ends in order, too.
-  process.stdout.on('error', () => {});
   process.stdout.write(`${flags.socket}\n`);
   await stopped;
   // The job is told that its clients are gone; if it does not listen, it finds out by itself.

@@ -321,8 +321,16 @@ export class Session {
         onAbort = () => reject(aborted());
         signal?.addEventListener('abort', onAbort);
         this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
-        this.uplink?.send(message);
-        timer = setInterval(() => this.uplink?.send(message), DEFAULT_CLIENT_POLICY.retryMs);
+        // A question that no frame can hold is found out by the first send that has a connection.
+        const send = () => {
+          try {
+            this.uplink?.send(message);
+          } catch (error) {
+            reject(error);
+          }
+        };
+        send();
+        timer = setInterval(send, DEFAULT_CLIENT_POLICY.retryMs);
       });
     } finally {
       clearInterval(timer);

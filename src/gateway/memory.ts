@@ -10,8 +10,11 @@ import { loadNative } from '../native.js';
 export interface Memory {
   keys(offset: number, count: number): BigUint64Array;
   floats(offset: number, count: number): Float32Array;
-  /** Tells the program, by a word that is not 0, that what it asked with is read. */
-  mark(offset: number): void;
+  /**
+   * What tells the program, by a word that is not 0, that what it asked with is read. The place is checked
+   * now: what is under way by then cannot be refused.
+   */
+  marker(offset: number): () => void;
 }
 
 /** `fd` of process `pid`, a sealed memfd; or a file at `path` on a volume that is memory. */
@@ -70,10 +73,11 @@ export class SharedMemory extends Views implements Memory {
     );
   }
 
-  mark(offset: number): void {
+  marker(offset: number): () => void {
     check(offset, 1, 4, this.bytes.length);
+    const word = new Int32Array(this.bytes.buffer, offset, 1);
     // Ordered behind all reads before.
-    Atomics.store(new Int32Array(this.bytes.buffer, offset, 1), 0, 1);
+    return () => void Atomics.store(word, 0, 1);
   }
 
   /** Views of it are empty from now on, and what is under way finds them so. */
@@ -89,5 +93,7 @@ export class FrameMemory extends Views implements Memory {
   }
 
   /** The program keeps nothing for it. */
-  mark(): void {}
+  marker(): () => void {
+    return () => {};
+  }
 }

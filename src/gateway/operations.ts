@@ -98,16 +98,20 @@ export function pushRequests({ client, message, memory }: Asked): PushRequest[] 
   });
 }
 
-/** The push has begun: its keys and rows are encoded in memory of the gateway's own. */
-export function taken({ message, memory }: Asked): void {
-  if (message.taken !== undefined) memory.mark(integer(message, 'taken'));
+/**
+ * What to call when the push has begun: its keys and rows are encoded in memory of the gateway's own then.
+ * @throws BAD_ARGUMENT, so ask for it before the push: nobody would wait for one that has begun
+ */
+export function takenOf({ message, memory }: Asked): () => void {
+  return message.taken === undefined ? () => {} : memory.marker(integer(message, 'taken'));
 }
 
 const push: Operation = async (asked) => {
   const requests = pushRequests(asked);
+  const taken = takenOf(asked);
   const whole = asked.message.whole === true;
   const pushed = whole ? asked.client.assign(requests) : asked.client.push(requests);
-  taken(asked);
+  taken();
   await pushed;
   return {};
 };

@@ -8,7 +8,7 @@ import {
   integer,
   type Operation,
   pushRequests,
-  taken,
+  takenOf,
   text,
 } from './operations.js';
 import { Ranges } from './ranges.js';
@@ -81,8 +81,9 @@ export const RANGE_OPERATIONS: Readonly<Record<string, Operation>> = {
   async pushBatch(asked) {
     const { message } = asked;
     const [range, samples] = [integer(message, 'range'), integer(message, 'samples')];
+    const taken = takenOf(asked);
     const pushed = rangesOf(asked).push(range, pushRequests(asked), samples);
-    taken(asked);
+    taken();
     return { value: await pushed };
   },
 

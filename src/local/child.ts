@@ -38,44 +38,71 @@ export interface ChildOptions {
 
 export class Child {
   readonly name: string;
-  /** Resolves when the process is gone and everything it wrote was read. */
+  /** Resolves when the process is gone and everything it wrote was read, or when it could not be started. */
   readonly exited: Promise<Exit>;
   /** Its end was asked for; an end without that is an error of the run. */
   expected = false;
   alive = true;
-  private readonly process: ChildProcess;
+  private readonly process: ChildProcess | undefined;
+  /** Why the system did not start it. */
+  private refusal: Error | undefined;
+  private gone: (exit: Exit) => void = () => {};
   private readonly lastLines: string[] = [];
   private errorLine: string | undefined;
   private readonly waiters = new Map<string, ((event: RoleEvent) => void)[]>();
 
   constructor(private readonly options: ChildOptions) {
     this.name = options.name;
-    const node = [process.execPath, options.cliPath ?? CLI_PATH];
-    const [program, ...args] = [...(options.prefix ?? []), ...node, ...options.args, '--log-format', 'json'];
-    this.process = spawn(program!, args, {
+    this.exited = new Promise((resolve) => {
+      this.gone = resolve;
+    });
+    // For want of memory this throws. For want of descriptors there are no pipes, and an event comes.
+    try {
+      this.process = this.spawn();
+    } catch (error) {
+      this.refused(error as Error);
+      return;
+    }
+    const { stdin, stderr } = this.process;
+    stdin?.on('error', () => {});
+    if (stderr) {
+      const lines = createInterface({ input: stderr, crlfDelay: Number.POSITIVE_INFINITY });
+      lines.on('line', (line) => this.onLine(line));
+    }
+    this.process.on('error', (error) => {
+      if (this.pid === undefined) this.refused(error);
+      else this.lastLines.push(error.message);
+    });
+    this.process.on('exit', () => {
+      this.alive = false;
+    });
+    this.process.on('close', (code, signal) => {
+      this.alive = false;
+      this.gone({ code, signal });
+    });
+  }
+
+  private refused(why: Error): void {
+    this.refusal = why;
+    this.alive = false;
+    this.gone({ code: null, signal: null });
+  }
+
+  private spawn(): ChildProcess {
+    const { prefix, cliPath, args, env } = this.options;
+    const node = [process.execPath, cliPath ?? CLI_PATH];
+    const [program, ...rest] = [...(prefix ?? []), ...node, ...args, '--log-format', 'json'];
+    return spawn(program!, rest, {
       stdio: ['pipe', 'ignore', 'pipe'],
       // Roles of one machine talk over loopback without TLS, whatever is set for jobs elsewhere.
-      env: { ...process.env, KINTSUGI_TLS_CA: '', ...options.env, ...LIFELINE },
+      env: { ...process.env, KINTSUGI_TLS_CA: '', ...env, ...LIFELINE },
       // A group of its own: Ctrl-C reaches the launcher alone, which then ends the run in order.
       detached: true,
-    });
-    this.process.stdin?.on('error', () => {});
-    const lines = createInterface({ input: this.process.stderr!, crlfDelay: Number.POSITIVE_INFINITY });
-    lines.on('line', (line) => this.onLine(line));
-    this.exited = new Promise((resolve) => {
-      this.process.on('error', (error) => this.lastLines.push(error.message));
-      this.process.on('exit', () => {
-        this.alive = false;
-      });
-      this.process.on('close', (code, signal) => {
-        this.alive = false;
-        resolve({ code, signal });
-      });
     });
   }
 
   get pid(): number | undefined {
-    return this.process.pid;
+    return this.process?.pid;
   }
 
   private onLine(line: string): void {
@@ -104,6 +131,8 @@ export class Child {
   deathOf({ code, signal }: Exit): KintsugiError {
     const match = /^kintsugi: ([A-Z_]+): (.*)$/.exec(this.errorLine ?? '');
     if (match) return new KintsugiError(match[1] as KintsugiError['code'], `${this.name}: ${match[2]}`);
+    if (this.refusal)
+      return new KintsugiError('INTERNAL', `${this.name} cannot be started: ${this.refusal.message}`);
     const how = signal ? `was ended by ${signal}` : `ended with exit code ${code}`;
     const said = this.lastLines.length > 0 ? `; its last lines: ${this.lastLines.join(' | ')}` : '';
     return new KintsugiError('INTERNAL', `${this.name} ${how} unasked${said}`);
@@ -112,20 +141,20 @@ export class Child {
   /** SIGKILL: no goodbye, as when a machine is lost. */
   kill(): void {
     this.expected = true;
-    this.process.kill('SIGKILL');
+    this.signal('SIGKILL');
   }
 
-  /** SIGSTOP, SIGCONT: the process lives on. */
+  /** SIGSTOP, SIGCONT: the process lives on. One that was not started has no id that a signal may go to. */
   signal(name: NodeJS.Signals): void {
-    this.process.kill(name);
+    if (this.pid !== undefined) this.process?.kill(name);
   }
 
   /** SIGINT (a PS would be drained first at SIGTERM), and SIGKILL if that is not enough. */
   async stop(): Promise<void> {
     this.expected = true;
     if (!this.alive) return;
-    this.process.kill('SIGINT');
-    const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS);
+    this.signal('SIGINT');
+    const timer = setTimeout(() => this.signal('SIGKILL'), STOP_MS);
     await this.exited;
     clearTimeout(timer);
   }

@@ -3,12 +3,13 @@
  * afterwards that nothing was lost. The order: scheduler, PS, what is to be resumed, workers; then wait for
  * redundancy; then evaluate, check and digest; then stop everything.
  */
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Client, connect } from '../client/client.js';
 import { Dataset } from '../client/dataset.js';
 import { KintsugiError } from '../errors.js';
+import { appender } from '../observe/aside.js';
 import { LoadEvents } from '../observe/load-events.js';
 import { Observer } from '../observe/observer.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -29,6 +30,7 @@ import { type Kill, KillPlan, type KillRole } from './kills.js';
 import { Narrator } from './narrator.js';
 import { checkLocalOptions, type LocalOptions } from './options.js';
 import { Processes, psName } from './processes.js';
+import { withReasons } from './reasons.js';
 import {
   detectionOf,
   failuresOf,
@@ -48,8 +50,6 @@ import { countText, percentText } from './text.js';
 /** Name of the data set. */
 const RUN = 'local';
 const FORM_LIMIT_MS = 60_000;
-/** How long a failed run may still ask the scheduler what is lost. */
-const REASONS_MS = 2000;
 /** After the last sample the job gets so long to become redundant, or to know that it cannot. */
 const SETTLE_LIMIT_MS = 10 * 60_000;
 const SETTLE_POLL_MS = 20;
@@ -71,6 +71,7 @@ class LocalJob {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-'));
   private readonly processes: Processes;
   private readonly narrator: Narrator;
+  private readonly append: (text: string) => void;
   private readonly checkpoints: RunCheckpoints;
   private readonly autoscale: LocalAutoscale | undefined;
   private readonly told = new KeptEvents();
@@ -100,6 +101,7 @@ class LocalJob {
     this.checkpoints = new RunCheckpoints(options);
     this.autoscale = options.autoscale && new LocalAutoscale(options.autoscale);
     this.narrator = new Narrator((text) => display.line(text));
+    this.append = appender('--log', options.log, (text) => display.line(text));
     this.processes = new Processes({
       options,
       directory: this.directory,
@@ -121,7 +123,7 @@ class LocalJob {
     } catch (error) {
       this.display.end();
       if (error instanceof JobKilled) throw await this.killed(error);
-      const told = await this.withReasons(error);
+      const told = await withReasons(error, this.client);
       await this.processes.abandon();
       await this.client?.close();
       throw told;
@@ -143,17 +145,6 @@ class LocalJob {
     const events = inOrder(this.told.all);
     const checkpoints = await this.checkpoints.report(events, trainingSpan(events)?.start);
     return new JobKilled({ ...report, goodput: goodputReport(events), checkpoints });
-  }
-
-  /** A loss beyond repair, with the shards and rows that it concerns. */
-  private async withReasons(error: unknown): Promise<unknown> {
-    if (!(error instanceof KintsugiError) || error.code !== 'UNRECOVERABLE' || !this.client) return error;
-    const reasons = this.client
-      .status()
-      .then((status) => status.reasons.filter((r) => r.includes('beyond repair')));
-    const late = new Promise<string[]>((resolve) => setTimeout(resolve, REASONS_MS, []).unref());
-    const named = await Promise.race([reasons.catch(() => []), late]);
-    return named.length > 0 ? new KintsugiError('UNRECOVERABLE', named.join('; '), { cause: error }) : error;
   }
 
   private async story(): Promise<LocalRun> {
@@ -226,11 +217,12 @@ class LocalJob {
     const standby = options.standby > 0 ? ` and ${options.standby} standby` : '';
     const where = `scheduler ${processes.address}`;
     this.display.line(`${options.ps} PS${standby} are up, code ${options.code}, ${where}`);
-    if (options.tensorboard !== undefined) this.board = this.observeFor(new LoadEvents(options.tensorboard));
+    if (options.tensorboard !== undefined) this.board = this.observeFor(options.tensorboard);
     this.watch = setInterval(() => void this.look(), WATCH_MS);
   }
 
-  private observeFor(board: LoadEvents): LoadEvents {
+  private observeFor(directory: string): LoadEvents {
+    const board = new LoadEvents(directory, (text) => this.display.line(text));
     const observer = new Observer(this.client!, { keep: 2 });
     observer.on((snapshot) => board.add(snapshot));
     observer.start();
@@ -316,7 +308,7 @@ class LocalJob {
   // ---- while it runs
 
   private onEvent(event: RoleEvent, line: string): void {
-    if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
+    this.append(`${line}\n`);
     this.told.add(event);
     this.narrator.event(event);
     // What is damaged stays so; everything else is tried again.

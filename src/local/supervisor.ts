@@ -67,17 +67,19 @@ export class Supervisor {
     });
     place.child = child;
     place.startedAt = monotonicMs();
-    options.log.info('process.started', { process: name, pid: child.pid });
+    if (child.pid !== undefined) options.log.info('process.started', { process: name, pid: child.pid });
     void child.exited.then((exit) => {
       if (!this.leaving) this.onExit(place, child, exit);
     });
   }
 
   private onExit(place: Place, child: Child, exit: Exit): void {
-    const ending = endingOf(exit, place.served, child.deathOf(exit).code);
+    const death = child.deathOf(exit);
+    const ending = endingOf(exit, place.served, death.code);
     const againMs = ending === 'away' ? AWAY_PAUSE_MS : 0;
     const pauseMs = ending === 'crashed' ? place.crashes.add(monotonicMs() - place.startedAt) : againMs;
-    const fields = { process: place.name, pid: child.pid, ...exit, ending };
+    const why = child.pid === undefined ? { message: death.message } : {};
+    const fields = { process: place.name, pid: child.pid, ...exit, ending, ...why };
     switch (ending) {
       case 'left':
         this.options.log.info('process.ended', fields);
@@ -85,11 +87,11 @@ export class Supervisor {
         if (this.left === this.places.length) this.resolve();
         return;
       case 'refused':
-        return this.reject(child.deathOf(exit));
+        return this.reject(death);
       default:
         if (ending !== 'restart') this.options.log.warn('process.ended', { ...fields, pauseMs });
         else this.options.log.info('process.ended', fields);
-        if (ending === 'crashed') this.sayFailing(place, child.deathOf(exit), pauseMs);
+        if (ending === 'crashed') this.sayFailing(place, death, pauseMs);
         place.timer = setTimeout(() => this.start(place), pauseMs);
     }
   }

@@ -5,11 +5,12 @@
  *   Event: 1 wall_time double, 2 step int64, 3 file_version string, 5 summary
  *   Summary: 1 repeated Value; Value: 1 tag string, 2 simple_value float
  */
-import { appendFileSync, mkdirSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, KintsugiError } from '../errors.js';
 import { delimited, float32, float64, integer, text } from '../protobuf.js';
+import { appendWhole } from './aside.js';
 
 const POLYNOMIAL = 0x82f63b78;
 const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
@@ -62,7 +63,7 @@ export class EventFile {
     }
   }
 
-  /** Values by their tags; those that are no numbers are left out. */
+  /** Values by their tags; those that are no numbers are left out. @throws what the system says */
   scalars(step: number, values: Readonly<Record<string, number | undefined>>): void {
     const summary = Object.entries(values).flatMap(([tag, value]) =>
       value !== undefined && Number.isFinite(value) ? [delimited(1, [text(1, tag), float32(2, value)])] : [],
@@ -72,6 +73,6 @@ export class EventFile {
   }
 
   private append(fields: Buffer[]): void {
-    appendFileSync(this.path, record(Buffer.concat([float64(1, Date.now() / 1000), ...fields])));
+    appendWhole(this.path, record(Buffer.concat([float64(1, Date.now() / 1000), ...fields])));
   }
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import type { JobSnapshot } from '../client/observe.js';
 import { goodputOf } from '../protocol/goodput.js';
 import { sumOf } from '../statistics.js';
+import { Aside } from './aside.js';
 import { EventFile } from './event-file.js';
 import { ratesBetween } from './rates.js';
 
@@ -13,9 +14,17 @@ export class LoadEvents {
   private readonly files = new Map<string, EventFile>();
   private before: JobSnapshot | undefined;
   private step = 0;
+  private readonly aside: Aside;
 
-  /** @throws BAD_ARGUMENT when nothing can be written there */
-  constructor(private readonly directory: string) {
+  /**
+   * `tell` is told once that something could not be written later, and why.
+   * @throws BAD_ARGUMENT when nothing can be written there
+   */
+  constructor(
+    private readonly directory: string,
+    tell: (text: string) => void,
+  ) {
+    this.aside = new Aside(`--tensorboard ${directory}`, tell);
     this.file('job');
   }
 
@@ -25,7 +34,7 @@ export class LoadEvents {
     this.step = sumOf(snapshot.scheduler.runs, ({ samples }) => samples);
     if (!before) return;
     const rates = ratesBetween(before, snapshot);
-    this.file('job').scalars(this.step, {
+    this.write('job', {
       'throughput/samples_per_second': rates.job.samplesPerSecond,
       'throughput/pulled_rows_per_second': rates.job.pull.rowsPerSecond,
       'throughput/pushed_rows_per_second': rates.job.push.rowsPerSecond,
@@ -36,7 +45,7 @@ export class LoadEvents {
     const telemetry = new Map(snapshot.nodes.map((node) => [node.id, node.telemetry]));
     for (const { id, name, cpus, pull, push, commitP99Seconds } of rates.nodes) {
       const told = telemetry.get(id);
-      this.file(name).scalars(this.step, {
+      this.write(name, {
         'process/cpu_percent': 100 * cpus,
         'process/rss_bytes': told?.rssBytes,
         'memory/variable_bytes': told?.memory.partBytes.data,
@@ -51,7 +60,11 @@ export class LoadEvents {
 
   /** What the trained model is worth. */
   tested(auc: number, logloss: number): void {
-    this.file('job').scalars(this.step, { 'test/auc': auc, 'test/logloss': logloss });
+    this.write('job', { 'test/auc': auc, 'test/logloss': logloss });
+  }
+
+  private write(name: string, values: Readonly<Record<string, number | undefined>>): void {
+    this.aside.write(() => this.file(name).scalars(this.step, values));
   }
 
   private file(name: string): EventFile {

@@ -15,8 +15,9 @@
  */
 import { mkdirSync } from 'node:fs';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { describe, KintsugiError } from '../errors.js';
+import { syncMade } from './folder.js';
 import type { Entries, StateStore } from './index.js';
 import { changeLine, firstLine, readJournal, type Text } from './journal.js';
 import { readLmdb, retireLmdb } from './lmdb.js';
@@ -59,6 +60,8 @@ class DirectoryStore implements StateStore {
 
   constructor(
     private readonly path: string,
+    /** The highest folder that was made for it; its own path: it may have been made just now. */
+    private readonly made: string,
     private readonly leastGrowthBytes: number,
   ) {}
 
@@ -172,8 +175,8 @@ class DirectoryStore implements StateStore {
       await file.sync();
       await rename(claim, this.name(number));
       await syncDirectory(this.path);
-      // It may have been made just now. Not everybody may read what is above.
-      if (!this.written) await syncDirectory(dirname(resolve(this.path))).catch(() => {});
+      // A journal whose folder is gone after a loss of power is lost. Not everybody may read what is above.
+      if (!this.written) await syncMade(this.path, this.made).catch(() => {});
       const { ino } = await file.stat();
       const old = this.written;
       this.written = { number, ino, file, transactions: 0, firstBytes: line.length, grownBytes: 0 };
@@ -253,9 +256,9 @@ const unusable = (path: string, error: unknown): KintsugiError =>
  */
 export function openDirectoryStore(path: string, leastGrowthBytes = LEAST_GROWTH_BYTES): StateStore {
   try {
-    mkdirSync(path, { recursive: true });
+    const made = mkdirSync(path, { recursive: true });
+    return new DirectoryStore(path, made ?? path, leastGrowthBytes);
   } catch (error) {
     throw unusable(path, error);
   }
-  return new DirectoryStore(path, leastGrowthBytes);
 }

@@ -150,7 +150,7 @@ async function runOver(
   });
   const { tensorboard } = options;
   const board =
-    tensorboard === undefined ? undefined : new TensorBoard(tensorboard, name, () => watched.report());
+    tensorboard === undefined ? undefined : new TensorBoard(tensorboard, name, () => watched.report(), log);
   try {
     client = await connect(options.scheduler, {
       token: options.token,

@@ -1,7 +1,9 @@
 /** What a worker writes for TensorBoard: into a directory of its name, by the number of its samples. */
 import { join } from 'node:path';
+import { Aside } from '../observe/aside.js';
 import { EventFile } from '../observe/event-file.js';
 import { WORKER_PHASES, type WorkerReport } from '../protocol/telemetry.js';
+import type { Logger } from '../runtime/log.js';
 
 const WRITE_MS = 2000;
 
@@ -9,13 +11,18 @@ export class TensorBoard {
   private readonly file: EventFile;
   private before: WorkerReport;
   private readonly timer: NodeJS.Timeout;
+  private readonly aside: Aside;
 
-  /** @throws BAD_ARGUMENT when nothing can be written there */
+  /** @throws BAD_ARGUMENT when nothing can be written there. Later a failure is logged once. */
   constructor(
     directory: string,
     name: string,
     private readonly report: () => WorkerReport,
+    log: Logger,
   ) {
+    this.aside = new Aside(`--tensorboard ${directory}`, (message) =>
+      log.warn('worker.tensorboard', { message }),
+    );
     this.file = new EventFile(join(directory, name));
     this.before = report();
     this.timer = setInterval(() => this.write(), WRITE_MS).unref();
@@ -32,7 +39,7 @@ export class TensorBoard {
       `step/${phase}_seconds`,
       (now.phaseSeconds[phase] - before.phaseSeconds[phase]) / batches,
     ]);
-    this.file.scalars(now.samples, {
+    this.scalars(now.samples, {
       loss: now.loss,
       'throughput/samples_per_second': (now.samples - before.samples) / seconds,
       'process/cpu_percent': (100 * (now.cpuSeconds - before.cpuSeconds)) / seconds,
@@ -41,9 +48,13 @@ export class TensorBoard {
     });
   }
 
+  private scalars(step: number, values: Parameters<EventFile['scalars']>[1]): void {
+    this.aside.write(() => this.file.scalars(step, values));
+  }
+
   tested({ auc, logloss }: { auc: number; logloss: number }): void {
     this.write();
-    this.file.scalars(this.before.samples, { 'test/auc': auc, 'test/logloss': logloss });
+    this.scalars(this.before.samples, { 'test/auc': auc, 'test/logloss': logloss });
   }
 
   /** Writes what came since the last time. */

@@ -1,6 +1,6 @@
 /** What is durable when a manifest is stored, whoever made the folders that it is in. */
 import { mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import { DirectoryPlace } from '../../src/checkpoint/directory.js';
 import { syncDirectory } from '../../src/storage/sync.js';
@@ -9,6 +9,15 @@ import { temporaryDirectory } from './support.js';
 vi.mock('../../src/storage/sync.js', async (original) => {
   const actual = await original<typeof import('../../src/storage/sync.js')>();
   return { ...actual, syncDirectory: vi.fn(actual.syncDirectory) };
+});
+
+test('every folder that is made on the way to a file is durable', async () => {
+  const root = temporaryDirectory();
+  const place = new DirectoryPlace(join(root, 'a', 'place'));
+  vi.mocked(syncDirectory).mockClear();
+  await place.put('000001/part', [new Uint8Array(1)]);
+  const synced = vi.mocked(syncDirectory).mock.calls.map(([path]) => relative(root, path));
+  expect(synced).toEqual(['a/place', 'a', '', 'a/place', 'a/place/000001']);
 });
 
 test('a manifest is durable in folders that a writer made who died before they were', async () => {

@@ -1,7 +1,7 @@
 // A gateway and programs of other languages: rows in shared memory and on the socket, and what is refused.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { Gateway } from '../../src/gateway/gateway.js';
 import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
 import { COUNTING, EventLog, rejection, silent, temporaryDirectory } from '../runtime/support.js';
@@ -88,6 +88,29 @@ it('nonsense is refused, and the program goes on', async () => {
   for (const message of refused) expect(await program.value(message)).toBe('BAD_ARGUMENT');
   expect(await program.value({ op: 'pull', calls: [['nobody', 0, 1, 64]] })).toBe('UNKNOWN_TABLE');
   expect(await program.value({ op: 'tables' })).toHaveLength(1);
+});
+
+it('a push that says where to mark it with nonsense is refused before it begins', async () => {
+  const program = await joined(sharedFile());
+  await program.value({ op: 'createTable', table: TABLE });
+  const rejected: unknown[] = [];
+  const note = (error: unknown) => void rejected.push(error);
+  process.on('unhandledRejection', note);
+  onTestFinished(() => void process.off('unhandledRejection', note));
+  const [key, reserved] = [0n, 2n ** 64n - 1n].map((each) => BigUint64Array.of(each));
+  const row = new Uint8Array(Float32Array.of(1, 1).buffer);
+  const payload = (keys: BigUint64Array) => Buffer.concat([new Uint8Array(keys.buffer), row]);
+  const calls = [['items', 0, 1, 8]];
+  const behind = { op: 'push', behind: true, calls, taken: 'x' };
+  expect(await program.value(behind, payload(key!))).toBe('BAD_ARGUMENT');
+  // A push of this key fails by itself, with nobody who waits for it.
+  expect(await program.value(behind, payload(reserved!))).toBe('BAD_ARGUMENT');
+  for (const taken of [2, BYTES, -4])
+    expect(await program.value({ op: 'push', calls: [['items', 0, 1, 64]], taken })).toBe('BAD_ARGUMENT');
+  const { payload: rows } = await program.ask({ op: 'pull', behind: true, calls }, payload(key!));
+  expect(new Uint8Array(rows)).toEqual(new Uint8Array(8));
+  expect(await program.value({ op: 'rows', name: 'items' })).toBe(0);
+  expect(rejected).toEqual([]);
 });
 
 it('a program must say hello first, in the same version', async () => {

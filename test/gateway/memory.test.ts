@@ -73,10 +73,12 @@ it('memory of another process than the program is refused', () => {
 
 it('a word says that what was asked with is read', () => {
   const memory = new SharedMemory({ path: file(), bytes: BYTES });
-  memory.mark(128);
+  const mark = memory.marker(128);
+  expect(memory.keys(128, 1)[0]).toBe(0n);
+  mark();
   expect(memory.keys(128, 1)[0]).toBe(1n);
-  expect(codeOf(() => memory.mark(2))).toBe('BAD_ARGUMENT');
-  expect(codeOf(() => memory.mark(BYTES))).toBe('BAD_ARGUMENT');
+  expect(codeOf(() => memory.marker(2))).toBe('BAD_ARGUMENT');
+  expect(codeOf(() => memory.marker(BYTES))).toBe('BAD_ARGUMENT');
   memory.close();
 });
 

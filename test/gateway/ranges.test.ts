@@ -74,6 +74,17 @@ it('a program trains a range, and everything is counted', async () => {
   expect(await program.value(...batch('pushBatch', 0))).toBe('ABORTED');
 });
 
+it('a batch that says where to mark it with nonsense has not begun', async () => {
+  const program = await joined();
+  await program.value({ op: 'acquire' });
+  const [message, payload] = batch('pushBatch', 0);
+  expect(await program.value({ ...message, taken: 'x' }, payload)).toBe('BAD_ARGUMENT');
+  for (const index of [0, 1]) expect(await program.value(...batch('pushBatch', index))).toBe(false);
+  expect(await program.value({ op: 'finish', range: 0 })).toBe(false);
+  expect(await rows(program)).toEqual(ONCE);
+  expect(await status(program)).toMatchObject({ complete: true, samples: [SAMPLES] });
+});
+
 it('a program that is silent loses its range to another one, and neither applies a batch twice', async () => {
   const silentOne = await joined();
   await silentOne.value({ op: 'acquire' });

@@ -1,5 +1,5 @@
 /** Whole jobs as real processes: a kill costs no bit, and nothing is left behind whatever happens. */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -55,6 +55,19 @@ test('a killed PS changes no bit of a deterministic run', async () => {
   expect(failure?.blocksLost).toBeGreaterThan(0);
   expect(killed.nodes.map((node) => node.id)).toEqual(['ps-0', 'ps-1', 'ps-2']);
 });
+
+test.skipIf(!existsSync('/dev/full'))(
+  'a run whose --log cannot be written goes on, and says so once',
+  async () => {
+    const log = join(directory, 'full.log');
+    symlinkSync('/dev/full', log);
+    const { code, stderr } = await kintsugi(['local', ...data, ...CLUSTER, '--log', log]);
+    expect(code).toBe(0);
+    expect(stderr.match(/--log .*/g)).toEqual([
+      `--log ${log} is not complete: ENOSPC: no space left on device, write`,
+    ]);
+  },
+);
 
 test('two workers train on through the loss of a PS and of the scheduler', async () => {
   const report = await run('both', ['--kill', 'scheduler@20%', '--kill', 'ps@60%', '--respawn', '200ms']);

@@ -1,10 +1,11 @@
 /** `kintsugi local --tensorboard`: a run for each process and one for the job, as TensorBoard reads them. */
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import { startLocalCluster } from '../../src/runtime/cluster.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
-import { kintsugi } from '../cli/support.js';
+import { kintsugi, record, start } from '../cli/support.js';
 import { PYTHON, readScalars } from '../observe/python.js';
 
 it.skipIf(!PYTHON)(
@@ -35,3 +36,24 @@ it.skipIf(!PYTHON)(
       expect([tag, last(worker![tag])! > 0]).toEqual([tag, true]);
   },
 );
+
+it('a worker whose directory is taken away trains on, and says so once', { timeout: 120_000 }, async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-tensorboard-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const [train, spool, board] = ['train.tsv', 'spool.tsv', 'board'].map((name) => join(directory, name));
+  await writeDemoData({ train: train!, rows: 500, keys: 500, seed: 1 });
+  const cluster = await startLocalCluster({ code: '1+1' });
+  onTestFinished(() => cluster.close());
+  const data = ['--scheduler', cluster.address, '--data', '-', '--follow', '--spool', spool!];
+  const model = ['--batch', '32', '--dim', '8', '--bottom', '16-8', '--top', '16-1'];
+  const more = ['--tensorboard', board!, '--log-format', 'json'];
+  const worker = start(['worker', ...data, ...model, ...more], {}, 'pipe');
+  onTestFinished(() => void worker.process.kill('SIGKILL'));
+  await record(worker, 'worker.training');
+  rmSync(board!, { recursive: true });
+  worker.process.stdin!.end(readFileSync(train!));
+  const { code, stderr, said } = await worker.ended;
+  expect([code, said]).toEqual([0, []]);
+  expect(await record(worker, 'worker.done')).toMatchObject({ samples: 500 });
+  expect(stderr.match(/"event":"worker.tensorboard"/g)).toHaveLength(1);
+});

@@ -135,7 +135,13 @@ export class HttpApi implements Api {
   }
 
   private async json<T>(call: Call, verb: string): Promise<T> {
-    return JSON.parse(await textOf(await this.answered(call, verb))) as T;
+    const text = await textOf(await this.answered(call, verb));
+    try {
+      return JSON.parse(text) as T;
+    } catch (error) {
+      // Cut off, or from a proxy in between: whether the request was carried out is not known.
+      throw new ApiError(0, 'Disconnected', `the answer is no JSON: ${describe(error)}`);
+    }
   }
 
   /** Resolves when the head of an answer is here. */
