@@ -1,5 +1,6 @@
 /** Checks of arguments, where the library takes them: plain JavaScript has no types to do it. */
 import { KintsugiError } from './errors.js';
+import { MAX_TEXT } from './protocol/checks.js';
 
 /** Every key of an options type, each once: one that is forgotten or unknown is a type error. */
 export type OptionKeys<T> = { readonly [K in keyof T]-?: true };
@@ -35,9 +36,29 @@ export function checkArray(where: string, given: readonly unknown[]): void {
   if (!Array.isArray(given)) throw refuse(`${where} must be an array`);
 }
 
-/** @throws BAD_ARGUMENT for anything but a string that is not empty */
-export function checkText(where: string, given: string): void {
+/**
+ * Default of `most`: what a message holds.
+ * @throws BAD_ARGUMENT for anything but a string of 1 to `most` characters
+ */
+export function checkText(where: string, given: string, most = MAX_TEXT): void {
   if (typeof given !== 'string' || given === '') throw refuse(`${where} must be a string that is not empty`);
+  if (given.length > most) throw refuse(`${where} must have at most ${most} characters, not ${given.length}`);
+}
+
+/** @throws BAD_ARGUMENT for anything but true, false and undefined */
+export function checkSwitch(where: string, given: boolean | undefined): void {
+  if (given !== undefined && typeof given !== 'boolean') throw refuse(`${where} must be true or false`);
+}
+
+/**
+ * A signal is whatever works like one: some programs have an implementation of their own.
+ * @throws BAD_ARGUMENT for anything else but undefined
+ */
+export function checkSignal(where: string, given: unknown): void {
+  const signal = given as AbortSignal | null | undefined;
+  if (signal === undefined) return;
+  if (typeof signal?.aborted === 'boolean' && typeof signal.addEventListener === 'function') return;
+  throw refuse(`${where} must be an AbortSignal`);
 }
 
 /** @throws BAD_ARGUMENT for anything but a safe integer of at least `least` */

@@ -3,7 +3,15 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../optimizers.js';
-import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
+import {
+  checkArray,
+  checkFields,
+  checkInteger,
+  checkOptions,
+  checkSwitch,
+  checkText,
+  checkTimeout,
+} from '../options.js';
 import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -270,6 +278,7 @@ export class Client {
    */
   async observe(options: ObserveOptions = {}): Promise<JobSnapshot> {
     checkOptions('observe', options, OBSERVE_OPTIONS);
+    checkSwitch('observe: shards', options.shards);
     if (options.timeoutMs !== undefined) checkTimeout('observe: timeoutMs', options.timeoutMs);
     return observe(this.#session, options);
   }
@@ -398,7 +407,7 @@ export async function connect(
 ): Promise<Client> {
   checkFields('connect', options, CONNECT_OPTIONS);
   const { token, connectTimeoutMs, maxInFlightBytes } = options;
-  if (token) checkText('connect: token', token);
+  if (token) checkText('connect: token', token, Number.POSITIVE_INFINITY);
   if (connectTimeoutMs !== undefined) checkTimeout('connect: connectTimeoutMs', connectTimeoutMs);
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);

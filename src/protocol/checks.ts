@@ -5,7 +5,9 @@ export type Check = (value: unknown) => boolean;
 
 export const natural: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
 export const bool: Check = (v) => typeof v === 'boolean';
-export const text: Check = (v) => typeof v === 'string' && v.length <= 4096;
+/** Characters of a text. */
+export const MAX_TEXT = 4096;
+export const text: Check = (v) => typeof v === 'string' && v.length <= MAX_TEXT;
 export const optional =
   (check: Check): Check =>
   (v) =>
