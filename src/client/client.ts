@@ -25,12 +25,10 @@ import {
   type CheckpointResult,
   CONNECT_OPTIONS,
   type ConnectOptions,
-  PUSH_OPTIONS,
   type PullInto,
   type PullOptions,
   type PullRequest,
   type PushCounts,
-  type PushOptions,
   type PushRequest,
   REPLICA_OPTIONS,
   type ReplicaOptions,
@@ -46,6 +44,7 @@ import { Requests } from './requests.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import { Session } from './session.js';
+import { JobTable } from './tables.js';
 
 export type { EventsOptions } from './events.js';
 export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
@@ -357,36 +356,6 @@ export class Client {
   close(): Promise<void> {
     this.#replicas?.close();
     return this.#session.close();
-  }
-}
-
-class JobTable implements Table {
-  constructor(
-    private readonly client: Client,
-    readonly spec: TableSpec,
-  ) {}
-
-  get name(): string {
-    return this.spec.name;
-  }
-
-  get dim(): number {
-    return this.spec.dim;
-  }
-
-  async pull(keys: BigUint64Array, options?: PullOptions): Promise<Float32Array> {
-    const [rows] = await this.client.pull([{ table: this, keys }], options);
-    return rows!;
-  }
-
-  async push(keys: BigUint64Array, gradients: Float32Array, options: PushOptions = {}): Promise<void> {
-    checkOptions('push', options, PUSH_OPTIONS);
-    const { lr, ...rest } = options;
-    await this.client.push([{ table: this, keys, gradients, lr }], rest);
-  }
-
-  scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
-    return this.client.scan(this, options);
   }
 }
 
