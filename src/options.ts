@@ -2,8 +2,14 @@
 import { KintsugiError } from './errors.js';
 import { MAX_TEXT } from './protocol/checks.js';
 
-/** Every key of an options type, each once: one that is forgotten or unknown is a type error. */
-export type OptionKeys<T> = { readonly [K in keyof T]-?: true };
+/** Says what an option must be. */
+type OptionCheck = (where: string, given: never) => void;
+
+/**
+ * Every key of an options type, each once: one that is forgotten or unknown is a type error. A function
+ * checks what is given there, if it is not undefined.
+ */
+export type OptionKeys<T> = { readonly [K in keyof T]-?: true | OptionCheck };
 
 type Known<T> = { readonly [K in keyof T]-?: unknown };
 
@@ -18,7 +24,7 @@ export function checkOptions<T extends object>(where: string, given: T | undefin
 }
 
 /**
- * Refuses anything but an object whose fields are all known.
+ * Refuses anything but an object whose fields are all known, and are what they must be.
  * @throws BAD_ARGUMENT
  */
 export function checkFields<T extends object>(where: string, given: T, known: Known<T>): void {
@@ -26,8 +32,10 @@ export function checkFields<T extends object>(where: string, given: T, known: Kn
     throw refuse(`${where}: options must be an object`);
   }
   for (const name in given) {
-    if (Object.hasOwn(known, name)) continue;
-    throw refuse(`${where} has no option "${name}"; it has ${Object.keys(known).join(', ')}`);
+    if (!Object.hasOwn(known, name))
+      throw refuse(`${where} has no option "${name}"; it has ${Object.keys(known).join(', ')}`);
+    const check: unknown = known[name];
+    if (typeof check === 'function' && given[name] !== undefined) check(`${where}: ${name}`, given[name]);
   }
 }
 
@@ -45,20 +53,31 @@ export function checkText(where: string, given: string, most = MAX_TEXT): void {
   if (given.length > most) throw refuse(`${where} must have at most ${most} characters, not ${given.length}`);
 }
 
-/** @throws BAD_ARGUMENT for anything but true, false and undefined */
-export function checkSwitch(where: string, given: boolean | undefined): void {
-  if (given !== undefined && typeof given !== 'boolean') throw refuse(`${where} must be true or false`);
+/** @throws BAD_ARGUMENT for anything but true and false */
+export function checkSwitch(where: string, given: boolean): void {
+  if (typeof given !== 'boolean') throw refuse(`${where} must be true or false`);
+}
+
+/** @throws BAD_ARGUMENT for anything but a function */
+export function checkFunction(where: string, given: unknown): void {
+  if (typeof given !== 'function') throw refuse(`${where} must be a function`);
+}
+
+/** @throws BAD_ARGUMENT for anything but an object with the functions of a logger */
+export function checkLogger(where: string, given: unknown): void {
+  const log = given as Record<string, unknown> | null;
+  if (['info', 'warn', 'error'].every((name) => typeof log?.[name] === 'function')) return;
+  throw refuse(`${where} must have the functions info, warn and error`);
 }
 
 /**
  * A signal is whatever works like one: some programs have an implementation of their own.
- * @throws BAD_ARGUMENT for anything else but undefined
+ * @throws BAD_ARGUMENT for anything else
  */
 export function checkSignal(where: string, given: unknown): void {
-  const signal = given as AbortSignal | null | undefined;
-  if (signal === undefined) return;
-  if (typeof signal?.aborted === 'boolean' && typeof signal.addEventListener === 'function') return;
-  throw refuse(`${where} must be an AbortSignal`);
+  const { aborted, addEventListener, removeEventListener } = (given ?? {}) as Partial<AbortSignal>;
+  const works = [addEventListener, removeEventListener].every((method) => typeof method === 'function');
+  if (!works || typeof aborted !== 'boolean') throw refuse(`${where} must be an AbortSignal`);
 }
 
 /** @throws BAD_ARGUMENT for anything but a safe integer of at least `least` */

@@ -3,15 +3,7 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../optimizers.js';
-import {
-  checkArray,
-  checkFields,
-  checkInteger,
-  checkOptions,
-  checkSwitch,
-  checkText,
-  checkTimeout,
-} from '../options.js';
+import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
 import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -277,7 +269,6 @@ export class Client {
    */
   async observe(options: ObserveOptions = {}): Promise<JobSnapshot> {
     checkOptions('observe', options, OBSERVE_OPTIONS);
-    checkSwitch('observe: shards', options.shards);
     if (options.timeoutMs !== undefined) checkTimeout('observe: timeoutMs', options.timeoutMs);
     return observe(this.#session, options);
   }

@@ -18,7 +18,7 @@ export interface RestoreLostOptions {
 const RESTORE_OPTIONS = {
   onlyLost: true,
   number: true,
-  signal: true,
+  signal: checkSignal,
 } satisfies OptionKeys<RestoreLostOptions>;
 
 /** What came back with {@link Client.restore}. */
@@ -57,7 +57,6 @@ export async function restoreLost(
       'restore needs { onlyLost: true }: a whole job begins with --restore',
     );
   if (number !== undefined) checkInteger('restore: number', number, 0);
-  checkSignal('restore: signal', signal);
   const wanted = number !== undefined && { number };
   const reply = await session.ask((id) => ({ t: 'restoreLost', id, url, ...wanted }));
   if (reply.t !== 'restoreReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);

@@ -10,7 +10,7 @@ import {
   type SchedulerPolicy,
 } from '../core/shared/policy.js';
 import type { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
+import { checkFunction, checkInteger, checkLogger, checkOptions, type OptionKeys } from '../options.js';
 import { MemoryStore } from '../storage/index.js';
 import { ROLE_TLS, type RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';
@@ -63,8 +63,8 @@ const CLUSTER_OPTIONS = {
   memoryBytes: true,
   policy: true,
   schedulerPolicy: true,
-  log: true,
-  onFailed: true,
+  log: checkLogger,
+  onFailed: checkFunction,
 } satisfies OptionKeys<LocalClusterOptions>;
 
 /** A running cluster of {@link startLocalCluster}. */

@@ -8,8 +8,10 @@ import type { Place } from '../checkpoint/place.js';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import {
   checkArray,
+  checkFunction,
   checkInteger,
   checkOptions,
+  checkSignal,
   checkText,
   MAX_TIMER_MS,
   type OptionKeys,
@@ -36,8 +38,8 @@ const EXPORT_OPTIONS = {
   tables: true,
   everyMs: true,
   missing: true,
-  onChange: true,
-  signal: true,
+  onChange: checkFunction,
+  signal: checkSignal,
 } satisfies OptionKeys<ExportOptions>;
 
 const EVERY_MS = 5000;

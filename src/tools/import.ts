@@ -13,7 +13,14 @@ import { readVectors } from '../data/vectors/open.js';
 import type { VectorBatch } from '../data/vectors/rows.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative } from '../native.js';
-import { checkArray, checkFields, checkText, type OptionKeys } from '../options.js';
+import {
+  checkArray,
+  checkFields,
+  checkFunction,
+  checkSignal,
+  checkText,
+  type OptionKeys,
+} from '../options.js';
 import type { TableSpec } from '../protocol/map.js';
 
 /** Batches that are not durable yet, and bytes of keys and rows in each. */
@@ -44,7 +51,15 @@ export interface ImportOptions {
 }
 
 const IMPORT_OPTIONS = {
-  ...{ table: true, key: true, column: true, keys: true, values: true, onProgress: true, signal: true },
+  ...{
+    table: true,
+    key: true,
+    column: true,
+    keys: true,
+    values: true,
+    onProgress: checkFunction,
+    signal: checkSignal,
+  },
 } satisfies OptionKeys<ImportOptions>;
 
 /** How far an import is. */

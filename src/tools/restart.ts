@@ -6,7 +6,7 @@
  */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
+import { checkFunction, checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
 import type { JobStatus, NodeStatus } from '../protocol/messages.js';
 import { drainToRestart, rebalance, statusIn } from './scaling.js';
 
@@ -26,7 +26,7 @@ export interface RestartOptions {
 const RESTART_OPTIONS = {
   nodes: true,
   timeoutMs: true,
-  onRestarted: true,
+  onRestarted: checkFunction,
 } satisfies OptionKeys<RestartOptions>;
 
 /** One step of {@link restart}. */

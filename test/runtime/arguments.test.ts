@@ -1,0 +1,91 @@
+// What every public function says of options and arguments of a wrong type: BAD_ARGUMENT with the name, at
+// the call. Plain JavaScript has no types, and what is found out later ends the caller's process.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import type { Client } from '../../src/client/client.js';
+import { KintsugiError } from '../../src/errors.js';
+import * as library from '../../src/index.js';
+import { client, cluster, keysOf } from './support.js';
+
+type Work = () => unknown;
+
+/** Of each case: its text, what was thrown, and whether the message has the word. */
+async function refused(cases: readonly (readonly [word: string, work: Work])[]): Promise<void> {
+  const found: unknown[] = [];
+  for (const [word, work] of cases) {
+    try {
+      await work();
+      found.push([`${work}`, 'nothing was thrown']);
+    } catch (error) {
+      const { code, message } = error as KintsugiError;
+      const known = error instanceof KintsugiError ? code : `${error}`;
+      found.push([`${work}`, known, message.includes(word) ? word : message]);
+    }
+  }
+  expect(found).toEqual(cases.map(([word, work]) => [`${work}`, 'BAD_ARGUMENT', word]));
+}
+
+/** A place that there is not. */
+function place(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-arguments-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  return join(directory, 'none');
+}
+
+async function job(): Promise<{ address: string; one: Client; url: string }> {
+  const { address } = await cluster({ code: '1+1' });
+  const one = await client(address);
+  await one.createTable({ name: 't', dim: 2 });
+  return { address, one, url: place() };
+}
+
+/** Of no type that an option has: a signal would have one method more. */
+const WRONG = { aborted: false, addEventListener: () => {} } as never;
+
+it('signals, callbacks, switches and logs', async () => {
+  const { address, one, url } = await job();
+  const [keys, gradients] = [keysOf(1), new Float32Array(2)];
+  const table = one.table('t');
+  const { connect, save, load, importRows, openExport, scrub, scale, drain, rebalance, restart } = library;
+  await refused([
+    ['signal', () => connect(address, { signal: 'x' as never })],
+    ['signal', () => connect(address, { signal: null as never })],
+    ['signal', () => table.pull(keys, { signal: WRONG })],
+    ['signal', () => table.push(keys, gradients, { signal: WRONG })],
+    ['signal', () => one.pullFull([{ table, keys }], { signal: WRONG })],
+    ['signal', () => one.assign([{ table, keys, gradients }], { signal: WRONG })],
+    ['signal', () => one.scan('t', { signal: WRONG })],
+    ['signal', () => one.events({ signal: WRONG })],
+    ['signal', () => one.restore(url, { onlyLost: true, signal: WRONG })],
+    ['signal', () => save(one, url, { signal: WRONG })],
+    ['signal', () => load(one, url, { signal: WRONG })],
+    ['signal', () => importRows(one, ['x.csv'], { table: 't', signal: WRONG })],
+    ['signal', () => openExport(url, { signal: WRONG })],
+    ['onAnswer', () => table.pull(keys, { onAnswer: WRONG })],
+    ['onProgress', () => save(one, url, { onProgress: WRONG })],
+    ['onProgress', () => load(one, url, { onProgress: WRONG })],
+    ['onProgress', () => importRows(one, ['x.csv'], { table: 't', onProgress: WRONG })],
+    ['onProgress', () => scale(one, 2, { onProgress: WRONG })],
+    ['onProgress', () => drain(one, 'ps-0', { onProgress: WRONG })],
+    ['onProgress', () => rebalance(one, { onProgress: WRONG })],
+    ['onRestarted', () => restart(one, { onRestarted: WRONG })],
+    ['onChange', () => openExport(url, { onChange: WRONG })],
+    ['onFailed', () => library.startLocalCluster({ onFailed: WRONG })],
+    ['waitForJob', () => connect(address, { waitForJob: 'no' as never })],
+    ['audit', () => connect(address, { audit: WRONG })],
+    ['owners', () => connect(address, { replica: { owners: WRONG } })],
+    ['follow', () => one.events({ follow: WRONG })],
+    ['partial', () => save(one, url, { partial: WRONG })],
+    ['repair', () => scrub(one, { repair: WRONG })],
+    ['log', () => connect(address, { log: {} as never })],
+    ['log', () => library.startLocalCluster({ log: 'x' as never })],
+  ]);
+  // A signal that another library made, which only has to work like one.
+  const { signal } = new AbortController();
+  const other = { aborted: false, addEventListener: () => {}, removeEventListener: () => {} };
+  await table.push(keys, gradients, { signal });
+  await table.pull(keys, { signal: other as unknown as AbortSignal });
+  expect((await one.status()).scaling.changes).toEqual([]);
+});
