@@ -8,6 +8,7 @@ import type { Client } from '../client/client.js';
 import { pipelined } from '../client/concurrent.js';
 import { batchRows } from '../client/scan.js';
 import { checkFiles } from '../data/bytes.js';
+import { checkColumn } from '../data/keys.js';
 import type { KeyKind, SparseColumn } from '../data/schema.js';
 import { readVectors } from '../data/vectors/open.js';
 import type { VectorBatch } from '../data/vectors/rows.js';
@@ -51,15 +52,14 @@ export interface ImportOptions {
 }
 
 const IMPORT_OPTIONS = {
-  ...{
-    table: true,
-    key: true,
-    column: true,
-    keys: true,
-    values: true,
-    onProgress: checkFunction,
-    signal: checkSignal,
-  },
+  table: true,
+  key: true,
+  column: true,
+  keys: checkText,
+  // Thousands of columns are many characters.
+  values: (where: string, given: string) => checkText(where, given, Number.POSITIVE_INFINITY),
+  onProgress: checkFunction,
+  signal: checkSignal,
 } satisfies OptionKeys<ImportOptions>;
 
 /** How far an import is. */
@@ -95,9 +95,11 @@ export async function importRows(
   options: ImportOptions,
 ): Promise<ImportResult> {
   checkArray('importRows: files', files);
+  for (const file of files) checkText('importRows: files', file);
   checkFields('importRows', options, IMPORT_OPTIONS);
   const column = columnOf(options);
-  checkText('importRows: table', column.table);
+  if (options.column === undefined) checkText('importRows: table', column.table);
+  checkColumn('importRows', column);
   const { spec } = client.table(column.table);
   await checkFiles(files);
   const { keys, values, onProgress, signal } = options;
@@ -122,7 +124,7 @@ export async function importRows(
 }
 
 function columnOf({ table, key, column }: ImportOptions): SparseColumn {
-  if (column) {
+  if (column !== undefined) {
     if (table === undefined && key === undefined) return column;
     throw new KintsugiError('BAD_ARGUMENT', 'importRows: `column` says the table and what its keys are');
   }

@@ -1,6 +1,6 @@
 // What every public function says of options and arguments of a wrong type: BAD_ARGUMENT with the name, at
 // the call. Plain JavaScript has no types, and what is found out later ends the caller's process.
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -88,4 +88,31 @@ it('signals, callbacks, switches and logs', async () => {
   await table.push(keys, gradients, { signal });
   await table.pull(keys, { signal: other as unknown as AbortSignal });
   expect((await one.status()).scaling.changes).toEqual([]);
+});
+
+it('what the keys of imported rows are', async () => {
+  const { one } = await job();
+  const file = `${place()}.csv`;
+  writeFileSync(file, 'key,a,b\n10,1,2\n');
+  const [column] = library.parseSchema({ label: 'y', sparse: ['c'] }, 'schema').sparse;
+  const load = (options: object) => () => library.importRows(one, [file], options as never);
+  await refused([
+    ['key', load({ table: 't', key: 'x' })],
+    ['key', load({ table: 't', key: 'toString' })],
+    ['key', load({ column: { ...column!, table: 't', key: 'x' } })],
+    ['key', load({ column: {} })],
+    ['key', load({ column: 'c' })],
+    ['key', load({ column: null })],
+    ['shared', load({ column: { ...column!, shared: undefined } })],
+    ['name', load({ column: { ...column!, name: undefined } })],
+    ['table', load({ column: { ...column!, table: 5 } })],
+    ['values', load({ table: 't', values: 5 })],
+    ['keys', load({ table: 't', keys: 5 })],
+    ['files', () => library.importRows(one, [5 as never], { table: 't' })],
+    ['key', () => library.keyOf(1 as never, 1)],
+    ['key', () => library.keyOf(undefined as never, 1)],
+  ]);
+  expect(await load({ table: 't' })()).toEqual({ files: 1, rows: 1 });
+  // Read as decimal and not as hexadecimal: 10, not 16.
+  expect(await one.table('t').pull(keysOf(10))).toEqual(Float32Array.of(1, 2));
 });
