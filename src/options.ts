@@ -89,8 +89,8 @@ export function checkInteger(where: string, given: number, least: number): void 
 /** The longest timer of Node, in milliseconds: some 24 days. A longer one ends at once. */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** @throws BAD_ARGUMENT for anything but whole milliseconds that a timer can wait for */
-export function checkTimeout(where: string, givenMs: number): void {
-  checkInteger(where, givenMs, 0);
+/** @throws BAD_ARGUMENT for anything but whole milliseconds that a timer can wait for, at least `least` */
+export function checkTimeout(where: string, givenMs: number, least = 0): void {
+  checkInteger(where, givenMs, least);
   if (givenMs > MAX_TIMER_MS) throw refuse(`${where} must be at most ${MAX_TIMER_MS}, not ${givenMs}`);
 }

@@ -11,6 +11,7 @@ import {
   type SectionList,
 } from '../core/client/client.js';
 import { aborted, describe, type ErrorCode, KintsugiError } from '../errors.js';
+import { MAX_TIMER_MS } from '../options.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
 import { parseAddresses } from '../runtime/address.js';
@@ -319,7 +320,7 @@ export class Session {
     try {
       return await new Promise<Message>((resolve, reject) => {
         const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
-        if (limitMs !== undefined) limit = setTimeout(() => reject(late), limitMs);
+        if (limitMs !== undefined) limit = setTimeout(() => reject(late), Math.min(limitMs, MAX_TIMER_MS));
         onAbort = () => reject(aborted());
         signal?.addEventListener('abort', onAbort);
         this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import type { Client } from '../../src/client/client.js';
+import { internalsOf } from '../../src/client/internals.js';
 import { KintsugiError } from '../../src/errors.js';
 import * as library from '../../src/index.js';
 import { client, cluster, keysOf } from './support.js';
@@ -115,4 +116,37 @@ it('what the keys of imported rows are', async () => {
   expect(await load({ table: 't' })()).toEqual({ files: 1, rows: 1 });
   // Read as decimal and not as hexadecimal: 10, not 16.
   expect(await one.table('t').pull(keysOf(10))).toEqual(Float32Array.of(1, 2));
+});
+
+it('times that no timer can wait for, and what a rolling restart and an observer are told', async () => {
+  const { one, url } = await job();
+  const { drain, Observer, openExport, plannedMoves, rebalance, restart, scale } = library;
+  const timeoutMs = 2 ** 40;
+  const observer = (options: object) => () => new Observer(one, options as never);
+  await refused([
+    ['timeoutMs', () => scale(one, 2, { timeoutMs })],
+    ['timeoutMs', () => drain(one, 'ps-0', { timeoutMs })],
+    ['timeoutMs', () => rebalance(one, { timeoutMs })],
+    ['timeoutMs', () => plannedMoves(one, { timeoutMs })],
+    ['timeoutMs', () => restart(one, { timeoutMs })],
+    ['timeoutMs', () => one.observe({ timeoutMs })],
+    ['everyMs', () => openExport(url, { everyMs: timeoutMs })],
+    ['intervalMs', observer({ intervalMs: timeoutMs })],
+    ['intervalMs', observer({ intervalMs: '1' })],
+    ['interval"', observer({ interval: 1 })],
+    ['shards', observer({ shards: 'x' })],
+    ['onError', observer({ onError: 1 })],
+    ['options', observer([])],
+    ['options', () => new Observer(one, null as never)],
+    ['observe', () => new Observer({} as never)],
+    ['listener', () => new Observer(one).on(5 as never)],
+    ['nodes', () => restart(one, { nodes: 'ps-0' as never })],
+    ['nodes', () => restart(one, { nodes: 1 as never })],
+    ['nodes', () => restart(one, { nodes: [1 as never] })],
+  ]);
+  // The longest time that there is, to the scheduler and back.
+  expect((await rebalance(one, { timeoutMs: 2 ** 31 - 1 })).state).toBe('done');
+  // Who has no limit of its own may give any.
+  const { session } = internalsOf(one);
+  expect((await session.status(Number.POSITIVE_INFINITY)).nodes).toHaveLength(2);
 });
