@@ -94,3 +94,26 @@ export function checkTimeout(where: string, givenMs: number, least = 0): void {
   checkInteger(where, givenMs, least);
   if (givenMs > MAX_TIMER_MS) throw refuse(`${where} must be at most ${MAX_TIMER_MS}, not ${givenMs}`);
 }
+
+/**
+ * Limits and times, of which some are given: each of the type of its default, and numbers not below 0. An
+ * undefined one would take the place of its default.
+ * @throws BAD_ARGUMENT
+ */
+export function checkPolicy<T extends object>(where: string, given: Partial<T> | undefined, usual: T): void {
+  checkOptions(where, given as T | undefined, usual as Known<T>);
+  for (const [name, value] of Object.entries(given ?? {})) {
+    const isSwitch = typeof usual[name as keyof T] === 'boolean';
+    if (isSwitch) checkSwitch(`${where}: ${name}`, value as boolean);
+    else if (typeof value !== 'number' || !(value >= 0))
+      throw refuse(`${where}: ${name} must be a number of at least 0, not ${String(value)}`);
+  }
+}
+
+/**
+ * An empty one is none, as an environment variable may be.
+ * @throws BAD_ARGUMENT for anything but a string
+ */
+export function checkSecret(where: string, given: string): void {
+  if (typeof given !== 'string') throw refuse(`${where} must be a string`);
+}

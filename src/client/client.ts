@@ -3,7 +3,14 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../optimizers.js';
-import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
+import {
+  checkArray,
+  checkFields,
+  checkInteger,
+  checkOptions,
+  checkPolicy,
+  checkTimeout,
+} from '../options.js';
 import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -366,12 +373,11 @@ export async function connect(
   options: ConnectOptions = {},
 ): Promise<Client> {
   checkFields('connect', options, CONNECT_OPTIONS);
-  const { token, connectTimeoutMs, maxInFlightBytes } = options;
-  if (token) checkText('connect: token', token, Number.POSITIVE_INFINITY);
+  const { connectTimeoutMs, maxInFlightBytes } = options;
   if (connectTimeoutMs !== undefined) checkTimeout('connect: connectTimeoutMs', connectTimeoutMs);
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
-  checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
+  checkPolicy('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
   const reads = replicaOptions(options.replica);
   const session = await Session.open([scheduler].flat().join(','), options);
   const replicas = reads && new ReplicaReads(hostOf(session, options), reads);

@@ -1,7 +1,14 @@
 /** What callers of the library give and get: options and requests, and which names each may have. */
 import type { ClientPolicy } from '../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../native.js';
-import { checkFunction, checkLogger, checkSignal, checkSwitch, type OptionKeys } from '../options.js';
+import {
+  checkFunction,
+  checkLogger,
+  checkSecret,
+  checkSignal,
+  checkSwitch,
+  type OptionKeys,
+} from '../options.js';
 import type { TableSpec } from '../protocol/map.js';
 import type { Logger } from '../runtime/log.js';
 import type { ClientTls } from '../transport/index.js';
@@ -69,7 +76,7 @@ export interface ReplicaAnswer {
 }
 
 export const CONNECT_OPTIONS = {
-  token: true,
+  token: checkSecret,
   tls: true,
   connectTimeoutMs: true,
   signal: checkSignal,

@@ -8,7 +8,7 @@ import type { Client } from '../../src/client/client.js';
 import { internalsOf } from '../../src/client/internals.js';
 import { KintsugiError } from '../../src/errors.js';
 import * as library from '../../src/index.js';
-import { client, cluster, keysOf } from './support.js';
+import { client, cluster, keysOf, rejection } from './support.js';
 
 type Work = () => unknown;
 
@@ -149,4 +149,44 @@ it('times that no timer can wait for, and what a rolling restart and an observer
   // Who has no limit of its own may give any.
   const { session } = internalsOf(one);
   expect((await session.status(Number.POSITIVE_INFINITY)).nodes).toHaveLength(2);
+});
+
+it('policies and secrets', async () => {
+  const { address } = await job();
+  const { connect, startLocalCluster } = library;
+  const start = (options: object) => async () => (await startLocalCluster(options as never)).close();
+  const dial = (options: object) => async () => (await connect(address, options as never)).close();
+  const wrong = [Number.NaN, -1, 'x', null, undefined];
+  await refused([
+    ...wrong.map((retryMs) => ['retryMs', dial({ policy: { retryMs } })] as const),
+    ...wrong.map((maxParked) => ['maxParked', start({ policy: { maxParked } })] as const),
+    ...wrong.map((silentMs) => ['silentMs', start({ schedulerPolicy: { silentMs } })] as const),
+    ['balanceJoining', start({ schedulerPolicy: { balanceJoining: 'x' } })],
+    ['requireRedundancy', start({ policy: { requireRedundancy: 1 } })],
+    ['token', dial({ token: 0 })],
+    ['token', dial({ token: null })],
+    ['token', start({ token: 5 })],
+    ['nodeToken', start({ nodeToken: 5 })],
+    ['metricsToken', start({ metricsToken: {} })],
+  ]);
+  // An environment variable that is empty.
+  await dial({ token: '' })();
+});
+
+it('nodes of a local cluster that there are not, or that are up', async () => {
+  const local = await cluster({ code: '1+1' });
+  await refused([
+    ...[99, -1, Number.NaN, undefined].map((index) => ['kill', () => local.kill(index as never)] as const),
+    ['restart', () => local.restart(99)],
+    ['up', () => local.restart(0)],
+  ]);
+  await local.kill(0);
+  const [first, second] = [local.restart(0), rejection(local.restart(0))];
+  expect((await second).code).toBe('BAD_ARGUMENT');
+  await first;
+  await local.nodes[1]!.close();
+  await local.restart(1);
+  await local.close();
+  for (const work of [() => local.add(), () => local.restart(0)])
+    expect((await rejection(work())).code).toBe('CLOSED');
 });
