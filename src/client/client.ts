@@ -43,7 +43,7 @@ import { Requests } from './requests.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import { Session } from './session.js';
-import { JobTable } from './tables.js';
+import { checkShape, JobTable, newTableProblem } from './tables.js';
 
 export type { EventsOptions } from './events.js';
 export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
@@ -148,7 +148,7 @@ export class Client {
     };
     // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
     // connection.
-    const problem = tableProblem(spec, this.clusterMap.pools);
+    const problem = tableProblem(spec, this.clusterMap.pools) ?? newTableProblem(spec);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
     const known = onlyKnown(spec);
     const { optimizer, initializer } = known;
@@ -170,8 +170,12 @@ export class Client {
     return this.clusterMap.tables.filter((table) => !isAuditTable(table.name));
   }
 
-  /** float32 values of a whole row of a table: `dim` values, then the state of its optimizer. */
+  /**
+   * float32 values of a whole row of a table: `dim` values, then the state of its optimizer.
+   * @throws BAD_ARGUMENT
+   */
   rowWidth(spec: TableSpec): number {
+    checkShape('rowWidth', spec);
     return this.#requests.rowWidth(spec);
   }
 

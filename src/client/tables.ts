@@ -1,6 +1,8 @@
 /** Tables as callers hold them, and how a client knows that one is of its job. */
 import { isDeepStrictEqual } from 'node:util';
+import { MAX_DIM } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
+import { optimizerProblem } from '../optimizers.js';
 import { checkOptions } from '../options.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { Client } from './client.js';
@@ -95,4 +97,31 @@ export class KnownTables {
     this.verified.set(given, known);
     return known;
   }
+}
+
+/** The largest float32: what a row holds is of single precision. */
+const LARGEST = 2 ** 128 - 2 ** 104;
+/** Names are written to logs, pages and files, and must come out as they went in. */
+const UNWRITABLE = /[\p{Cc}\p{Cs}]/u;
+
+/** Why no new table should be as this valid specification says, in one line; undefined when it may. */
+export function newTableProblem({ name, initializer }: Omit<TableSpec, 'id'>): string | undefined {
+  if (UNWRITABLE.test(name))
+    return 'the name of a table must have neither control characters nor halves of characters';
+  const where = `table ${JSON.stringify(name)}: initializer ${initializer.kind}`;
+  for (const [field, value] of Object.entries(initializer))
+    if (typeof value === 'number' && Math.abs(value) > LARGEST)
+      return `${where}: ${field} must be a number that single precision holds`;
+  if (initializer.kind === 'uniform' && initializer.low > initializer.high)
+    return `${where}: low must not be above high`;
+  if (initializer.kind === 'normal' && initializer.std < 0) return `${where}: std must not be below 0`;
+  return undefined;
+}
+
+/** What decides how long rows are is there. @throws BAD_ARGUMENT */
+export function checkShape(where: string, given: Pick<TableSpec, 'dim' | 'optimizer'>): void {
+  const { dim, optimizer } = (given ?? {}) as Partial<TableSpec>;
+  const isDim = Number.isInteger(dim) && dim! >= 1 && dim! <= MAX_DIM;
+  const problem = isDim ? optimizerProblem(optimizer!) : `dim must be an integer from 1 to ${MAX_DIM}`;
+  if (problem) throw new KintsugiError('BAD_ARGUMENT', `${where}: ${problem}`);
 }

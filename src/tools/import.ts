@@ -6,6 +6,7 @@
 import { initialState, joinRows } from '../checkpoint/layout.js';
 import type { Client } from '../client/client.js';
 import { pipelined } from '../client/concurrent.js';
+import { internalsOf } from '../client/internals.js';
 import { batchRows } from '../client/scan.js';
 import { checkFiles } from '../data/bytes.js';
 import { checkColumn } from '../data/keys.js';
@@ -97,6 +98,7 @@ export async function importRows(
   checkArray('importRows: files', files);
   for (const file of files) checkText('importRows: files', file);
   checkFields('importRows', options, IMPORT_OPTIONS);
+  internalsOf(client);
   const column = columnOf(options);
   if (options.column === undefined) checkText('importRows: table', column.table);
   checkColumn('importRows', column);

@@ -75,6 +75,7 @@ export interface LoadResult {
  */
 export async function load(client: Client, url: string, options: LoadOptions = {}): Promise<LoadResult> {
   checkText('load: url', url);
+  internalsOf(client);
   checkOptions('load', options, LOAD_OPTIONS);
   if (options.number !== undefined) checkInteger('load: number', options.number, 1);
   return withPlace(url, async (place) => {

@@ -83,6 +83,7 @@ const DEPTH = 2;
  */
 export async function save(client: Client, url: string, options: SaveOptions = {}): Promise<SaveResult> {
   checkText('save: url', url);
+  internalsOf(client);
   checkOptions('save', options, SAVE_OPTIONS);
   return withPlace(url, (place) => saveTo(place, client, options));
 }

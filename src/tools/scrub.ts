@@ -36,6 +36,7 @@ const SCRUB_OPTIONS = { repair: checkSwitch } satisfies OptionKeys<ScrubOptions>
  */
 export async function scrub(client: Client, options: ScrubOptions = {}): Promise<ScrubReport> {
   checkOptions('scrub', options, SCRUB_OPTIONS);
+  internalsOf(client);
   const wrong: SinkCheck[] = [];
   const found = await checkParity(client, (sink) => {
     if (sink.mismatched > 0) wrong.push(sink);

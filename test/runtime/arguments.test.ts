@@ -190,3 +190,66 @@ it('nodes of a local cluster that there are not, or that are up', async () => {
   for (const work of [() => local.add(), () => local.restart(0)])
     expect((await rejection(work())).code).toBe('CLOSED');
 });
+
+it('tables that would not be what they say', async () => {
+  const { one } = await job();
+  const table = (options: object) => () => one.createTable({ name: 'u', dim: 2, ...options } as never);
+  const initializer = (spec: object) => table({ initializer: spec });
+  await refused([
+    ['name', table({ name: 'a\nb' })],
+    ['name', table({ name: 'a\u0000' })],
+    ['name', table({ name: '\ud800' })],
+    ['low', initializer({ kind: 'uniform', low: 1, high: -1 })],
+    ['std', initializer({ kind: 'normal', mean: 0, std: -1 })],
+    ['value', initializer({ kind: 'constant', value: 1e39 })],
+    ['mean', initializer({ kind: 'normal', mean: -1e39, std: 1 })],
+    ['dim', () => one.rowWidth({} as never)],
+    ['dim', () => one.rowWidth(undefined as never)],
+    ['dim', () => one.rowWidth({ ...one.table('t').spec, dim: 0 })],
+    ['optimizer', () => one.rowWidth({ ...one.table('t').spec, optimizer: 'sgd' as never })],
+  ]);
+  expect(one.tables().map(({ name }) => name)).toEqual(['t']);
+  const same = { kind: 'constant', value: 1 };
+  const whole = await table({ name: '\u{1f600}', initializer: same })();
+  expect(await whole.pull(keysOf(1))).toEqual(Float32Array.of(1, 1));
+});
+
+it('what is no client, no optimizer, no schema, no snapshot', async () => {
+  const { one, url } = await job();
+  const { checkPushes, digest, importRows, load, optimizerOf, parseSchema, quantile, ratesBetween } = library;
+  const { drain, plannedMoves, restart, save, scale, scrub } = library;
+  const histogram = { counts: [1], sumSeconds: 1 };
+  await refused([
+    ...[undefined, null, {}, 5].flatMap((wrong) => {
+      const no = wrong as never;
+      const works: Work[] = [
+        () => save(no, url),
+        () => load(no, url),
+        () => importRows(no, ['x.csv'], { table: 't' }),
+        () => scrub(no),
+        () => digest(no),
+        () => checkPushes(no, []),
+        () => scale(no, 1),
+        () => drain(no, 'ps-0'),
+        () => plannedMoves(no),
+        () => restart(no),
+      ];
+      return works.map((work) => ['client', work] as const);
+    }),
+    ['counts', () => checkPushes(one, undefined as never)],
+    ['counts', () => checkPushes(one, 'x' as never)],
+    ['counts', () => checkPushes(one, [undefined as never])],
+    ['client', () => checkPushes(one, [{} as never])],
+    ['counts', () => checkPushes(one, [{ client: 1 } as never])],
+    ['optimizer', () => optimizerOf('x' as never, 1)],
+    ['optimizer', () => optimizerOf('toString' as never, 1)],
+    ['lr', () => optimizerOf('sgd', '1' as never)],
+    ['where', () => parseSchema({}, undefined as never)],
+    ['must', () => parseSchema({}, 'schema')],
+    ['part', () => quantile(undefined as never, histogram)],
+    ['histograms', () => quantile(0.5, undefined as never)],
+    ['histograms', () => quantile(0.5, histogram, {} as never)],
+    ['observe', () => ratesBetween(undefined as never, undefined as never)],
+    ['observe', () => ratesBetween({} as never, {} as never)],
+  ]);
+});
