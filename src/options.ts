@@ -1,6 +1,5 @@
 /** Checks of arguments, where the library takes them: plain JavaScript has no types to do it. */
 import { KintsugiError } from './errors.js';
-import { MAX_TEXT } from './protocol/checks.js';
 
 /** Says what an option must be. */
 type OptionCheck = (where: string, given: never) => void;
@@ -12,6 +11,9 @@ type OptionCheck = (where: string, given: never) => void;
 export type OptionKeys<T> = { readonly [K in keyof T]-?: true | OptionCheck };
 
 type Known<T> = { readonly [K in keyof T]-?: unknown };
+
+/** Characters of a text in a message (src/protocol/checks.ts): receivers take no longer one. */
+export const MAX_TEXT = 4096;
 
 const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
 

@@ -5,12 +5,13 @@ import { KintsugiError } from '../errors.js';
 import { optimizerProblem } from '../optimizers.js';
 import { checkOptions } from '../options.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
-import type { Client } from './client.js';
 import {
   PUSH_OPTIONS,
   type PullOptions,
   type PullRequest,
   type PushOptions,
+  type PushRequest,
+  type RequestOptions,
   type ScanBatch,
   type ScanOptions,
   type Table,
@@ -19,12 +20,20 @@ import {
 /** Of specifications that clients gave out: the job. They are frozen, so they are still what they were. */
 const jobOf = new WeakMap<TableSpec, string>();
 
+/** What a table needs of the client that gave it out. */
+interface TableClient {
+  readonly clusterMap: ClusterMap;
+  pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
+  push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
+  scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+}
+
 /** See {@link Table}. */
 export class JobTable implements Table {
   readonly spec: TableSpec;
 
   constructor(
-    private readonly client: Client,
+    private readonly client: TableClient,
     spec: TableSpec,
   ) {
     this.spec = Object.freeze({ ...spec });

@@ -5,9 +5,7 @@ export type Check = (value: unknown) => boolean;
 
 export const natural: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
 export const bool: Check = (v) => typeof v === 'boolean';
-/** Characters of a text. */
-export const MAX_TEXT = 4096;
-export const text: Check = (v) => typeof v === 'string' && v.length <= MAX_TEXT;
+export const text: Check = (v) => typeof v === 'string' && v.length <= 4096;
 export const optional =
   (check: Check): Check =>
   (v) =>

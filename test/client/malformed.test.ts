@@ -3,16 +3,22 @@
 import { expect, it } from 'vitest';
 import type { Client } from '../../src/client/client.js';
 import { internalsOf } from '../../src/client/internals.js';
+import { MAX_TEXT } from '../../src/options.js';
+import { text } from '../../src/protocol/checks.js';
 import { setSavePlan } from '../../src/tools/checkpoints.js';
 import { drain } from '../../src/tools/scaling.js';
 import { client, cluster, rejection } from '../runtime/support.js';
 
 /** One character more than a text in a message may have. */
-const LONG = 'x'.repeat(4097);
+const LONG = 'x'.repeat(MAX_TEXT + 1);
 
 async function connected(): Promise<Client> {
   return client((await cluster({ code: '1+1' })).address);
 }
+
+it('texts of arguments may be as long as those in messages', () => {
+  expect([text(LONG), text(LONG.slice(1))]).toEqual([false, true]);
+});
 
 it('a question that the scheduler would not understand', async () => {
   const job = await connected();
