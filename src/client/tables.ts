@@ -99,7 +99,7 @@ export class KnownTables {
     const known = tables.find(({ id }) => id === given.id);
     // Another client of the job may have created it a moment ago.
     if (!known && jobOf.get(given) === job) return given;
-    if (known?.name !== given.name)
+    if (!known || known.name !== given.name)
       throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" is none of this job: its id is ${given.id}`);
     if (!isDeepStrictEqual({ ...given }, { ...known }))
       throw new KintsugiError('BAD_ARGUMENT', `table "${name}" is not as this job has it`);

@@ -68,6 +68,7 @@ describe('tables', () => {
       ['BAD_ARGUMENT', changed({ dim: 1 })],
       ['BAD_ARGUMENT', changed({ pool: 'mirrored' })],
       ['BAD_ARGUMENT', changed({ optimizer: undefined })],
+      ['UNKNOWN_TABLE', { ...first!, spec: {} } as never],
       ['BAD_ARGUMENT', { ...first!, spec: 5 } as never],
     ];
     const found = [];
