@@ -4,6 +4,7 @@
  * it. The engine's own table is in native/kernels/optimizers.h; test/optimizers.test.ts checks that both
  * agree.
  */
+import { KintsugiError } from './errors.js';
 import { type ScheduleSpec, scheduleProblem, wholeSchedule } from './schedules.js';
 
 /** The valid values of a number: `low` <= value < `high`. */
@@ -173,8 +174,18 @@ export function optimizerParameters(kind: OptimizerKind): string[] {
   return ['lr', ...Object.keys(OPTIMIZERS[kind].parameters)];
 }
 
-/** An optimizer with this learning rate and the usual values of its other parameters. */
+/**
+ * An optimizer with this learning rate and the usual values of its other parameters.
+ * @throws BAD_ARGUMENT
+ */
 export function optimizerOf(kind: OptimizerKind, lr: number): OptimizerSpec {
+  if (!isOptimizerKind(kind))
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `unknown optimizer ${quoted(kind)}; one of ${OPTIMIZER_KINDS.join(', ')}`,
+    );
+  if (typeof lr !== 'number')
+    throw new KintsugiError('BAD_ARGUMENT', `optimizer ${kind}: lr must be a number`);
   const usual = Object.entries<Parameter>(OPTIMIZERS[kind].parameters).map(([name, it]) => [name, it.usual]);
   return { kind, lr, ...Object.fromEntries(usual) } as OptimizerSpec;
 }

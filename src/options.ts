@@ -1,10 +1,19 @@
 /** Checks of arguments, where the library takes them: plain JavaScript has no types to do it. */
 import { KintsugiError } from './errors.js';
 
-/** Every key of an options type, each once: one that is forgotten or unknown is a type error. */
-export type OptionKeys<T> = { readonly [K in keyof T]-?: true };
+/** Says what an option must be. */
+type OptionCheck = (where: string, given: never) => void;
+
+/**
+ * Every key of an options type, each once: one that is forgotten or unknown is a type error. A function
+ * checks what is given there, if it is not undefined.
+ */
+export type OptionKeys<T> = { readonly [K in keyof T]-?: true | OptionCheck };
 
 type Known<T> = { readonly [K in keyof T]-?: unknown };
+
+/** Characters of a text in a message (src/protocol/checks.ts): receivers take no longer one. */
+export const MAX_TEXT = 4096;
 
 const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
 
@@ -17,7 +26,7 @@ export function checkOptions<T extends object>(where: string, given: T | undefin
 }
 
 /**
- * Refuses anything but an object whose fields are all known.
+ * Refuses anything but an object whose fields are all known, and are what they must be.
  * @throws BAD_ARGUMENT
  */
 export function checkFields<T extends object>(where: string, given: T, known: Known<T>): void {
@@ -25,8 +34,10 @@ export function checkFields<T extends object>(where: string, given: T, known: Kn
     throw refuse(`${where}: options must be an object`);
   }
   for (const name in given) {
-    if (Object.hasOwn(known, name)) continue;
-    throw refuse(`${where} has no option "${name}"; it has ${Object.keys(known).join(', ')}`);
+    if (!Object.hasOwn(known, name))
+      throw refuse(`${where} has no option "${name}"; it has ${Object.keys(known).join(', ')}`);
+    const check: unknown = known[name];
+    if (typeof check === 'function' && given[name] !== undefined) check(`${where}: ${name}`, given[name]);
   }
 }
 
@@ -35,9 +46,40 @@ export function checkArray(where: string, given: readonly unknown[]): void {
   if (!Array.isArray(given)) throw refuse(`${where} must be an array`);
 }
 
-/** @throws BAD_ARGUMENT for anything but a string that is not empty */
-export function checkText(where: string, given: string): void {
+/**
+ * Default of `most`: what a message holds.
+ * @throws BAD_ARGUMENT for anything but a string of 1 to `most` characters
+ */
+export function checkText(where: string, given: string, most = MAX_TEXT): void {
   if (typeof given !== 'string' || given === '') throw refuse(`${where} must be a string that is not empty`);
+  if (given.length > most) throw refuse(`${where} must have at most ${most} characters, not ${given.length}`);
+}
+
+/** @throws BAD_ARGUMENT for anything but true and false */
+export function checkSwitch(where: string, given: boolean): void {
+  if (typeof given !== 'boolean') throw refuse(`${where} must be true or false`);
+}
+
+/** @throws BAD_ARGUMENT for anything but a function */
+export function checkFunction(where: string, given: unknown): void {
+  if (typeof given !== 'function') throw refuse(`${where} must be a function`);
+}
+
+/** @throws BAD_ARGUMENT for anything but an object with the functions of a logger */
+export function checkLogger(where: string, given: unknown): void {
+  const log = given as Record<string, unknown> | null;
+  if (['info', 'warn', 'error'].every((name) => typeof log?.[name] === 'function')) return;
+  throw refuse(`${where} must have the functions info, warn and error`);
+}
+
+/**
+ * A signal is whatever works like one: some programs have an implementation of their own.
+ * @throws BAD_ARGUMENT for anything else
+ */
+export function checkSignal(where: string, given: unknown): void {
+  const { aborted, addEventListener, removeEventListener } = (given ?? {}) as Partial<AbortSignal>;
+  const works = [addEventListener, removeEventListener].every((method) => typeof method === 'function');
+  if (!works || typeof aborted !== 'boolean') throw refuse(`${where} must be an AbortSignal`);
 }
 
 /** @throws BAD_ARGUMENT for anything but a safe integer of at least `least` */
@@ -49,8 +91,31 @@ export function checkInteger(where: string, given: number, least: number): void 
 /** The longest timer of Node, in milliseconds: some 24 days. A longer one ends at once. */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** @throws BAD_ARGUMENT for anything but whole milliseconds that a timer can wait for */
-export function checkTimeout(where: string, givenMs: number): void {
-  checkInteger(where, givenMs, 0);
+/** @throws BAD_ARGUMENT for anything but whole milliseconds that a timer can wait for, at least `least` */
+export function checkTimeout(where: string, givenMs: number, least = 0): void {
+  checkInteger(where, givenMs, least);
   if (givenMs > MAX_TIMER_MS) throw refuse(`${where} must be at most ${MAX_TIMER_MS}, not ${givenMs}`);
+}
+
+/**
+ * Limits and times, of which some are given: each of the type of its default, and numbers not below 0. An
+ * undefined one would take the place of its default.
+ * @throws BAD_ARGUMENT
+ */
+export function checkPolicy<T extends object>(where: string, given: Partial<T> | undefined, usual: T): void {
+  checkOptions(where, given as T | undefined, usual as Known<T>);
+  for (const [name, value] of Object.entries(given ?? {})) {
+    const isSwitch = typeof usual[name as keyof T] === 'boolean';
+    if (isSwitch) checkSwitch(`${where}: ${name}`, value as boolean);
+    else if (typeof value !== 'number' || !(value >= 0))
+      throw refuse(`${where}: ${name} must be a number of at least 0, not ${String(value)}`);
+  }
+}
+
+/**
+ * An empty one is none, as an environment variable may be.
+ * @throws BAD_ARGUMENT for anything but a string
+ */
+export function checkSecret(where: string, given: string): void {
+  if (typeof given !== 'string') throw refuse(`${where} must be a string`);
 }

@@ -3,7 +3,14 @@ import { DEFAULT_CLIENT_POLICY } from '../core/client/client.js';
 import { onlyKnown, tableProblem } from '../core/scheduler/tables.js';
 import { KintsugiError } from '../errors.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../optimizers.js';
-import { checkArray, checkFields, checkInteger, checkOptions, checkText, checkTimeout } from '../options.js';
+import {
+  checkArray,
+  checkFields,
+  checkInteger,
+  checkOptions,
+  checkPolicy,
+  checkTimeout,
+} from '../options.js';
 import type { EventFields, JobEvent, ToldKind } from '../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
@@ -17,12 +24,10 @@ import {
   type CheckpointResult,
   CONNECT_OPTIONS,
   type ConnectOptions,
-  PUSH_OPTIONS,
   type PullInto,
   type PullOptions,
   type PullRequest,
   type PushCounts,
-  type PushOptions,
   type PushRequest,
   REPLICA_OPTIONS,
   type ReplicaOptions,
@@ -38,6 +43,7 @@ import { Requests } from './requests.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import { Session } from './session.js';
+import { checkShape, JobTable, newTableProblem } from './tables.js';
 
 export type { EventsOptions } from './events.js';
 export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
@@ -142,7 +148,7 @@ export class Client {
     };
     // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
     // connection.
-    const problem = tableProblem(spec, this.clusterMap.pools);
+    const problem = tableProblem(spec, this.clusterMap.pools) ?? newTableProblem(spec);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
     const known = onlyKnown(spec);
     const { optimizer, initializer } = known;
@@ -164,8 +170,12 @@ export class Client {
     return this.clusterMap.tables.filter((table) => !isAuditTable(table.name));
   }
 
-  /** float32 values of a whole row of a table: `dim` values, then the state of its optimizer. */
+  /**
+   * float32 values of a whole row of a table: `dim` values, then the state of its optimizer.
+   * @throws BAD_ARGUMENT
+   */
   rowWidth(spec: TableSpec): number {
+    checkShape('rowWidth', spec);
     return this.#requests.rowWidth(spec);
   }
 
@@ -351,36 +361,6 @@ export class Client {
   }
 }
 
-class JobTable implements Table {
-  constructor(
-    private readonly client: Client,
-    readonly spec: TableSpec,
-  ) {}
-
-  get name(): string {
-    return this.spec.name;
-  }
-
-  get dim(): number {
-    return this.spec.dim;
-  }
-
-  async pull(keys: BigUint64Array, options?: PullOptions): Promise<Float32Array> {
-    const [rows] = await this.client.pull([{ table: this, keys }], options);
-    return rows!;
-  }
-
-  async push(keys: BigUint64Array, gradients: Float32Array, options: PushOptions = {}): Promise<void> {
-    checkOptions('push', options, PUSH_OPTIONS);
-    const { lr, ...rest } = options;
-    await this.client.push([{ table: this, keys, gradients, lr }], rest);
-  }
-
-  scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
-    return this.client.scan(this, options);
-  }
-}
-
 /**
  * Connects to a running job.
  *
@@ -397,12 +377,11 @@ export async function connect(
   options: ConnectOptions = {},
 ): Promise<Client> {
   checkFields('connect', options, CONNECT_OPTIONS);
-  const { token, connectTimeoutMs, maxInFlightBytes } = options;
-  if (token) checkText('connect: token', token);
+  const { connectTimeoutMs, maxInFlightBytes } = options;
   if (connectTimeoutMs !== undefined) checkTimeout('connect: connectTimeoutMs', connectTimeoutMs);
   if (maxInFlightBytes !== undefined) checkInteger('connect: maxInFlightBytes', maxInFlightBytes, 1);
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
-  checkOptions('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
+  checkPolicy('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
   const reads = replicaOptions(options.replica);
   const session = await Session.open([scheduler].flat().join(','), options);
   const replicas = reads && new ReplicaReads(hostOf(session, options), reads);

@@ -1,6 +1,6 @@
 /** The events of a job: read, followed, and told by whoever decides something for the job. */
 import { aborted, KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
+import { checkInteger, checkOptions, checkSignal, checkSwitch, type OptionKeys } from '../options.js';
 import { type EventFields, isEventKind, type JobEvent, specOf, type ToldKind } from '../protocol/events.js';
 import type { Message } from '../protocol/messages.js';
 
@@ -14,7 +14,11 @@ export interface EventsOptions {
   signal?: AbortSignal | undefined;
 }
 
-const EVENTS_OPTIONS = { since: true, follow: true, signal: true } satisfies OptionKeys<EventsOptions>;
+const EVENTS_OPTIONS = {
+  since: true,
+  follow: checkSwitch,
+  signal: checkSignal,
+} satisfies OptionKeys<EventsOptions>;
 
 /** What it needs of a client. */
 interface Asking {

@@ -2,6 +2,7 @@
  * Looking at a running job: the status, and the counters of the scheduler and of every node, at once.
  */
 import { KintsugiError } from '../errors.js';
+import { checkSwitch, type OptionKeys } from '../options.js';
 import type { PeerId } from '../protocol/map.js';
 import type { JobStatus } from '../protocol/messages.js';
 import type { NodeTelemetry, SchedulerTelemetry, WorkerTelemetry } from '../protocol/telemetry.js';
@@ -17,7 +18,10 @@ export interface ObserveOptions {
   timeoutMs?: number | undefined;
 }
 
-export const OBSERVE_OPTIONS = { shards: true, timeoutMs: true } as const;
+export const OBSERVE_OPTIONS = {
+  shards: checkSwitch,
+  timeoutMs: true,
+} satisfies OptionKeys<ObserveOptions>;
 
 /** A PS that has answered. */
 export interface ObservedNode {

@@ -1,7 +1,14 @@
 /** What callers of the library give and get: options and requests, and which names each may have. */
 import type { ClientPolicy } from '../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../native.js';
-import type { OptionKeys } from '../options.js';
+import {
+  checkFunction,
+  checkLogger,
+  checkSecret,
+  checkSignal,
+  checkSwitch,
+  type OptionKeys,
+} from '../options.js';
 import type { TableSpec } from '../protocol/map.js';
 import type { Logger } from '../runtime/log.js';
 import type { ClientTls } from '../transport/index.js';
@@ -53,7 +60,7 @@ export interface ReplicaOptions {
 
 export const REPLICA_OPTIONS = {
   maxLagMs: true,
-  owners: true,
+  owners: checkSwitch,
   missing: true,
 } satisfies OptionKeys<ReplicaOptions>;
 
@@ -69,15 +76,15 @@ export interface ReplicaAnswer {
 }
 
 export const CONNECT_OPTIONS = {
-  token: true,
+  token: checkSecret,
   tls: true,
   connectTimeoutMs: true,
-  signal: true,
-  waitForJob: true,
+  signal: checkSignal,
+  waitForJob: checkSwitch,
   maxInFlightBytes: true,
-  audit: true,
+  audit: checkSwitch,
   policy: true,
-  log: true,
+  log: checkLogger,
   replica: true,
 } satisfies OptionKeys<ConnectOptions>;
 
@@ -90,7 +97,7 @@ export interface RequestOptions {
   signal?: AbortSignal | undefined;
 }
 
-export const REQUEST_OPTIONS = { signal: true } satisfies OptionKeys<RequestOptions>;
+export const REQUEST_OPTIONS = { signal: checkSignal } satisfies OptionKeys<RequestOptions>;
 
 /** Options of {@link Table.push}. */
 export interface PushOptions extends RequestOptions {
@@ -106,7 +113,7 @@ export interface PullOptions extends RequestOptions {
   onAnswer?: ((answer: ReplicaAnswer) => void) | undefined;
 }
 
-export const PULL_OPTIONS = { ...REQUEST_OPTIONS, onAnswer: true } satisfies OptionKeys<PullOptions>;
+export const PULL_OPTIONS = { ...REQUEST_OPTIONS, onAnswer: checkFunction } satisfies OptionKeys<PullOptions>;
 
 /** What a table is to be. */
 export interface TableOptions {

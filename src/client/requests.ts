@@ -6,7 +6,7 @@ import { KintsugiError } from '../errors.js';
 import { loadNative, type SplitCall } from '../native.js';
 import { pushRateProblem } from '../optimizers.js';
 import { checkArray, checkFields, checkOptions } from '../options.js';
-import { locate, shardCount, type TableSpec, tableByName } from '../protocol/map.js';
+import { locate, shardCount, type TableSpec } from '../protocol/map.js';
 import { PartMemory } from '../transport/index.js';
 import { auditKeys, auditTable } from './audit.js';
 import {
@@ -34,6 +34,7 @@ import {
   sectionCounts,
 } from './sections.js';
 import type { Session } from './session.js';
+import { KnownTables } from './tables.js';
 
 /** What a request asks of one table: keys, and the rows that go with them. */
 interface TableCall extends SplitCall {
@@ -56,6 +57,7 @@ export interface Turn {
 export class Requests {
   private readonly native = loadNative();
   private readonly memory = new PartMemory();
+  private readonly tables = new KnownTables(() => this.session.map);
 
   constructor(
     private readonly session: Session,
@@ -66,12 +68,7 @@ export class Requests {
 
   /** @throws UNKNOWN_TABLE, BAD_ARGUMENT */
   specOf(table: PullRequest['table']): TableSpec {
-    if (typeof table === 'object' && table?.spec) return table.spec;
-    if (typeof table !== 'string')
-      throw new KintsugiError('BAD_ARGUMENT', 'table must be a table or its name');
-    const spec = tableByName(this.session.map, table);
-    if (!spec) throw new KintsugiError('UNKNOWN_TABLE', `no table "${table}" exists in this job`);
-    return spec;
+    return this.tables.specOf(table);
   }
 
   /** Floats of a whole row: values and optimizer state. */

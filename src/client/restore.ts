@@ -1,6 +1,7 @@
 /** Shards that a running job has lost, loaded from a checkpoint. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { KintsugiError } from '../errors.js';
+import { checkInteger, checkOptions, checkSignal, checkText, type OptionKeys } from '../options.js';
 import type { Message } from '../protocol/messages.js';
 import type { JobStatus } from '../protocol/status.js';
 
@@ -13,6 +14,12 @@ export interface RestoreLostOptions {
   /** Ends the waiting; what is being loaded is loaded all the same. */
   signal?: AbortSignal | undefined;
 }
+
+const RESTORE_OPTIONS = {
+  onlyLost: true,
+  number: true,
+  signal: checkSignal,
+} satisfies OptionKeys<RestoreLostOptions>;
 
 /** What came back with {@link Client.restore}. */
 export interface RestoredLost {
@@ -41,12 +48,15 @@ export async function restoreLost(
   url: string,
   options: RestoreLostOptions,
 ): Promise<RestoredLost> {
-  const { onlyLost, number, signal } = options;
+  checkText('restore: place', url);
+  checkOptions('restore', options, RESTORE_OPTIONS);
+  const { onlyLost, number, signal }: Partial<RestoreLostOptions> = options ?? {};
   if (onlyLost !== true)
     throw new KintsugiError(
       'BAD_ARGUMENT',
       'restore needs { onlyLost: true }: a whole job begins with --restore',
     );
+  if (number !== undefined) checkInteger('restore: number', number, 0);
   const wanted = number !== undefined && { number };
   const reply = await session.ask((id) => ({ t: 'restoreLost', id, url, ...wanted }));
   if (reply.t !== 'restoreReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);

@@ -4,7 +4,7 @@
  * shard moves or is recovered, so a scan goes on with the new owner.
  */
 import { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
+import { checkInteger, checkOptions, checkSignal, type OptionKeys } from '../options.js';
 import { type ClusterMap, locate, type Pool, poolOf, shardCount, type TableSpec } from '../protocol/map.js';
 import { pipelined, ranges } from './concurrent.js';
 import type { ClientInternals } from './internals.js';
@@ -22,7 +22,7 @@ const DEPTH = 2;
 /** Shards that are asked for keys at once. */
 const SHARDS_AT_ONCE = 4;
 
-const SCAN_OPTIONS = { select: true, batchRows: true, signal: true } satisfies OptionKeys<ScanOptions>;
+const SCAN_OPTIONS = { select: true, batchRows: true, signal: checkSignal } satisfies OptionKeys<ScanOptions>;
 
 /** Rows in one batch: as many as `bytes` hold, at least one. */
 export function batchRows(width: number, bytes = BATCH_BYTES): number {

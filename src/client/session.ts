@@ -11,6 +11,7 @@ import {
   type SectionList,
 } from '../core/client/client.js';
 import { aborted, describe, type ErrorCode, KintsugiError } from '../errors.js';
+import { MAX_TIMER_MS } from '../options.js';
 import { type ClusterMap, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { JobStatus, Message, MessageOf } from '../protocol/messages.js';
 import { parseAddresses } from '../runtime/address.js';
@@ -22,6 +23,7 @@ import { Uplink } from '../runtime/uplink.js';
 import { Holding } from './holding.js';
 import type { ConnectOptions, RequestOptions } from './options.js';
 import { Room } from './room.js';
+import { checkQuestion } from './well-formed.js';
 
 const TICK_MS = 20;
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
@@ -305,19 +307,20 @@ export class Session {
 
   /**
    * Asks the scheduler, and repeats the question until there is an answer. Rejects with UNREACHABLE after
-   * `limitMs`, with ABORTED by the signal.
+   * `limitMs`, with ABORTED by the signal, with BAD_ARGUMENT when the receiver would not understand it.
    */
   async ask(build: (id: number) => Message, limitMs?: number, signal?: AbortSignal): Promise<Message> {
     if (this.closed) throw this.closed;
     const id = this.nextTicket++;
     const message = this.proven(build(id));
+    checkQuestion(message);
     let timer: NodeJS.Timeout | undefined;
     let limit: NodeJS.Timeout | undefined;
     let onAbort: (() => void) | undefined;
     try {
       return await new Promise<Message>((resolve, reject) => {
         const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
-        if (limitMs !== undefined) limit = setTimeout(() => reject(late), limitMs);
+        if (limitMs !== undefined) limit = setTimeout(() => reject(late), Math.min(limitMs, MAX_TIMER_MS));
         onAbort = () => reject(aborted());
         signal?.addEventListener('abort', onAbort);
         this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
@@ -346,6 +349,7 @@ export class Session {
     read: (message: Message, parts: readonly Uint8Array[]) => T,
     options: RequestOptions = {},
   ): Promise<T> {
+    checkQuestion(query.message);
     const waiting: Partial<Waiting> = { onAnswer: read };
     await this.request((ticket) => ({ kind: 'query', ticket, query }), options, waiting);
     return waiting.answer as T;

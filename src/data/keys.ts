@@ -170,10 +170,24 @@ function textOf(value: unknown): string | undefined {
 }
 
 /**
+ * A column is what keys need of it: a kind that there is, or keys would be other ones than were meant.
+ * @throws BAD_ARGUMENT
+ */
+export function checkColumn(where: string, given: SparseColumn): void {
+  const { name, key, shared, table } = (given ?? {}) as Partial<SparseColumn>;
+  const wrong = (what: string) => new KintsugiError('BAD_ARGUMENT', `${where}: ${what}`);
+  if (typeof key !== 'string' || !Object.hasOwn(KEY_EXPECTED, key))
+    throw wrong(`key must be one of ${Object.keys(KEY_EXPECTED).join(', ')}`);
+  if (typeof name !== 'string' || typeof table !== 'string') throw wrong('name and table must be strings');
+  if (typeof shared !== 'boolean') throw wrong('shared must be true or false');
+}
+
+/**
  * The key that a value of a column has in its table; of null, that of a missing value. @throws BAD_ARGUMENT
  * for what is no value of the column
  */
 export function keyOf(column: SparseColumn, value: unknown): bigint {
+  checkColumn('keyOf: column', column);
   const maker = new KeyMaker(column);
   if (value === null || value === undefined || value === '') maker.missing();
   else if (!maker.make(value)) {

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { describe, KintsugiError } from '../errors.js';
 import type { InitializerSpec } from '../native.js';
 import { isOptimizerKind, NO_EXTRAS, OPTIMIZER_KINDS, optimizerOf, optimizerProblem } from '../optimizers.js';
+import { checkText } from '../options.js';
 import {
   COMMON_TABLE,
   DEFAULT_LIMIT,
@@ -116,6 +117,7 @@ export async function readSchema(file: string): Promise<Schema> {
  * @throws BAD_ARGUMENT with the place, what was expected there and what is there
  */
 export function parseSchema(value: unknown, where: string): Schema {
+  checkText('parseSchema: where', where);
   const whole = new Given(value, where);
   whole.fields('an object', 'label', 'dense', 'sparse', 'tables', 'weight', 'time', 'header');
   const { label, dense, sparse, tables, weight, time, header } = new Given(value, `${where}: `).fields(

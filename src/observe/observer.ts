@@ -3,7 +3,14 @@
  * share one observer: a job is asked once, however many look.
  */
 import type { JobSnapshot } from '../client/observe.js';
-import { checkInteger } from '../options.js';
+import {
+  checkFunction,
+  checkInteger,
+  checkOptions,
+  checkSwitch,
+  checkTimeout,
+  type OptionKeys,
+} from '../options.js';
 
 /** The part of a `Client` that an observer needs. */
 export interface Observable {
@@ -23,6 +30,13 @@ export interface ObserverOptions {
   onError?: (error: unknown) => void;
 }
 
+const OBSERVER_OPTIONS = {
+  intervalMs: true,
+  keep: true,
+  shards: checkSwitch,
+  onError: checkFunction,
+} satisfies OptionKeys<ObserverOptions>;
+
 /** Looks at a job again and again, and keeps what it saw. */
 export class Observer {
   private readonly snapshots: JobSnapshot[] = [];
@@ -37,9 +51,11 @@ export class Observer {
     private readonly client: Observable,
     private readonly options: ObserverOptions = {},
   ) {
+    checkOptions('Observer', options, OBSERVER_OPTIONS);
+    checkFunction('Observer: the method observe of client', client?.observe);
     this.intervalMs = options.intervalMs ?? 2000;
     this.keep = options.keep ?? 300;
-    checkInteger('Observer: intervalMs', this.intervalMs, 1);
+    checkTimeout('Observer: intervalMs', this.intervalMs, 1);
     checkInteger('Observer: keep', this.keep, 2);
   }
 
@@ -55,6 +71,7 @@ export class Observer {
 
   /** Calls back with every new snapshot. Returns what ends that. */
   on(listener: (snapshot: JobSnapshot) => void): () => void {
+    checkFunction('Observer: a listener', listener);
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }

@@ -3,6 +3,7 @@
  * process that was started again has lower counters, and counts from its start.
  */
 import type { JobSnapshot, ObservedNode } from '../client/observe.js';
+import { KintsugiError } from '../errors.js';
 import type { PeerId } from '../protocol/map.js';
 import {
   DURATION_BOUNDS_SECONDS,
@@ -94,8 +95,14 @@ export interface JobRates {
   shards: ShardRates[];
 }
 
-/** Rates of the time between two snapshots of one job. */
+/** Rates of the time between two snapshots of one job. @throws BAD_ARGUMENT for anything but snapshots */
 export function ratesBetween(earlier: JobSnapshot, later: JobSnapshot): JobRates {
+  for (const each of [earlier, later])
+    if (!Array.isArray(each?.nodes) || !Array.isArray(each.workers))
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        'ratesBetween: earlier and later must be what observe has given',
+      );
   const seconds = Math.max((later.at - earlier.at) / 1000, 1e-9);
   const pairs = pairsOf(earlier, later);
   const nodes = pairs.map(({ id, name, host, telemetry, known }): NodeRates => {
@@ -135,12 +142,20 @@ function pairsOf(earlier: JobSnapshot, later: JobSnapshot): Pair[] {
 /**
  * The duration that `part` of the observations between two readings did not exceed, in seconds; undefined
  * when there were none. Within a bucket they count as evenly spread; beyond the last bound it is that bound.
+ * @throws BAD_ARGUMENT
  */
 export function quantile(
   part: number,
   later: Histogram,
   earlier: Histogram = EMPTY_HISTOGRAM,
 ): number | undefined {
+  if (typeof part !== 'number' || !(part >= 0 && part <= 1))
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `quantile: part must be a number from 0 to 1, not ${String(part)}`,
+    );
+  if (!Array.isArray(later?.counts) || !Array.isArray(earlier?.counts))
+    throw new KintsugiError('BAD_ARGUMENT', 'quantile: later and earlier must be histograms');
   const counts = later.counts.map((count, i) => Math.max(0, count - (earlier.counts[i] ?? 0)));
   const total = sumOf(counts, (count) => count);
   if (total === 0) return undefined;

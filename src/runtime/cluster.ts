@@ -9,8 +9,16 @@ import {
   type Policy,
   type SchedulerPolicy,
 } from '../core/shared/policy.js';
-import type { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, type OptionKeys } from '../options.js';
+import { KintsugiError } from '../errors.js';
+import {
+  checkFunction,
+  checkInteger,
+  checkLogger,
+  checkOptions,
+  checkPolicy,
+  checkSecret,
+  type OptionKeys,
+} from '../options.js';
 import { MemoryStore } from '../storage/index.js';
 import { ROLE_TLS, type RoleTls } from '../transport/index.js';
 import { parseCode, poolsFor } from './job.js';
@@ -56,15 +64,15 @@ const CLUSTER_OPTIONS = {
   code: true,
   groups: true,
   standby: true,
-  token: true,
-  nodeToken: true,
-  metricsToken: true,
+  token: checkSecret,
+  nodeToken: checkSecret,
+  metricsToken: checkSecret,
   tls: true,
   memoryBytes: true,
   policy: true,
   schedulerPolicy: true,
-  log: true,
-  onFailed: true,
+  log: checkLogger,
+  onFailed: checkFunction,
 } satisfies OptionKeys<LocalClusterOptions>;
 
 /** A running cluster of {@link startLocalCluster}. */
@@ -73,11 +81,20 @@ export interface LocalCluster {
   readonly address: string;
   /** Nodes by index, killed ones too. */
   readonly nodes: readonly RunningPs[];
-  /** Stops node `index` without a word, as a crash would. */
+  /**
+   * Stops node `index` without a word, as a crash would.
+   * @throws BAD_ARGUMENT when there is no such node
+   */
   kill(index: number): Promise<void>;
-  /** Starts a killed node again, empty, under the same name. */
+  /**
+   * Starts a node that has ended again, empty, under the same name.
+   * @throws BAD_ARGUMENT when there is no such node, or it is up; CLOSED
+   */
   restart(index: number): Promise<void>;
-  /** Starts one more node; it gets its share of a running job. */
+  /**
+   * Starts one more node; it gets its share of a running job.
+   * @throws CLOSED
+   */
   add(): Promise<RunningPs>;
   /** Stops every role; nothing is kept. */
   close(): Promise<void>;
@@ -96,8 +113,8 @@ export interface LocalCluster {
 export async function startLocalCluster(options: LocalClusterOptions = {}): Promise<LocalCluster> {
   checkOptions('startLocalCluster', options, CLUSTER_OPTIONS);
   checkOptions('startLocalCluster: tls', options.tls, ROLE_TLS);
-  checkOptions('startLocalCluster: policy', options.policy, DEFAULT_POLICY);
-  checkOptions('startLocalCluster: schedulerPolicy', options.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
+  checkPolicy('startLocalCluster: policy', options.policy, DEFAULT_POLICY);
+  checkPolicy('startLocalCluster: schedulerPolicy', options.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
   const { standby = 0, memoryBytes = 0 } = options;
   checkInteger('startLocalCluster: standby', standby, 0);
   checkInteger('startLocalCluster: memoryBytes', memoryBytes, 0);
@@ -120,7 +137,8 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   });
   const onStandby = (index: number) => index >= ps && index < ps + standby;
   const start = async (index: number) => {
-    const node = await startPs({
+    let node: RunningPs | undefined;
+    const running = await startPs({
       scheduler: scheduler.address,
       name: `ps-${index}`,
       hostLabel: `host-${index}`,
@@ -132,14 +150,23 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
       memoryBytes,
       policy: options.policy,
       log,
-      onFailed: (error) => options.onFailed?.(`ps-${index}`, error),
+      onFailed: (error) => {
+        if (node) ended.add(node);
+        options.onFailed?.(`ps-${index}`, error);
+      },
     });
+    const close = () => {
+      ended.add(one);
+      return running.close();
+    };
+    const one: RunningPs = { ...running, close };
+    node = one;
     // What ends a process elsewhere ends the node here, and what a supervisor starts again is started again.
-    void node.left.then(async ({ restart }) => {
-      await node.close();
+    void one.left.then(async ({ restart }) => {
+      await one.close();
       if (restart) await again(index);
     });
-    return node;
+    return one;
   };
   const again = async (index: number) => {
     try {
@@ -150,6 +177,16 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
     }
   };
   const nodes: RunningPs[] = [];
+  /** Nodes whose processes would be gone; to the others a second one of their name would be a rival. */
+  const ended = new WeakSet<RunningPs>();
+  const nodeAt = (where: string, index: number) => {
+    const node = nodes[index];
+    if (node) return node;
+    throw new KintsugiError('BAD_ARGUMENT', `${where}: there is no node ${String(index)}`);
+  };
+  const checkOpen = () => {
+    if (closing) throw new KintsugiError('CLOSED', 'the cluster is closed');
+  };
   let closing = false;
   /** Of the next node that is added; never given twice, because a name belongs to one process at a time. */
   let nextIndex = ps + standby;
@@ -169,11 +206,21 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   return {
     address: scheduler.address,
     nodes,
-    kill: (index) => nodes[index]!.close(),
+    kill: async (index) => nodeAt('kill', index).close(),
     restart: async (index) => {
-      nodes[index] = await start(index);
+      const node = nodeAt('restart', index);
+      checkOpen();
+      if (!ended.delete(node))
+        throw new KintsugiError('BAD_ARGUMENT', `restart: node ${index} is up; kill it first`);
+      try {
+        nodes[index] = await start(index);
+      } catch (error) {
+        ended.add(node);
+        throw error;
+      }
     },
     add: async () => {
+      checkOpen();
       const index = nextIndex++;
       const node = await start(index);
       nodes[index] = node;

@@ -8,10 +8,11 @@ import type { Place } from '../checkpoint/place.js';
 import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import {
   checkArray,
-  checkInteger,
+  checkFunction,
   checkOptions,
+  checkSignal,
   checkText,
-  MAX_TIMER_MS,
+  checkTimeout,
   type OptionKeys,
 } from '../options.js';
 import type { Manifest, SavedTable } from '../protocol/checkpoints.js';
@@ -36,8 +37,8 @@ const EXPORT_OPTIONS = {
   tables: true,
   everyMs: true,
   missing: true,
-  onChange: true,
-  signal: true,
+  onChange: checkFunction,
+  signal: checkSignal,
 } satisfies OptionKeys<ExportOptions>;
 
 const EVERY_MS = 5000;
@@ -305,9 +306,7 @@ export async function openExport(url: string, options: ExportOptions = {}): Prom
     checkArray('openExport: tables', tables);
     for (const name of tables) checkText('openExport: tables', name);
   }
-  checkInteger('openExport: everyMs', everyMs, 0);
-  if (everyMs > MAX_TIMER_MS)
-    throw new KintsugiError('BAD_ARGUMENT', `openExport: everyMs must be at most ${MAX_TIMER_MS}`);
+  checkTimeout('openExport: everyMs', everyMs);
   if (missing !== undefined && typeof missing !== 'number')
     throw new KintsugiError('BAD_ARGUMENT', 'openExport: missing must be a number');
   const place = await openPlace(url);

@@ -6,7 +6,9 @@
 import { auditKeys, auditTable } from '../client/audit.js';
 import type { Client, PushCounts } from '../client/client.js';
 import { ranges } from '../client/concurrent.js';
+import { internalsOf } from '../client/internals.js';
 import { loadNative } from '../native.js';
+import { checkArray, checkFields, checkInteger } from '../options.js';
 import { type Pool, shardCount, tableByName } from '../protocol/map.js';
 
 /** Audit rows that are pulled at once, of whole clients: each has one per shard. */
@@ -31,9 +33,16 @@ export interface PushAudit {
 /**
  * Compares the counts of clients that connected with `audit` and have stopped pushing with the rows that
  * their pushes changed.
- * @throws UNKNOWN_TABLE (nobody connected with `audit`), UNRECOVERABLE, CLOSED
+ * @throws UNKNOWN_TABLE (nobody connected with `audit`), UNRECOVERABLE, BAD_ARGUMENT, CLOSED
  */
 export async function checkPushes(client: Client, counts: readonly ClientCounts[]): Promise<PushAudit> {
+  internalsOf(client);
+  checkArray('checkPushes: counts', counts);
+  for (const each of counts) {
+    checkFields<ClientCounts>('checkPushes: an entry of counts', each, { client: true, counts: true });
+    checkInteger('checkPushes: client', each.client, 0);
+    checkArray('checkPushes: counts of a client', each.counts);
+  }
   const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };
   const { pools } = client.clusterMap;
   for (const pool of pools) {

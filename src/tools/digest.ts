@@ -34,12 +34,13 @@ export interface Digest {
  * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs
  * of different shapes with the same rows have the same digest. Stop training first: a job that is being
  * trained has no single state.
- * @throws LIMIT (rows are added to a table again and again while it is read), UNRECOVERABLE, CLOSED
+ * @throws LIMIT (rows are added to a table again and again while it is read), UNRECOVERABLE, BAD_ARGUMENT,
+ * CLOSED
  */
 export async function digest(client: Client): Promise<Digest> {
+  const { session } = internalsOf(client);
   let hash = createHash('sha256');
   const tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
-  const { session } = internalsOf(client);
   let counts = await rowCounts(session);
   let rows = 0;
   for (const spec of tables) {

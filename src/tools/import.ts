@@ -6,14 +6,23 @@
 import { initialState, joinRows } from '../checkpoint/layout.js';
 import type { Client } from '../client/client.js';
 import { pipelined } from '../client/concurrent.js';
+import { internalsOf } from '../client/internals.js';
 import { batchRows } from '../client/scan.js';
 import { checkFiles } from '../data/bytes.js';
+import { checkColumn } from '../data/keys.js';
 import type { KeyKind, SparseColumn } from '../data/schema.js';
 import { readVectors } from '../data/vectors/open.js';
 import type { VectorBatch } from '../data/vectors/rows.js';
 import { KintsugiError } from '../errors.js';
 import { loadNative } from '../native.js';
-import { checkArray, checkFields, checkText, type OptionKeys } from '../options.js';
+import {
+  checkArray,
+  checkFields,
+  checkFunction,
+  checkSignal,
+  checkText,
+  type OptionKeys,
+} from '../options.js';
 import type { TableSpec } from '../protocol/map.js';
 
 /** Batches that are not durable yet, and bytes of keys and rows in each. */
@@ -44,7 +53,14 @@ export interface ImportOptions {
 }
 
 const IMPORT_OPTIONS = {
-  ...{ table: true, key: true, column: true, keys: true, values: true, onProgress: true, signal: true },
+  table: true,
+  key: true,
+  column: true,
+  keys: checkText,
+  // Thousands of columns are many characters.
+  values: (where: string, given: string) => checkText(where, given, Number.POSITIVE_INFINITY),
+  onProgress: checkFunction,
+  signal: checkSignal,
 } satisfies OptionKeys<ImportOptions>;
 
 /** How far an import is. */
@@ -80,9 +96,12 @@ export async function importRows(
   options: ImportOptions,
 ): Promise<ImportResult> {
   checkArray('importRows: files', files);
+  for (const file of files) checkText('importRows: files', file);
   checkFields('importRows', options, IMPORT_OPTIONS);
+  internalsOf(client);
   const column = columnOf(options);
-  checkText('importRows: table', column.table);
+  if (options.column === undefined) checkText('importRows: table', column.table);
+  checkColumn('importRows', column);
   const { spec } = client.table(column.table);
   await checkFiles(files);
   const { keys, values, onProgress, signal } = options;
@@ -107,7 +126,7 @@ export async function importRows(
 }
 
 function columnOf({ table, key, column }: ImportOptions): SparseColumn {
-  if (column) {
+  if (column !== undefined) {
     if (table === undefined && key === undefined) return column;
     throw new KintsugiError('BAD_ARGUMENT', 'importRows: `column` says the table and what its keys are');
   }

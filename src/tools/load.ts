@@ -20,7 +20,14 @@ import { pipelined } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
 import { batchRows, rowCounts } from '../client/scan.js';
 import { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
+import {
+  checkFunction,
+  checkInteger,
+  checkOptions,
+  checkSignal,
+  checkText,
+  type OptionKeys,
+} from '../options.js';
 import type { Manifest, SavedTable } from '../protocol/checkpoints.js';
 import { tableByName } from '../protocol/map.js';
 
@@ -37,7 +44,11 @@ export interface LoadOptions {
   signal?: AbortSignal | undefined;
 }
 
-const LOAD_OPTIONS = { number: true, onProgress: true, signal: true } satisfies OptionKeys<LoadOptions>;
+const LOAD_OPTIONS = {
+  number: true,
+  onProgress: checkFunction,
+  signal: checkSignal,
+} satisfies OptionKeys<LoadOptions>;
 
 /** How far a load is. */
 export interface LoadProgress {
@@ -64,6 +75,7 @@ export interface LoadResult {
  */
 export async function load(client: Client, url: string, options: LoadOptions = {}): Promise<LoadResult> {
   checkText('load: url', url);
+  internalsOf(client);
   checkOptions('load', options, LOAD_OPTIONS);
   if (options.number !== undefined) checkInteger('load: number', options.number, 1);
   return withPlace(url, async (place) => {

@@ -6,7 +6,14 @@
  */
 import type { Client } from '../client/client.js';
 import { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
+import {
+  checkArray,
+  checkFunction,
+  checkOptions,
+  checkText,
+  checkTimeout,
+  type OptionKeys,
+} from '../options.js';
 import type { JobStatus, NodeStatus } from '../protocol/messages.js';
 import { drainToRestart, rebalance, statusIn } from './scaling.js';
 
@@ -26,7 +33,7 @@ export interface RestartOptions {
 const RESTART_OPTIONS = {
   nodes: true,
   timeoutMs: true,
-  onRestarted: true,
+  onRestarted: checkFunction,
 } satisfies OptionKeys<RestartOptions>;
 
 /** One step of {@link restart}. */
@@ -54,7 +61,8 @@ const POLL_MS = 100;
 export async function restart(client: Client, options: RestartOptions = {}): Promise<RestartedNode[]> {
   checkOptions('restart', options, RESTART_OPTIONS);
   const { timeoutMs = 60_000, nodes } = options;
-  checkInteger('restart: timeoutMs', timeoutMs, 1);
+  checkTimeout('restart: timeoutMs', timeoutMs, 1);
+  if (nodes !== undefined) checkArray('restart: nodes', nodes);
   for (const node of nodes ?? []) checkText('restart: nodes', node);
   const targets = chosen(await statusIn(client, timeoutMs), nodes);
   const done: RestartedNode[] = [];

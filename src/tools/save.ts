@@ -19,7 +19,14 @@ import { pipelined, ranges } from '../client/concurrent.js';
 import { internalsOf } from '../client/internals.js';
 import { batchRows, pullRows, shardKeys } from '../client/scan.js';
 import { KintsugiError } from '../errors.js';
-import { checkOptions, checkText, type OptionKeys } from '../options.js';
+import {
+  checkFunction,
+  checkOptions,
+  checkSignal,
+  checkSwitch,
+  checkText,
+  type OptionKeys,
+} from '../options.js';
 import {
   type CheckpointDraft,
   checkpointOfSegment,
@@ -39,7 +46,11 @@ export interface SaveOptions {
   partial?: boolean | undefined;
 }
 
-const SAVE_OPTIONS = { onProgress: true, signal: true, partial: true } satisfies OptionKeys<SaveOptions>;
+const SAVE_OPTIONS = {
+  onProgress: checkFunction,
+  signal: checkSignal,
+  partial: checkSwitch,
+} satisfies OptionKeys<SaveOptions>;
 
 /** How far a save is. */
 export interface SaveProgress {
@@ -72,6 +83,7 @@ const DEPTH = 2;
  */
 export async function save(client: Client, url: string, options: SaveOptions = {}): Promise<SaveResult> {
   checkText('save: url', url);
+  internalsOf(client);
   checkOptions('save', options, SAVE_OPTIONS);
   return withPlace(url, (place) => saveTo(place, client, options));
 }

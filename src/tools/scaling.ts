@@ -2,7 +2,14 @@
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
-import { checkInteger, checkOptions, checkText, type OptionKeys } from '../options.js';
+import {
+  checkFunction,
+  checkInteger,
+  checkOptions,
+  checkText,
+  checkTimeout,
+  type OptionKeys,
+} from '../options.js';
 import type { ChangeStatus, JobStatus, MessageOf, MoveStatus } from '../protocol/messages.js';
 
 /** Options of {@link scale}, {@link drain} and {@link rebalance}. */
@@ -18,7 +25,7 @@ export interface ChangeOptions {
   onProgress?: ((change: ChangeStatus, status: JobStatus) => void) | undefined;
 }
 
-const CHANGE_OPTIONS = { timeoutMs: true, onProgress: true } satisfies OptionKeys<ChangeOptions>;
+const CHANGE_OPTIONS = { timeoutMs: true, onProgress: checkFunction } satisfies OptionKeys<ChangeOptions>;
 
 const POLL_MS = 100;
 /** An answer takes a moment even where moves have less. */
@@ -119,7 +126,7 @@ async function change(
 function timeoutOf(options: ChangeOptions): number {
   checkOptions('a change', options, CHANGE_OPTIONS);
   const timeoutMs = options.timeoutMs ?? 0;
-  checkInteger('a change: timeoutMs', timeoutMs, 0);
+  checkTimeout('a change: timeoutMs', timeoutMs);
   return timeoutMs;
 }
 

@@ -6,7 +6,7 @@
 import type { Client } from '../client/client.js';
 import { internalsOf } from '../client/internals.js';
 import { KintsugiError } from '../errors.js';
-import { checkOptions, type OptionKeys } from '../options.js';
+import { checkOptions, checkSwitch, type OptionKeys } from '../options.js';
 import { checkParity, type ParityCheck, type SinkCheck } from './parity.js';
 
 /** What a scrub found; after a repair the counts are those of a second check. */
@@ -27,7 +27,7 @@ export interface ScrubOptions {
   repair?: boolean | undefined;
 }
 
-const SCRUB_OPTIONS = { repair: true } satisfies OptionKeys<ScrubOptions>;
+const SCRUB_OPTIONS = { repair: checkSwitch } satisfies OptionKeys<ScrubOptions>;
 
 /**
  * Checks the parity equation on every block of a running job, without stopping it. The counts are exact when
@@ -36,6 +36,7 @@ const SCRUB_OPTIONS = { repair: true } satisfies OptionKeys<ScrubOptions>;
  */
 export async function scrub(client: Client, options: ScrubOptions = {}): Promise<ScrubReport> {
   checkOptions('scrub', options, SCRUB_OPTIONS);
+  internalsOf(client);
   const wrong: SinkCheck[] = [];
   const found = await checkParity(client, (sink) => {
     if (sink.mismatched > 0) wrong.push(sink);

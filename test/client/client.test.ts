@@ -52,6 +52,48 @@ describe('tables', () => {
     expect(job.table('user').dim).toBe(8);
   });
 
+  it('a table of another job, or one that was changed, is refused', async () => {
+    const [a, b] = [await connected(), await connected()];
+    const [first] = await a.createTables([{ name: 'first', ...COUNTING }]);
+    await b.createTable({ name: 'other', ...COUNTING });
+    const stranger = b.table('other');
+    expect(stranger.spec.id).toBe(first!.spec.id);
+    const [keys, gradients] = [keysOf(1), Float32Array.of(1, 1)];
+    const { spec } = first!;
+    const changed = (change: object) => ({ ...first!, spec: { ...spec, ...change } }) as typeof stranger;
+    const cases: [string, typeof stranger][] = [
+      ['UNKNOWN_TABLE', stranger],
+      ['UNKNOWN_TABLE', changed({ id: 999 })],
+      ['UNKNOWN_TABLE', changed({ name: 'nope' })],
+      ['BAD_ARGUMENT', changed({ dim: 1 })],
+      ['BAD_ARGUMENT', changed({ pool: 'mirrored' })],
+      ['BAD_ARGUMENT', changed({ optimizer: undefined })],
+      ['UNKNOWN_TABLE', { ...first!, spec: {} } as never],
+      ['BAD_ARGUMENT', { ...first!, spec: 5 } as never],
+    ];
+    const found = [];
+    for (const [, table] of cases) {
+      const works = [
+        () => a.push([{ table, keys, gradients }]),
+        () => a.pull([{ table, keys }]),
+        () => a.scan(table, { select: 'keys' }).next(),
+      ];
+      for (const work of works) found.push((await rejection((async () => work())())).code);
+    }
+    expect(found).toEqual(cases.flatMap(([code]) => [code, code, code]));
+    // Nothing was changed, and a specification that says the same is as good.
+    expect(await a.pull([{ table: changed({}), keys }])).toEqual([Float32Array.of(0, 0)]);
+    expect(await first!.pull(keys)).toEqual(Float32Array.of(0, 0));
+  });
+
+  it('a table that another client of the job has just created', async () => {
+    const job = await cluster({ code: '1+1' });
+    const [a, b] = [await client(job.address), await client(job.address)];
+    const table = await a.createTable({ name: 'new', ...COUNTING });
+    await b.push([{ table, keys: keysOf(1), gradients: Float32Array.of(1, 2) }]);
+    expect(await table.pull(keysOf(1))).toEqual(Float32Array.of(1, 2));
+  });
+
   it('creates all tables of a call or none', async () => {
     const job = await connected();
     const { code } = await rejection(
