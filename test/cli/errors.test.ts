@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startLocalCluster } from '../../src/runtime/cluster.js';
 import { kintsugi, record, start } from './support.js';
 
@@ -109,6 +109,17 @@ describe('data and models', () => {
   test('a missing file is named', async () => {
     await refusedAtOnce(['worker', ...NOWHERE, '--data', file('no.tsv')], 'BAD_DATA', /no\.tsv/);
     await refusedAtOnce(['local', '--data', good, '--test', file('no.tsv')], 'BAD_DATA', /no\.tsv/);
+  });
+
+  test('a pipe is refused: it can be read once', async () => {
+    const flags = ['--ps', '2', '--code', '1+1', '--workers', '1'];
+    const running = start(['local', '--data', '/dev/stdin', ...flags], {}, 'pipe');
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    const { code, stderr } = await running.ended;
+    expect(stderr).toMatch(
+      /^kintsugi: BAD_DATA: \/dev\/stdin: must be a regular file, .*; it is a (pipe|socket)$/,
+    );
+    expect(code).toBe(2);
   });
 
   test('a missing model file is named', async () => {
