@@ -23,6 +23,7 @@ import {
 } from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
+  checkEpochs,
   DEFAULT_CODE,
   duration,
   embeddingOptimizer,
@@ -162,6 +163,7 @@ function withLeast(flags: Flags, command: Command): Flags {
 
 async function run(given: Flags, command: Command): Promise<void> {
   const flags = withLeast(given, command);
+  checkEpochs(flags);
   if (flags.json !== undefined) checkWritable('--json', flags.json);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
