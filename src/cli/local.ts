@@ -187,7 +187,7 @@ async function run(given: Flags, command: Command): Promise<void> {
   const { report } = run;
   process.stdout.write(renderSummary(report));
   const problem = problemOf(report);
-  if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+  if (problem) throw new RunFailure(problem.code, `the run is not clean: ${problem.text}`);
 }
 
 /** A page of the job, for as long as it runs. */
