@@ -18,7 +18,7 @@ import type { Spool } from '../train/spool.js';
 import type { StepClock } from '../train/step-clock.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
-/** Limit of handing ranges back after a failure, and after a stop. Without it their leases end by themselves, later. */
+/** Limit of handing ranges back after a failure or a stop. Without it their leases end, later. */
 const HAND_BACK_MS = 2000;
 
 /**

@@ -113,7 +113,7 @@ test('tables that cannot be saved at the end do not cost the report', async () =
   expect(output.stdout).toContain('trained 6,000 samples');
   expect(output.stdout).toMatch(/^saved +nothing/m);
   expect(output.said.at(-1)).toMatch(
-    /^kintsugi: BAD_ARGUMENT: the run is not clean: nothing is saved in .*taken: .*is not empty.*; train again$/,
+    /^kintsugi: BAD_ARGUMENT: the run is not clean: nothing is saved in .*is not empty.*; train again$/,
   );
   expect(output.code).toBe(1);
   expect(JSON.parse(readFileSync(json, 'utf8'))).toMatchObject({ saved: { place, code: 'BAD_ARGUMENT' } });
