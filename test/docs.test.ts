@@ -201,6 +201,7 @@ it('docs/errors.md has every code with its meaning', () => {
   const rows = rowsOf('docs/errors.md').slice(1);
   const inDocument = rows.map(([code, meaning]) => `${quoted(code!)[0]}: ${meaning}`);
   expect(compare(inCode, inDocument)).toEqual(SAME);
+  expect(rows.filter((cells) => cells.length !== 3)).toEqual([]);
 });
 
 // ---- metrics

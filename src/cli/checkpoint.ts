@@ -47,9 +47,16 @@ function print(json: boolean, value: unknown, text: string): void {
 
 // ---- of a running job
 
+/** In the words of the commands: it takes no argument, so only the plan can be one that is not there. */
+function notMade(error: unknown): unknown {
+  if (!(error instanceof KintsugiError && error.code === 'BAD_ARGUMENT')) return asFailure(error);
+  const text = 'the job has no place for checkpoints: give it one with "kintsugi checkpoint set PLACE"';
+  return new KintsugiError('BAD_ARGUMENT', text, { cause: error });
+}
+
 async function runNow(flags: JobFlags): Promise<void> {
   const made = await withClient(flags, (client) =>
-    client.checkpoint().catch((error: unknown) => Promise.reject(asFailure(error))),
+    client.checkpoint().catch((error: unknown) => Promise.reject(notMade(error))),
   );
   const { number, rows, bytes, tookMs } = made;
   const text = `checkpoint ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}`;

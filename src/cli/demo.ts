@@ -99,7 +99,7 @@ async function run(flags: Flags): Promise<void> {
   process.stdout.write(renderSummary(report));
   process.stdout.write(`\nbest reachable AUC of this data: ${bestAuc.toFixed(4)}\npicture: ${picture}\n`);
   const problem = problemOf(report);
-  if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+  if (problem) throw new RunFailure(problem.code, `the run is not clean: ${problem.text}`);
 }
 
 export function registerDemo(program: Command): void {

@@ -294,6 +294,12 @@ export interface TrainingFlags extends OptimizerFlags {
   deterministic: boolean;
 }
 
+/** What trains nothing and tests nothing is a mistake. @throws BAD_ARGUMENT */
+export function checkEpochs({ epochs, test = [] }: TrainingFlags): void {
+  if (epochs > 0 || test.length > 0) return;
+  throw new KintsugiError('BAD_ARGUMENT', '--epochs 0 trains nothing: it needs --test');
+}
+
 /** @throws BAD_ARGUMENT for two answers to one question */
 export function stalenessOf({ staleness, sync }: TrainingFlags): number {
   if (sync && (staleness ?? 0) > 0) throw bad(`--sync is --staleness 0, not ${staleness}`);

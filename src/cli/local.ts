@@ -23,6 +23,7 @@ import {
 } from './checkpoint-flags.js';
 import { RunFailure } from './failure.js';
 import {
+  checkEpochs,
   DEFAULT_CODE,
   duration,
   embeddingOptimizer,
@@ -162,6 +163,7 @@ function withLeast(flags: Flags, command: Command): Flags {
 
 async function run(given: Flags, command: Command): Promise<void> {
   const flags = withLeast(given, command);
+  checkEpochs(flags);
   if (flags.json !== undefined) checkWritable('--json', flags.json);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
@@ -185,7 +187,7 @@ async function run(given: Flags, command: Command): Promise<void> {
   const { report } = run;
   process.stdout.write(renderSummary(report));
   const problem = problemOf(report);
-  if (problem !== undefined) throw new RunFailure('INTERNAL', `the run is not clean: ${problem}`);
+  if (problem) throw new RunFailure(problem.code, `the run is not clean: ${problem.text}`);
 }
 
 /** A page of the job, for as long as it runs. */

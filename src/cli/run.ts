@@ -23,9 +23,29 @@ function fail(error: unknown): void {
   process.exitCode = known && !(error instanceof RunFailure) ? 2 : 1;
 }
 
+/**
+ * Whoever closes standard output has read what it wanted, as `head` has: the command ends, without a word and
+ * as well as it went until then. Output that is lost for another reason is an error.
+ */
+function endOutput(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EPIPE' && process.exitCode === undefined)
+    fail(new RunFailure('BAD_ARGUMENT', `standard output cannot be written: ${describe(error)}`));
+  process.stderr.write('', () => process.exit());
+}
+
+process.stdout.on('error', (error) => {
+  // The command sees to it.
+  if (process.stdout.listenerCount('error') === 1) endOutput(error);
+});
+
 /** A thing left open (a socket that redials, a model's threads) must not keep a finished command alive. */
 function leave(): void {
-  process.stdout.write('', () => process.stderr.write('', () => process.exit()));
+  process.stdout.write('', () => {
+    // Of what was written last, the stream knows before it tells.
+    const { errored } = process.stdout;
+    if (errored && process.stdout.listenerCount('error') === 1) endOutput(errored);
+    else process.stderr.write('', () => process.exit());
+  });
 }
 
 process.on('uncaughtException', (error) => {

@@ -6,6 +6,7 @@ import { checkWork, spoolOf } from '../worker/options.js';
 import { runWorker } from '../worker/role.js';
 import {
   certificateOf,
+  checkEpochs,
   clientTlsOf,
   embeddingOptimizer,
   loggerOf,
@@ -56,6 +57,7 @@ async function run(flags: Flags): Promise<void> {
   tuneV8();
   const { name, evaluate, follow, epochs, data = [], test = [] } = flags;
   checkWork({ data, test, epochs, evaluate, follow });
+  checkEpochs(flags);
   const inputTaken = process.env[LIFELINE_ENV] === 'stdin';
   const spool = spoolOf({ data, follow, spool: flags.spool, spoolLead: flags.spoolLead }, inputTaken);
   const abort = new AbortController();

@@ -1,5 +1,5 @@
 /** Bytes of data files, decompressed, and the failures of reading them in the words of a user. */
-import { createReadStream } from 'node:fs';
+import { createReadStream, type Stats } from 'node:fs';
 import { access, constants, open, stat } from 'node:fs/promises';
 import { type Duplex, Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
@@ -30,10 +30,26 @@ function unreadable(file: string, error: unknown): KintsugiError {
   return other ? error : bad(`${file}: ${describe(error)}`, error);
 }
 
-/** Bytes of a file, as it is. @throws BAD_DATA */
+function kindOf(stats: Stats): string {
+  if (stats.isDirectory()) return 'a directory';
+  if (stats.isFIFO()) return 'a pipe';
+  return stats.isSocket() ? 'a socket' : 'a device';
+}
+
+/**
+ * Data is in regular files, and nothing else is ever opened: workers read parts of it, and read them again
+ * after a loss. A pipe gives its bytes once, and to open one that nobody writes to blocks a thread for ever.
+ */
+async function sizeOfRegular(file: string): Promise<number> {
+  const stats = await stat(file);
+  if (stats.isFile()) return stats.size;
+  throw new Error(`must be a regular file, whose parts can be read again; it is ${kindOf(stats)}`);
+}
+
+/** Bytes of a file, as it is. @throws BAD_DATA, also for what is no regular file */
 export async function sizeOf(file: string): Promise<number> {
   try {
-    const size = isRemote(file) ? await remoteSize(file) : (await stat(file)).size;
+    const size = isRemote(file) ? await remoteSize(file) : await sizeOfRegular(file);
     if (size === undefined) throw new Error('there is no such file');
     return size;
   } catch (error) {
@@ -48,6 +64,7 @@ export function isPacked(file: string): boolean {
 
 /** A file in two pieces of memory in turn: one is read while the other is used. */
 async function* plainChunks(file: string, from: number): AsyncGenerator<Buffer> {
+  await sizeOfRegular(file);
   const handle = await open(file);
   let next: Promise<Buffer> | undefined;
   try {
@@ -90,6 +107,7 @@ export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncG
     }
     return;
   }
+  if (!isRemote(file)) await sizeOf(file);
   const unpack = ending === undefined ? undefined : await UNPACKERS[ending]!();
   const start = unpack ? 0 : from;
   const raw: Readable = isRemote(file)
@@ -115,7 +133,7 @@ export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncG
   }
 }
 
-/** Throws for a missing file at once, and not only when the files before it are done. */
+/** Throws for a file that cannot be read at once, and not only when the files before it are done. */
 export async function checkFiles(files: readonly string[]): Promise<void> {
   if (files.length === 0) throw new KintsugiError('BAD_ARGUMENT', 'no data files were given');
   for (const file of files) {
@@ -128,5 +146,6 @@ export async function checkFiles(files: readonly string[]): Promise<void> {
     } catch (error) {
       throw bad(`${file}: cannot be read (${describe(error)})`, error);
     }
+    await sizeOf(file);
   }
 }

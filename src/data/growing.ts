@@ -5,7 +5,7 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { describe, KintsugiError } from '../errors.js';
-import { bad } from './bytes.js';
+import { bad, sizeOf } from './bytes.js';
 import { MAX_LINE_BYTES } from './lines.js';
 
 const NEWLINE = 10;
@@ -81,6 +81,7 @@ export class GrowingFiles {
 }
 
 async function lookAt(file: string, seen: Seen): Promise<void> {
+  await sizeOf(file);
   const handle = await open(file);
   try {
     const { size, ino } = await handle.stat();

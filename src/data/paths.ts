@@ -2,7 +2,7 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe } from '../errors.js';
-import { bad } from './bytes.js';
+import { bad, sizeOf } from './bytes.js';
 import { isRemote, remoteFiles } from './object-store.js';
 
 /** Names that begin so are not data: what programs leave beside it, such as `_SUCCESS`. */
@@ -12,7 +12,7 @@ const PATTERN = /[*?]/;
 /**
  * Files in the order of the arguments. A directory stands for the files in it and below it, `*` and `?` in a
  * path for what they match within one name; both are taken in the order of their names, so that every worker
- * has the same order. @throws BAD_DATA where there is no file
+ * has the same order. @throws BAD_DATA where there is no file, or something else than one
  */
 export async function expandPaths(paths: readonly string[]): Promise<string[]> {
   return (await Promise.all(paths.map(expand))).flat();
@@ -22,6 +22,7 @@ async function expand(path: string): Promise<string[]> {
   if (isRemote(path)) return expandRemote(path);
   const there = await stat(path).catch(() => undefined);
   if (there?.isDirectory()) return someOf(await below(path), `${path}: the directory has no data files`);
+  if (there) await sizeOf(path);
   if (there || !PATTERN.test(path)) return [path];
   return someOf(await matching(path), `${path}: no file matches`);
 }

@@ -18,7 +18,6 @@ import { checkPushes } from '../tools/audit.js';
 import { digest } from '../tools/digest.js';
 import { load } from '../tools/load.js';
 import { checkParity } from '../tools/parity.js';
-import { save } from '../tools/save.js';
 import { LocalAutoscale } from './autoscale.js';
 import { RunCheckpoints } from './checkpoints.js';
 import type { Display } from './display.js';
@@ -43,6 +42,7 @@ import {
   trainingSpan,
 } from './report.js';
 import { samplesOf, samplesReport } from './samples.js';
+import { checkSave, saveRun } from './saving.js';
 import { Scalings } from './scaling.js';
 import { scalingsOf } from './scaling-report.js';
 import { countText, percentText } from './text.js';
@@ -149,6 +149,7 @@ class LocalJob {
 
   private async story(): Promise<LocalRun> {
     const { options, processes } = this;
+    await checkSave(options);
     const rows = await samplesOf(options);
     this.total = rows * options.epochs;
     const restored = await this.checkpoints.begin();
@@ -168,7 +169,7 @@ class LocalJob {
     await this.train();
     const status = await this.settle();
     if (options.test.length > 0) await this.evaluate();
-    if (options.save !== undefined) await save(client, options.save);
+    const saved = await saveRun(client, options);
     this.display.line('checking pushes, parity and digest');
     const pushes = await this.checkPushes(client);
     const samples = samplesReport({
@@ -199,6 +200,7 @@ class LocalJob {
       autoscale: this.autoscale?.report(trainingSpan(events)?.start) ?? null,
       checkpoints: await this.checkpoints.report(events, trainingSpan(events)?.start),
       restored: this.checkpoints.restoredReport(events),
+      saved,
       nodes: nodesOf(await client.status()),
     };
     return { report, events, kills: this.kills };

@@ -3,6 +3,7 @@
  * processes. All times are counted from the SIGKILL on the launcher's monotonic clock; what did not happen is
  * null.
  */
+import { ERROR_CODES, type ErrorCode } from '../errors.js';
 import type { JobStatus } from '../protocol/messages.js';
 import type { ParityCheck } from '../tools/parity.js';
 import type { AutoscaleReport } from './autoscale.js';
@@ -11,6 +12,7 @@ import { numberOf, type RoleEvent } from './events.js';
 import type { GoodputReport } from './goodput.js';
 import type { KillRole } from './kills.js';
 import type { SamplesReport } from './samples.js';
+import type { SavedReport } from './saving.js';
 import { type ProgressPoint, Throughput } from './throughput.js';
 
 const WINDOW_MS = 1000;
@@ -69,6 +71,7 @@ export interface ScalingReport {
   ok: boolean;
   /** Why it is not ok. */
   problem: string | null;
+  code: ErrorCode | null;
 }
 
 /** `lost` and `duplicated` are null without an audit. */
@@ -115,6 +118,8 @@ export interface Report extends Omit<TrainingSummary, 'samples'> {
   checkpoints: CheckpointsReport | null;
   /** Null: the job began empty. */
   restored: RestoredReport | null;
+  /** Null: it was not asked for. */
+  saved: SavedReport | null;
   nodes: NodeReport[];
 }
 
@@ -290,21 +295,48 @@ function round(value: number): number {
   return Math.round(value * 1000) / 1000;
 }
 
+/** Why a run is not clean, with the code of its cause. */
+export interface Problem {
+  code: ErrorCode;
+  text: string;
+}
+
 /** Why a finished run is not clean, in one line; undefined when it is. */
 export function problemOf(
-  report: Pick<Report, 'pushes' | 'parity' | 'samples'> & Partial<Pick<Report, 'scalings' | 'checkpoints'>>,
-): string | undefined {
-  const { pushes, parity, samples, scalings = [], checkpoints } = report;
-  const problems: string[] = [];
-  if ((pushes.lost ?? 0) > 0) problems.push(`${pushes.lost} acknowledged pushes are lost`);
-  if ((pushes.duplicated ?? 0) > 0) problems.push(`${pushes.duplicated} pushes were applied twice`);
-  if (parity.mismatched > 0) problems.push(`${parity.mismatched} blocks do not match their parity`);
-  for (const { to, problem } of scalings)
-    if (problem !== null) problems.push(`no scaling to ${to} PS: ${problem}`);
+  report: Pick<Report, 'pushes' | 'parity' | 'samples'> &
+    Partial<Pick<Report, 'scalings' | 'checkpoints' | 'saved'>>,
+): Problem | undefined {
+  const { pushes, parity, samples, scalings = [], checkpoints, saved } = report;
+  const problems: Problem[] = [];
+  const broken = (text: string) => problems.push({ code: 'INTERNAL', text });
+  if ((pushes.lost ?? 0) > 0) broken(`${pushes.lost} acknowledged pushes are lost`);
+  if ((pushes.duplicated ?? 0) > 0) broken(`${pushes.duplicated} pushes were applied twice`);
+  if (parity.mismatched > 0) broken(`${parity.mismatched} blocks do not match their parity`);
+  for (const { to, problem, code } of scalings)
+    if (problem !== null) problems.push({ code: codeOf(code), text: `no scaling to ${to} PS: ${problem}` });
   // What is at the end is what counts: the next one has what one before could not have.
   const last = checkpoints?.failed.at(-1);
-  if (last && last.number > (checkpoints?.made.at(-1)?.number ?? 0))
-    problems.push(`there is no checkpoint of the end: ${last.code}: ${last.message}`);
-  problems.push(...samples.problems);
-  return problems.length > 0 ? problems.join('; ') : undefined;
+  const lastIsMade = (last?.number ?? 0) <= (checkpoints?.made.at(-1)?.number ?? 0);
+  if (last && !lastIsMade) {
+    const text = `there is no checkpoint of the end: ${last.code}: ${last.message}`;
+    problems.push({ code: codeOf(last.code), text });
+  }
+  if (saved && saved.code !== null) {
+    const { code, place, message } = saved;
+    const way =
+      checkpoints && checkpoints.newest !== null && lastIsMade
+        ? `load the last checkpoint and save that: --restore ${checkpoints.place} --save PLACE`
+        : 'train again';
+    problems.push({ code, text: `nothing is saved in ${place}: ${code}: ${message}; ${way}` });
+  }
+  for (const text of samples.problems) broken(text);
+  if (problems.length === 0) return undefined;
+  // A broken invariant is what matters most; otherwise the cause that came first.
+  const worst = problems.find(({ code }) => code === 'INTERNAL') ?? problems[0]!;
+  return { code: worst.code, text: problems.map(({ text }) => text).join('; ') };
+}
+
+/** Of what came as text, or of nothing that has one. */
+function codeOf(code: string | null | undefined): ErrorCode {
+  return code != null && Object.hasOwn(ERROR_CODES, code) ? (code as ErrorCode) : 'INTERNAL';
 }

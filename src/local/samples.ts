@@ -6,20 +6,26 @@
 import type { PushCounts } from '../client/client.js';
 import type { DatasetStatus } from '../client/dataset.js';
 import { countSamples } from '../data/source.js';
+import { KintsugiError } from '../errors.js';
 import type { ClientCounts } from '../tools/audit.js';
 import { loadSchema } from '../train/plugin.js';
 import { openSource } from '../train/source.js';
 import { numberOf, type RoleEvent } from './events.js';
 import type { LocalOptions } from './options.js';
 
-/** Samples to train, of one epoch. @throws BAD_DATA, also for test data that cannot be read */
+/**
+ * Samples to train, of one epoch. @throws BAD_DATA where there are none, also for test data
+ */
 export async function samplesOf({ data, test, source: file, ...options }: LocalOptions): Promise<number> {
   const schema = await loadSchema(options.schema, options.model);
   let samples = 0;
-  for (const paths of test.length > 0 ? [test, data] : [data]) {
+  for (const [flag, paths] of [['--test', test] as const, ['--data', data] as const]) {
+    if (flag === '--test' && test.length === 0) continue;
     const source = await openSource({ file, paths, schema });
     samples = await countSamples(source);
     await source.close?.();
+    if (samples > 0) continue;
+    throw new KintsugiError('BAD_DATA', `${flag} ${paths.join(' ')}: there are no samples in it`);
   }
   return samples;
 }

@@ -19,7 +19,7 @@ export function scalingsOf(events: readonly RoleEvent[], records: readonly Scali
   const calm = calmRate(throughput, span, records);
   let calmFrom = span.start;
   return records.map((record): ScalingReport => {
-    const { from, to, begun, ended, bytesMoved, shardsMoved, shareMoved, problem } = record;
+    const { from, to, begun, ended, bytesMoved, shardsMoved, shareMoved, problem, code } = record;
     const warm = calmFrom + WARM_UP_MS;
     calmFrom = ended;
     const steady = begun - warm >= STEADY_MS ? throughput.rate(warm, begun) : calm;
@@ -36,6 +36,7 @@ export function scalingsOf(events: readonly RoleEvent[], records: readonly Scali
       worstWindow: steady > 0 && worst !== undefined ? round(worst / steady) : null,
       ok: problem === undefined,
       problem: problem ?? null,
+      code: code ?? null,
     };
   });
 }

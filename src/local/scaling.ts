@@ -3,7 +3,7 @@
  * for it or end when they are empty, and training goes on meanwhile; one scaling after the other.
  */
 import type { Client } from '../client/client.js';
-import { describe, KintsugiError } from '../errors.js';
+import { describe, type ErrorCode, KintsugiError } from '../errors.js';
 import { monotonicMs } from '../runtime/log.js';
 import { scale } from '../tools/scaling.js';
 import { bytesText, percentText, timeText } from './text.js';
@@ -27,6 +27,7 @@ export interface ScalingRecord {
   shareMoved: number;
   /** Why it did not happen; undefined when it did. */
   problem: string | undefined;
+  code?: ErrorCode | undefined;
 }
 
 const MOST_PS = 256;
@@ -118,6 +119,7 @@ export class Scalings {
       record.shareMoved = record.shardsMoved / Math.max(1, shards);
     } catch (error) {
       record.problem = describe(error);
+      record.code = error instanceof KintsugiError ? error.code : 'INTERNAL';
     }
     record.ended = monotonicMs();
     const { problem, shardsMoved, bytesMoved, shareMoved } = record;

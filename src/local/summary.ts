@@ -5,6 +5,7 @@ import { goodputLine } from './goodput.js';
 import { checkpointLines } from './killed.js';
 import type { Failure, Report, ScalingReport } from './report.js';
 import type { SamplesReport } from './samples.js';
+import type { SavedReport } from './saving.js';
 import { bytesText, countText, percentText, table, timeText } from './text.js';
 
 function orDash(value: number | null, text: (value: number) => string): string {
@@ -81,6 +82,12 @@ function restoredLines(restored: RestoredReport | null): string[] {
   return [`restored    checkpoint ${number} of ${place}: ${content}${again}`];
 }
 
+function savedLines(saved: SavedReport | null): string[] {
+  if (!saved) return [];
+  const { place, code, message } = saved;
+  return [`saved       ${code === null ? `in ${place}` : `nothing in ${place}: ${code}: ${message}`}`];
+}
+
 export function renderSummary(report: Report): string {
   const { pushes, parity, failures } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
@@ -110,6 +117,7 @@ export function renderSummary(report: Report): string {
     `redundancy  ${report.redundancy}`,
     ...checkpointLines(report.checkpoints),
     ...restoredLines(report.restored),
+    ...savedLines(report.saved),
     `digest      ${report.digest} over ${countText(report.rows)} rows`,
     `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,
   );

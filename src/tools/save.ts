@@ -118,6 +118,19 @@ export async function saveTo(
   }
 }
 
+/**
+ * Looks whether a save could be made there now, and writes and removes a file of one. Where it is ended
+ * before it is removed, it is like what a save leaves that was ended. @throws BAD_ARGUMENT (the place is in
+ * use), PLACE_FAILED
+ */
+export async function demandFree(place: Place): Promise<void> {
+  await refuseUsed(place);
+  const attempt = randomBytes(4).toString('hex');
+  const name = segmentName({ number: NUMBER, attempt }, { group: 0, member: 0 }, 0);
+  await place.put(name, []);
+  await place.remove([name]);
+}
+
 /** Returns whether it has files of a save that was not completed. @throws BAD_ARGUMENT, PLACE_FAILED */
 async function refuseUsed(place: Place): Promise<boolean> {
   let hasLeftovers = false;

@@ -21,7 +21,7 @@ import type { WorkerOptions } from './options.js';
 import { Progress } from './progress.js';
 import { startReporting } from './reporting.js';
 import { TensorBoard } from './tensorboard.js';
-import { checkTrained, trainRanges } from './training.js';
+import { asLastWords, checkTrained, trainRanges } from './training.js';
 import { Watched } from './watched.js';
 
 /** The client as the store of the training loop. */
@@ -172,7 +172,7 @@ async function runOver(
       log.info('worker.test', { ...evaluation });
       board?.tested(evaluation);
     }
-    if (epochs > 0) await checkTrained(client, options.run, options.follow);
+    if (epochs > 0) await asLastWords(checkTrained(client, options.run, options.follow), signal);
   } finally {
     board?.end();
     await endpoints.close();

@@ -18,8 +18,31 @@ import type { Spool } from '../train/spool.js';
 import type { StepClock } from '../train/step-clock.js';
 import type { Model, ParameterStore } from '../train/trainer.js';
 
-/** Limit of handing ranges back after a failure. Without it their leases end by themselves, later. */
+/** Limit of handing ranges back after a failure or a stop. Without it their leases end, later. */
 const HAND_BACK_MS = 2000;
+
+/**
+ * The last questions to the scheduler. One that is away may stay so: whoever is stopped waits for its answers
+ * only so long. @throws UNREACHABLE
+ */
+export async function asLastWords<T>(work: Promise<T>, stop: AbortSignal): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  let begin = () => {};
+  const late = new Promise<never>((_, reject) => {
+    const text = `stopped, and no scheduler answers: what was not done is free when its leases end`;
+    begin = () => {
+      timer = setTimeout(() => reject(new KintsugiError('UNREACHABLE', text)), HAND_BACK_MS);
+    };
+  });
+  if (stop.aborted) begin();
+  else stop.addEventListener('abort', begin, { once: true });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+    stop.removeEventListener('abort', begin);
+  }
+}
 
 export interface TrainingOptions {
   client: Client;
@@ -146,8 +169,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
       lossSum += latest.loss * latest.samples;
     }
   }
-  await feed.close();
-  growth?.close();
+  await asLastWords(feed.close(), stop).finally(() => growth?.close());
   if (spool?.failure) throw spool.failure;
   return { samples, seconds, trainLoss: samples > 0 ? lossSum / samples : null };
 }

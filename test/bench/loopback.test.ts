@@ -158,6 +158,16 @@ describe('a contender that dies ends the measurement with an error', () => {
     }
   });
 
+  it('a PS whose table is being filled', async () => {
+    const ps = await OnePs.start();
+    try {
+      process.kill(ps.pid, 'SIGKILL');
+      await expect(ps.fill('rows', 100)).rejects.toThrow(/ps-0/);
+    } finally {
+      await ps.close();
+    }
+  });
+
   it.skipIf(redisVersion() === undefined)('Redis', async () => {
     const redis = await Redis.start();
     try {

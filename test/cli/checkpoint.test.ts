@@ -29,7 +29,10 @@ afterAll(async () => {
 
 test('a job without a place makes none, and says so', async () => {
   const now = await kintsugi(['checkpoint', 'now', ...at()]);
-  expect(now).toMatchObject({ code: 2, said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: /)] });
+  expect(now).toMatchObject({
+    code: 2,
+    said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*checkpoint set PLACE/)],
+  });
   const set = await kintsugi(['checkpoint', 'set', '--every', '1s', ...at()]);
   expect(set).toMatchObject({ code: 2, said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*place/)] });
 });

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startLocalCluster } from '../../src/runtime/cluster.js';
 import { kintsugi, record, start } from './support.js';
 
@@ -45,6 +45,12 @@ describe('commands and flags', () => {
     ['a flag without its value', () => ['ps', '--name'], /--name/],
     ['an unexpected argument', () => ['status', 'x'], /too many arguments/],
     ['local without data', () => ['local'], /--data/],
+    ['local without anything to do', () => ['local', '--data', good, '--epochs', '0'], /--epochs 0 .*--test/],
+    [
+      'a worker without anything to do',
+      () => ['worker', ...NOWHERE, '--data', good, '--epochs', '0'],
+      /--epochs 0 .*--test/,
+    ],
     ['a malformed code', () => ['local', '--data', good, '--code', '4x1'], /"4x1" is not a code/],
     ['a malformed code for the scheduler', () => ['scheduler', '--code', '0+1'], /"0\+1" is not a code/],
     ['a malformed kill', () => ['local', '--data', good, '--kill', 'ps50'], /--kill .*"ps50"/],
@@ -109,6 +115,26 @@ describe('data and models', () => {
   test('a missing file is named', async () => {
     await refusedAtOnce(['worker', ...NOWHERE, '--data', file('no.tsv')], 'BAD_DATA', /no\.tsv/);
     await refusedAtOnce(['local', '--data', good, '--test', file('no.tsv')], 'BAD_DATA', /no\.tsv/);
+  });
+
+  test('data without samples are named, and nothing is run', async () => {
+    const empty = file('empty.tsv');
+    writeFileSync(empty, '');
+    await refusedAtOnce(['local', '--data', empty], 'BAD_DATA', /--data .*empty\.tsv: there are no samples/);
+    const args = ['local', '--data', good, '--test', empty];
+    await refusedAtOnce(args, 'BAD_DATA', /--test .*empty\.tsv: there are no samples/);
+    await refusedAtOnce(['local', '--data', '/dev/null'], 'BAD_DATA', /\/dev\/null: .* it is a device/);
+  });
+
+  test('a pipe is refused: it can be read once', async () => {
+    const flags = ['--ps', '2', '--code', '1+1', '--workers', '1'];
+    const running = start(['local', '--data', '/dev/stdin', ...flags], {}, 'pipe');
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    const { code, stderr } = await running.ended;
+    expect(stderr).toMatch(
+      /^kintsugi: BAD_DATA: \/dev\/stdin: must be a regular file, .*; it is a (pipe|socket)$/,
+    );
+    expect(code).toBe(2);
   });
 
   test('a missing model file is named', async () => {

@@ -1,7 +1,11 @@
 /** Signals to a PS that has not joined yet: real processes. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { writeDemoData } from '../../src/train/demo-data.js';
 import { CLI, record, start } from './support.js';
 
 /** Nobody listens at this port. */
@@ -21,6 +25,36 @@ test('PS under a supervisor that look for their scheduler end with it at SIGTERM
   await record(all, 'ps.listening');
   all.process.kill('SIGTERM');
   expect(await all.ended).toMatchObject({ code: 0, said: [] });
+});
+
+test('a worker whose scheduler is gone ends at SIGINT, and says why', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-stop-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const data = join(directory, 'train.tsv');
+  await writeDemoData({
+    train: data,
+    test: join(directory, 't'),
+    rows: 1000,
+    testRows: 10,
+    keys: 500,
+    seed: 1,
+  });
+  const begin = (args: string[]) => {
+    const running = start([...args, '--log-format', 'json']);
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    return running;
+  };
+  const scheduler = begin(['scheduler', '--listen', '127.0.0.1:0', '--ps', '1', '--code', 'none']);
+  const to = ['--scheduler', String((await record(scheduler, 'scheduler.ready')).address)];
+  await record(begin(['ps', ...to]), 'ps.ready');
+  const worker = begin(['worker', ...to, '--data', data, '--follow', '--model', 'examples/logistic.mjs']);
+  await record(worker, 'worker.range');
+  scheduler.process.kill('SIGKILL');
+  await scheduler.ended;
+  worker.process.kill('SIGINT');
+  const { code, said } = await worker.ended;
+  expect(said).toEqual([expect.stringMatching(/^kintsugi: UNREACHABLE: stopped, and no scheduler .*/)]);
+  expect(code).toBe(2);
 });
 
 /** Sends the process SIGTERM when it begins to take it. */

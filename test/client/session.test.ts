@@ -25,7 +25,9 @@ it('one that no frame can hold is refused, with a connection and without', async
   const session = await Session.open(`127.0.0.1:${listener.port}`, { waitForJob: false, log });
   onTestFinished(() => session.close());
   const spec = { batch: 1, epochs: 1, seed: 1, shuffle: false, staleness: 1 };
-  const files = [{ name: 'x'.repeat(MAX_HEADER_BYTES), size: 1, rangeBytes: 1 }];
+  // Each file is one that the scheduler would take.
+  const file = { name: 'x'.repeat(4000), size: 1, rangeBytes: 1 };
+  const files = Array.from({ length: MAX_HEADER_BYTES / 4000 }, () => file);
   const large = (id: number): Message => ({ t: 'openDataset', id, name: 'large', spec: { ...spec, files } });
   const ask = async () => (await rejection(session.ask(large, LIMIT_MS))).code;
   expect(await ask()).toBe('LIMIT');

@@ -5,6 +5,9 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { chunks } from '../../src/data/bytes.js';
 import { criteo } from '../../src/data/criteo.js';
+import { GrowingFiles } from '../../src/data/growing.js';
+import { expandPaths } from '../../src/data/paths.js';
+import { npyArray } from '../../src/data/vectors/arrays.js';
 import { row, temporaryDirectory } from '../train/rows.js';
 import { zstdStored } from './zstd.js';
 
@@ -67,5 +70,27 @@ describe('zstd', () => {
       expect(batches[0]!.size).toBeGreaterThan(300);
       expect(batches[0]).toEqual(batches[1]);
     }
+  });
+});
+
+describe.skipIf(process.platform === 'win32')('a pipe that nobody writes to', () => {
+  function pipe(name: string): string {
+    const path = join(temporaryDirectory(), name);
+    expect(spawnSync('mkfifo', [path]).status).toBe(0);
+    return path;
+  }
+
+  test.each([
+    ['a path', 'a.tsv', (file: string) => expandPaths([file])],
+    ['lines', 'a.tsv', (file: string) => read(file)],
+    ['what is compressed', 'a.tsv.gz', (file: string) => read(file)],
+    ['a list of files', 'a.tsv', (file: string) => criteo.countRows([file])],
+    ['files that grow', 'a.tsv', (file: string) => new GrowingFiles([file]).sizes()],
+    ['an array', 'a.npy', (file: string) => npyArray(file)],
+  ])('is refused as %s, and not opened', async (_, name, work) => {
+    const file = pipe(name);
+    const error = await work(file).catch((thrown: unknown) => thrown);
+    const message = `${file}: must be a regular file, whose parts can be read again; it is a pipe`;
+    expect(error).toMatchObject({ code: 'BAD_DATA', message });
   });
 });

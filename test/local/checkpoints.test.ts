@@ -181,6 +181,6 @@ test('at its end a last checkpoint is made; a place that refuses it is told', as
   const bad = await run<Report>('good.json', ['--every', '0s']);
   expect(bad.output.code).toBe(1);
   expect(bad.output.said.at(-1)).toMatch(
-    /the run is not clean: there is no checkpoint of the end: PLACE_FAILED/,
+    /^kintsugi: PLACE_FAILED: the run is not clean: there is no checkpoint of the end: PLACE_FAILED/,
   );
 }, 120_000);

@@ -1,8 +1,16 @@
 /** Whole jobs as real processes: a kill costs no bit, and nothing is left behind whatever happens. */
-import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Report } from '../../src/local/report.js';
 import { writeDemoData } from '../../src/train/demo-data.js';
 import { kintsugi, type Running, start } from '../cli/support.js';
@@ -97,6 +105,39 @@ test('growing far and shrinking again changes no bit of a deterministic run', as
   }
   expect(scaled.nodes.map((node) => node.id)).toEqual(['ps-0', 'ps-1', 'ps-2']);
   expect(scaled.failures).toEqual([]);
+});
+
+// ---- what is kept
+
+test.each([
+  ['is not empty', /BAD_ARGUMENT: --save .*\/used: .*is not empty/],
+  ['is a file', /PLACE_FAILED: --save .*\/used: /],
+  ['is where checkpoints go', /BAD_ARGUMENT: --save .*\/used: .*--checkpoint/],
+])('a place for the tables that %s is refused before anything is started', async (what, message) => {
+  const place = join(mkdtempSync(join(directory, 'place-')), 'used');
+  if (what === 'is a file') writeFileSync(place, '');
+  else mkdirSync(place);
+  if (what === 'is not empty') writeFileSync(join(place, 'y'), '');
+  const checkpoint = what === 'is where checkpoints go' ? ['--checkpoint', `${place}/`] : [];
+  const output = await kintsugi(['local', ...data, ...CLUSTER, '--save', place, ...checkpoint]);
+  expect(output).toMatchObject({ code: 2, stdout: '', said: [expect.stringMatching(message)] });
+});
+
+test('tables that cannot be saved at the end do not cost the report', async () => {
+  const place = join(directory, 'taken');
+  const json = join(directory, 'taken.json');
+  const running = start(['local', ...data, ...CLUSTER, '--save', place, '--json', json]);
+  onTestFinished(() => void running.process.kill('SIGINT'));
+  await running.line((line) => / PS are up/.test(line));
+  writeFileSync(join(place, 'other'), '');
+  const output = await running.ended;
+  expect(output.stdout).toContain('trained 6,000 samples');
+  expect(output.stdout).toMatch(/^saved +nothing/m);
+  expect(output.said.at(-1)).toMatch(
+    /^kintsugi: BAD_ARGUMENT: the run is not clean: nothing is saved in .*is not empty.*; train again$/,
+  );
+  expect(output.code).toBe(1);
+  expect(JSON.parse(readFileSync(json, 'utf8'))).toMatchObject({ saved: { place, code: 'BAD_ARGUMENT' } });
 });
 
 // ---- how it ends

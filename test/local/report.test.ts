@@ -236,13 +236,14 @@ test('a run is clean when nothing is lost, repeated or wrong', () => {
   const samples = samplesReport(books);
   expect(problemOf({ pushes, parity, samples })).toBeUndefined();
   expect(problemOf({ pushes: { acked: 5, lost: null, duplicated: null }, parity, samples })).toBeUndefined();
-  expect(problemOf({ pushes: { ...pushes, lost: 2 }, parity, samples })).toContain(
-    '2 acknowledged pushes are lost',
+  const internal = (text: string) => ({ code: 'INTERNAL', text: expect.stringContaining(text) });
+  expect(problemOf({ pushes: { ...pushes, lost: 2 }, parity, samples })).toEqual(
+    internal('2 acknowledged pushes are lost'),
   );
-  expect(problemOf({ pushes: { ...pushes, duplicated: 1 }, parity, samples })).toContain(
-    '1 pushes were applied twice',
+  expect(problemOf({ pushes: { ...pushes, duplicated: 1 }, parity, samples })).toEqual(
+    internal('1 pushes were applied twice'),
   );
-  expect(problemOf({ pushes, parity: { ...parity, mismatched: 3 }, samples })).toContain('3 blocks');
+  expect(problemOf({ pushes, parity: { ...parity, mismatched: 3 }, samples })).toEqual(internal('3 blocks'));
 });
 
 test('a run whose last checkpoint failed is not clean; one that failed in the middle is', () => {
@@ -254,10 +255,35 @@ test('a run whose last checkpoint failed is not clean; one that failed in the mi
   const failed = [{ number: 2, code: 'PLACE_FAILED', message: 'full' }];
   const made = (number: number) => ({ number, atSeconds: 1, seconds: 1, rows: 1, bytes: 1 });
   const place = { place: '/x', everySeconds: 1, newest: 1 };
-  expect(problemOf({ ...clean, checkpoints: { ...place, made: [made(1)], failed } })).toMatch(/PLACE_FAILED/);
+  const unclean = { ...clean, checkpoints: { ...place, made: [made(1)], failed } };
+  expect(problemOf(unclean)).toEqual({
+    code: 'PLACE_FAILED',
+    text: 'there is no checkpoint of the end: PLACE_FAILED: full',
+  });
+  // A broken invariant is what matters more.
+  const broken = { ...unclean, pushes: { acked: 1, lost: 1, duplicated: 0 } };
+  expect(problemOf(broken)).toMatchObject({
+    code: 'INTERNAL',
+    text: expect.stringContaining('PLACE_FAILED'),
+  });
   expect(
     problemOf({ ...clean, checkpoints: { ...place, made: [made(1), made(3)], failed } }),
   ).toBeUndefined();
+});
+
+test('a run that is not saved is not clean: it has the code of what failed, and says what to do', () => {
+  const clean = {
+    pushes: { acked: 1, lost: 0, duplicated: 0 },
+    parity: { mismatched: 0 } as Report['parity'],
+    samples: { problems: [] as string[] } as Report['samples'],
+  };
+  const saved = { place: 'x', code: 'PLACE_FAILED' as const, message: 'full' };
+  expect(problemOf({ ...clean, saved: { place: 'x', code: null, message: null } })).toBeUndefined();
+  const text = 'nothing is saved in x: PLACE_FAILED: full';
+  expect(problemOf({ ...clean, saved })).toEqual({ code: 'PLACE_FAILED', text: `${text}; train again` });
+  const checkpoints = { place: '/x', everySeconds: 1, newest: 1, failed: [], made: [] };
+  const way = 'load the last checkpoint and save that: --restore /x --save PLACE';
+  expect(problemOf({ ...clean, saved, checkpoints })?.text).toBe(`${text}; ${way}`);
 });
 
 test('of ranges that were finished before the checkpoint, nobody says what nobody has kept', () => {

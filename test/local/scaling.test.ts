@@ -56,6 +56,7 @@ test('a scaling is measured against the steady rate before it', () => {
     worstWindow: 0.7,
     ok: true,
     problem: null,
+    code: null,
   });
 });
 
@@ -79,13 +80,14 @@ test('what could not be measured is null', () => {
 });
 
 test('a scaling that did not happen makes the run unclean', () => {
-  const [scaling] = scalingsOf(training(), [{ ...record, problem: 'no progress in 120 s' }]);
+  const [scaling] = scalingsOf(training(), [{ ...record, problem: 'no progress in 120 s', code: 'TIMEOUT' }]);
   expect(scaling).toMatchObject({ ok: false, problem: 'no progress in 120 s' });
   const pushes = { acked: 1, lost: 0, duplicated: 0 };
   const parity = { blocksExpected: 1, blocksChecked: 1, blocksUnprotected: 0, mismatched: 0 };
   const samples = { problems: [] } as unknown as Report['samples'];
-  expect(problemOf({ pushes, parity, samples, scalings: [scaling!] })).toBe(
-    'no scaling to 7 PS: no progress in 120 s',
-  );
+  expect(problemOf({ pushes, parity, samples, scalings: [scaling!] })).toEqual({
+    code: 'TIMEOUT',
+    text: 'no scaling to 7 PS: no progress in 120 s',
+  });
   expect(problemOf({ pushes, parity, samples, scalings: [{ ...scaling!, problem: null }] })).toBe(undefined);
 });

@@ -68,8 +68,15 @@ export class OnePs {
     return { name, serverPid, ended, request: async (i) => void (await request(i)) };
   }
 
-  /** A table of keys 0 .. rows - 1, all of them pushed once. */
-  async fill(name: string, rows: number): Promise<Table> {
+  /**
+   * A table of keys 0 .. rows - 1, all of them pushed once. Requests of a client outlive their PS, so it ends
+   * with its processes. @throws what their death says
+   */
+  fill(name: string, rows: number): Promise<Table> {
+    return Promise.race([this.filled(name, rows), this.ended]);
+  }
+
+  private async filled(name: string, rows: number): Promise<Table> {
     const table = await this.client.createTable({ name, dim: DIM, optimizer: SGD, seed: 7 });
     const zeros = new Float32Array(FILL_ROWS * DIM);
     let next = 0;
