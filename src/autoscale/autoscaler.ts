@@ -6,6 +6,7 @@
 import type { JobSnapshot } from '../client/observe.js';
 import { describe } from '../errors.js';
 import type { Observer } from '../observe/observer.js';
+import { monotonicMs } from '../runtime/log.js';
 import { decide } from './decide/decide.js';
 import type { Decision, Observation, Taken } from './decide/observation.js';
 import type { Policy } from './decide/policy.js';
@@ -86,15 +87,15 @@ export class Autoscaler {
       this.waitUntil = now.at + policy.settle;
       return;
     }
-    const began = Date.now();
+    const began = monotonicMs();
     this.underWay = carryOut(provider, decision)
       .then(
         () => {
-          record.tookMs = Date.now() - began;
+          record.tookMs = Math.round(monotonicMs() - began);
         },
         (error: unknown) => {
           record.problem = describe(error);
-          this.waitUntil = now.at + (Date.now() - began) / 1000 + policy.settle;
+          this.waitUntil = now.at + (monotonicMs() - began) / 1000 + policy.settle;
         },
       )
       .finally(() => {

@@ -120,7 +120,7 @@ export function throughputSvg(picture: Picture): string {
     const to = Math.min(span.end, at + SPAN_MS / 2);
     points.push({ seconds: (at - span.start) / 1000, rate: throughput.rate(from, to) });
   }
-  const top = Math.max(1, ...points.map((point) => point.rate));
+  const top = points.reduce((most, { rate }) => Math.max(most, rate), 1);
   // Recovery may end after training has: the axis shows both.
   const ends = picture.report.failures.map(
     (failure) => failure.atSeconds + (failure.redundantMs ?? 0) / 1000,
