@@ -96,7 +96,7 @@ export const DEFAULT_CLIENT_POLICY: ClientPolicy = {
   retryMs: 500,
   maxRetryMs: 8000,
   wrongOwnerMs: 20,
-  maxBusyMs: 60_000,
+  maxBusyMs: 10_000,
 };
 
 export const IDLE: Busy = { sending: new Set(), receiving: new Set() };
